@@ -1,8 +1,8 @@
 """Recorded agents under FCFS and CONTINUUM: makes the sessions of bench/agents_bench.cpp from two public recordings, and plays them.
 
-mini_swe (gruckion/mini-swe-agent over SWE-bench): sessions start as they did; a turn's tool is the first word of its bash block; between two
-turns passed the model's time and the tool's, of which we take the model's for 1.5 s and 80 tokens a second. swe_tools (yunwei37/agentcgroup,
-SWE-rebench): tools are named and timed; sessions ran alone, so their starts are drawn (Poisson, --rate).
+mini_swe (gruckion/mini-swe-agent over SWE-bench): sessions start at their recorded times, and a turn's tool is the first word of its bash
+block. The time between two turns is the model's time plus the tool's; we assume 1.5 s and 80 tokens per second for the model. swe_tools
+(yunwei37/agentcgroup, SWE-rebench): tools have names and times; sessions ran alone, so their starts are drawn (Poisson, --rate).
 """
 
 import argparse
@@ -25,7 +25,7 @@ def tool_in(text: str) -> str:
 
 
 def mini_swe(session: dict) -> tuple[float, list[tuple]]:
-    """When it started, and its turns: tokens of prompt and answer, tool, seconds until the next one."""
+    """The start of a session, and its turns: tokens of prompt and answer, tool, seconds until the next turn."""
     calls, turns = session["requests"], []
     for call, following in zip(calls, [*calls[1:], None], strict=True):
         gap = following["t"] - call["t"] if following else 0.0
@@ -68,16 +68,16 @@ def play(binary: str, blocks: int, jobs: list[tuple[float, list[tuple]]]) -> Non
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=pathlib.Path, default="../shared/traces", help=f"a folder with {MINI_SWE} and {SWE_TOOLS}")
-    parser.add_argument("--blocks", type=int, nargs=2, default=[20000, 40000], help="of 16 tokens, for the first and the second")
+    parser.add_argument("--traces", type=pathlib.Path, default="../shared/traces", help=f"folder with {MINI_SWE} and {SWE_TOOLS}")
+    parser.add_argument("--blocks", type=int, nargs=2, default=[20000, 40000], help="blocks of 16 tokens, for mini_swe and swe_tools")
     parser.add_argument("--rate", type=float, default=3.0, help="jobs per minute of swe_tools")
-    parser.add_argument("--jobs", type=int, help="only the first so many of each")
+    parser.add_argument("--jobs", type=int, help="use only this many jobs of each recording, the first ones")
     parser.add_argument("--binary", default="build/release/agents_bench")
     arguments = parser.parse_args()
     for name, blocks in zip([MINI_SWE, SWE_TOOLS], arguments.blocks, strict=True):
         path = arguments.traces / name
         if not path.exists():
-            sys.exit(f"{path} is not there; --traces names the folder of the recordings")
+            sys.exit(f"{path} does not exist. Set --traces to the folder of the recordings")
         print(f"{name}: ", end="", flush=True)
         play(arguments.binary, blocks, jobs_of(path, arguments.rate)[: arguments.jobs])
 

@@ -1,12 +1,12 @@
-// How long jobs of agents take under each scheduling policy: recorded sessions, played on the core in virtual time on a cache that cannot
-// hold them all. A step takes 8 ms and 50 us per token that is no decode step's (about 20,000 tokens of prompt a second). bench/agents.py
-// writes the input from a trace:
+// Measures how long jobs of agents take under each scheduling policy: recorded sessions, played on the core in virtual time on a cache that
+// cannot hold them all. A step takes 8 ms plus 50 us per token outside of decode steps (about 20,000 prompt tokens per second).
+// bench/agents.py writes the input from a trace:
 //
 //   agents_bench BLOCKS <SESSIONS        blocks of 16 tokens; SESSIONS has lines of
 //       job START_S                      a job begins; its turns follow
-//       turn PROMPT OUT TOOL AFTER_S     tokens of the whole prompt, of the answer; what runs then, and how long until the next turn
+//       turn PROMPT OUT TOOL AFTER_S     tokens of the whole prompt, of the answer; the next tool, and the seconds until the next turn
 //
-// The prompt of a turn begins with the last one's prompt and answer. The first 150 tokens of all jobs are the same.
+// The prompt of a turn begins with the previous turn's prompt and answer. The first 150 tokens of all jobs are equal.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct Job {
 struct Variant {
   const char* name;
   SchedulingPolicy policy;
-  bool pins_give_way, pins_end_with_job;  // with a job in each request, the third cure of `quire serve` changes nothing
+  bool pins_give_way, pins_end_with_job;  // with a job in each request, the third fix of `quire serve` has no effect
 };
 
 [[noreturn]] void stop(std::string_view what) {
@@ -63,7 +63,7 @@ std::vector<Job> read(std::istream& in) {
       Turn& turn = jobs.back().turns.emplace_back();
       words >> turn.num_prompt_tokens >> turn.num_output_tokens >> turn.tool >> turn.after_s;
     }
-    if (!words) stop("a line lacks numbers: " + line);
+    if (!words) stop("a line lacks numbers:  " + line);
   }
   return jobs;
 }
@@ -85,7 +85,7 @@ class Replay {
     config.limits.max_outstanding_plans = 1;
     config.continuum.pins_give_way = variant.pins_give_way;
     config.continuum.pins_end_with_job = variant.pins_end_with_job;
-    config.cures.forget_unwritten_blocks = true;
+    config.fixes.forget_unwritten_blocks = true;
     config.kv.num_blocks = num_blocks + 1;
     config.kv.groups.push_back({.layer_names = {}, .spec = FullAttentionSpec{}, .layer_specs = {}});
     auto core = Core::create(config);
@@ -115,7 +115,7 @@ class Replay {
   struct Arrival {
     double at_s;
     std::size_t job, turn;
-    bool operator<(const Arrival& other) const { return at_s > other.at_s; }  // the earliest first
+    bool operator<(const Arrival& other) const { return at_s > other.at_s; }  // orders by time, the earliest first
   };
 
   void arrive() {
@@ -141,7 +141,7 @@ class Replay {
     sampled_.clear();
     for (const ScheduledRequest& s : plan.scheduled)
       if (s.samples) sampled_.push_back({s.id, token_at(requests_[s.id.value].arrival.job, requests_[s.id.value].num_tokens++)});
-    now_s_ += std::max(kStepTime.step_s, kStepTime(plan));  // also a step that plans nothing: else time stands still
+    now_s_ += std::max(kStepTime.step_s, kStepTime(plan));  // an empty step takes time too, otherwise time does not advance
     StepResult result;
     result.step = plan.step;
     result.sampled = sampled_;

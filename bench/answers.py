@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""A crowded server on a real model, with tiers, swap, forks, grammars, people who leave, and preemptions, written down in a journal and a trace;
-then held against both:
+"""Checks the explanations of a crowded server on a real model, with tiers, swap, forks, grammars, clients that disconnect, and preemptions.
+The run is recorded in a journal and a trace, and then compared with both:
 
 - quire replay makes every decision of the journal again;
-- each request is explained: its waits add up, its missed tokens have causes that add up, no cause is unnamed, and the sums are /metrics';
-- each "evicted in step n for r" is an eviction that the trace has in that step, for that request.
+- each request has an explanation: its waits add up, the causes of its missed tokens add up, no cause is unnamed, and the sums equal
+  /metrics;
+- each "evicted in step n for r" is an eviction in the trace, in that step and for that request.
 
-Fails where one of these does not hold, or where the run met too little of what it is to meet.
+Fails if one of these does not hold, or if the run covered too few of the required events.
 """
 import collections
 import concurrent.futures
@@ -28,7 +29,7 @@ TOPICS = ("rivers", "bridges", "clocks", "maps", "bees", "glass", "salt", "tides
 FORM = {"type": "json_schema", "json_schema": {"name": "record", "schema": {
     "type": "object", "properties": {"place": {"type": "string", "maxLength": 20}, "open": {"type": "boolean"}}, "required": ["place", "open"],
     "additionalProperties": False}}}
-# What a run must meet, or it has shown nothing.
+# The least number of each event; a run with fewer proves nothing.
 MUST_MEET = ("preempted", "swapped in", "loaded from dram", "loaded from disk", "forked", "left", "forms", "evictions told")
 
 
@@ -39,7 +40,7 @@ def prompt(rng):
 
 
 def body(rng):
-    """A chat or a completion, streamed; after how many events its client leaves (None: it stays)."""
+    """A chat or a completion, streamed; the client disconnects after this number of events (None: it stays)."""
     fields = {"stream": True, "max_tokens": rng.choice((2, 8, 8, 24, 100)), "seed": rng.randrange(100)}
     kind = rng.random()
     if kind < 0.1:
@@ -55,7 +56,7 @@ class Client:
         self.port, self.rng = port, random.Random(seed)
 
     def ask(self):
-        """The id of the answer, its kind."""
+        """The id and the kind of the answer."""
         path, fields, leaves_after = body(self.rng)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request("POST", path, json.dumps(fields), {"Content-Type": "application/json"})
@@ -86,7 +87,7 @@ def get(port, path):
 
 
 class Evictions:
-    """Of a trace: which requests blocks were taken for, by step; and the ids under each name."""
+    """Data of a trace: the requests for which blocks were evicted, by step, and the ids under each name."""
 
     def __init__(self, path):
         self.by_step, self.ids = collections.defaultdict(set), collections.defaultdict(set)
@@ -166,24 +167,24 @@ def main() -> int:
             try:
                 explained += json.loads(get(port, f"/v1/requests/{name}/explain"))["requests"]
             except urllib.error.HTTPError as error:
-                wrong.append((f"no explanation: {error.code}", name))
+                wrong.append((f"missing explanation: {error.code}", name))
         if server.stop() != 0:
             wrong.append(("the server", "ended badly"))
     for facts in explained:
         check_request(facts, totals, wrong)
         evicted += [(miss["step"], miss["by"]) for miss in facts["misses"] if miss["cause"] == "evicted"]
     trace = Evictions(folder / "trace")
-    wrong += [("the trace has no such eviction", one) for one in evicted if not trace.has(*one)]
+    wrong += [("this eviction is not in the trace", one) for one in evicted if not trace.has(*one)]
     for what, told, count in (("missed tokens", totals["missed"], counted(metrics, "quire:prompt_tokens_missed_total")),
                               ("preemptions", totals["preemptions"], counted(metrics, "vllm:num_preemptions_total"))):
         if told != count:
-            wrong.append((f"{what} of all explanations are not /metrics'", (told, count)))
+            wrong.append((f"{what} of all explanations differs from /metrics", (told, count)))
     kinds = collections.Counter(kind for _, kind in done)
     met = {"preempted": totals["preemptions"], "swapped in": counted(metrics, "quire:kv_swap_in_requests_total"),
            "loaded from dram": counted(metrics, "quire:kv_tier_loaded_blocks_total", tier="dram"),
            "loaded from disk": counted(metrics, "quire:kv_tier_loaded_blocks_total", tier="disk"), "forked": kinds["forked"],
            "left": kinds["left"], "forms": kinds["forms"], "evictions told": len(evicted)}  # fmt: skip
-    wrong += [("it met none", what) for what in MUST_MEET if not met[what]]
+    wrong += [("the run had none", what) for what in MUST_MEET if not met[what]]
     print(f"{len(done)} answers in {ran_s:.0f} s ({len(explained)} requests explained): "
           + ", ".join(f"{what} {int(number)}" for what, number in met.items()))  # fmt: skip
     for kind, unit in (("wait", "waits"), ("miss", "tokens")):

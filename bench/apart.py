@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Prefill and decode apart beside one server that does both, on this machine: seconds to the first token, gaps between tokens, tokens a second.
+"""Compares prefill and decode on separate servers with one server that does both, on this machine: seconds to the first token, gaps between
+tokens, tokens per second.
 
     python3 bench/apart.py --binary build/release/quire --model MODEL.gguf [--clients 8] [--rounds 3]
 
-One server has all cores; of the two each has half. Both are asked in turns, by the same clients with new prompts: a client asks the producer,
-takes its kv_transfer_params to the consumer and reads the stream, as a proxy would.
+The single server has all cores; each of the two servers has half of them. Both sides take turns, with the same clients and new prompts. A
+client asks the producer, passes its kv_transfer_params to the consumer and reads the stream, as a proxy does.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def start(options, threads: int, *flags: str):
             if process.poll() is not None:
                 break
             time.sleep(0.1)
-    sys.exit(f"it does not start: {command}")
+    sys.exit(f"the server does not start: {command}")
 
 
 def post(port: int, body: dict):
@@ -95,7 +96,7 @@ def main() -> int:
     parser.add_argument("--binary", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--each", type=int, default=3, help="requests of a client in a round")
+    parser.add_argument("--each", type=int, default=3, help="requests per client in a round")
     parser.add_argument("--prompt", type=int, default=512, help="tokens")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,8 +1,9 @@
-"""Bad clients, one process per kind, at the lowest priority (nice 19): what they send is made before the clock starts.
+"""Bad clients, one process per kind, at the lowest priority (nice 19). Their requests are made before the clock starts.
 
-Each kind names what it sends and what a sound server may answer; any other answer is counted as a failure of the server.
+Each kind has its requests and the answers that a sound server may give. Any other answer counts as a failure of the server.
 """
 
+import base64
 import collections
 import contextlib
 import json
@@ -13,29 +14,31 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from dataclasses import dataclass
 
 from good_load import request_bytes
 
 MIB = 1 << 20
-PATIENCE_S = 5  # then a client hangs up and sends the next
+PATIENCE_S = 5  # after this time a client disconnects and sends the next request
 LEFT_WAITING = f"no answer in {PATIENCE_S} s"
-# 429 and 503: busy. What is judged by its body may wait while others compute; what is judged by its header may not.
+# 429 and 503: busy. A request that is refused by its body may wait while others compute; one that is refused by its header must not wait.
 REFUSED = frozenset({400, 413, 422, 429, 431, 503, LEFT_WAITING})
-UNANSWERED = frozenset({"cut off", "no connection", "held at the end"})  # sound at any time
+UNANSWERED = frozenset({"cut off", "no connection", "held at the end"})  # allowed at any time
 HALF_HEADERS, NUM_IDLE = 4096, 4000
 
 
 @dataclass(frozen=True)
 class Kind:
     what: str
-    requests: tuple  # bytes, sent in turn
+    requests: tuple  # bytes, sent in rotation
     expected: frozenset
     threads: int = 4
+    hold: int = 0  # connections that send one request and nothing more; 0: send each request whole, and wait for its answer
 
 
 def texts(key: str, text: str) -> list:
-    """The same text where a text may stand."""
+    """Puts the same text into every field that accepts text."""
     headers = (f"Authorization: Bearer {key}",)
     bodies = [("/v1/completions", {"prompt": text, "max_tokens": 1}), ("/tokenize", {"prompt": text}),
               ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "max_tokens": 1})]  # fmt: skip
@@ -55,7 +58,8 @@ def nested(key: str) -> list:
 
 
 def foreign(key: str) -> list:
-    """What a browser sends for a page of others, and what a rebound name sends. The key is right: only Host, Origin or type are wrong."""
+    """A browser's request for a foreign page, and a request with a rebound name. The key is right; only Host, Origin or the type are
+    wrong."""
     body = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}).encode()
     bearer = f"Authorization: Bearer {key}"
     wrong = [("Host: rebound.example",), ("Origin: http://page.example",), ("Origin: null",), ("Content-Type: text/plain",),
@@ -64,7 +68,7 @@ def foreign(key: str) -> list:
 
 
 def admin(_key: str) -> list:
-    """Through a proxy on this machine that passes Host on and adds no header, or adds one."""
+    """Requests through a proxy on this machine that passes Host on, and adds one header or none."""
     paths = ("/pause?mode=abort", "/pause?mode=keep", "/reset_prefix_cache?reset_running_requests=true")
     proxies = [("Host: quire.example",), ("Host: quire.example", "X-Forwarded-For: 192.0.2.7"), ("Forwarded: for=192.0.2.7",)]
     return [request_bytes("POST", path, b"", headers) for path in paths for headers in proxies]
@@ -90,7 +94,7 @@ def half_header(_key: str) -> list:
 
 
 def grammars(key: str) -> list:
-    """Schemas, expressions, tools and ids that nobody can honour, over each API that takes them."""
+    """Unsupported schemas, expressions, tools and ids, over each API that accepts them."""
     chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 8}
     tools = [{"type": "function", "function": {"name": f"tool_{i}", "parameters": {"type": "object"}}} for i in range(1000)]
 
@@ -119,16 +123,16 @@ def grammars(key: str) -> list:
     return [request_bytes("POST", path, json.dumps(body).encode(), (f"Authorization: Bearer {key}",)) for path, body in bodies]
 
 
-# name: what it is, the requests, made from the key, and what may come back
+# name: description, the requests (made from the key), and the allowed answers
 KINDS = {
     "marks": ("1 and 4 MB of combining marks", marks, REFUSED),
     "letter": ("1 and 12 MB of one letter", lambda key: texts(key, "a" * MIB) + texts(key, "a" * (12 * MIB)), REFUSED),
     "spaces": ("1 and 12 MB of spaces", lambda key: texts(key, " " * MIB + "1") + texts(key, " " * (12 * MIB) + "1"), REFUSED),
     "nested": ("2 and 3 MB of nested JSON", nested, REFUSED),
     "ones": ("15 MB of [1,1,...]", ones, REFUSED),
-    "grammars": ("schemas, tools and ids that cannot be honoured", grammars, REFUSED | {404}),
+    "grammars": ("unsupported schemas, tools and ids", grammars, REFUSED | {404}),
     "no-key": ("8 MB bodies without a key", keyless, frozenset({401, 503})),
-    "foreign": ("Host, Origin and type of others", foreign, frozenset({403, 415, 421, 503})),
+    "foreign": ("foreign Host, Origin and type", foreign, frozenset({403, 415, 421, 503})),
     "admin": ("admin through a proxy", admin, frozenset({401, 403, 421, 503})),
     "half-header": (f"{HALF_HEADERS} connections with half a header", half_header, frozenset({408, 431, 503})),
 }
@@ -136,12 +140,64 @@ KINDS = {
 
 def make_kind(name: str, key: str) -> Kind:
     what, make, expected = KINDS[name]
-    return Kind(what, tuple(make(key)), expected)
+    return Kind(what, tuple(make(key)), expected, hold=HALF_HEADERS if name == "half-header" else 0)
+
+
+def announced(key: str, size: int, sent: bytes = b"", path: str = "/v1/chat/completions") -> bytes:
+    """A header with a length, and only this much of the body."""
+    return (f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {size}\r\n\r\n").encode() + sent  # fmt: skip
+
+
+def chunked(key: str) -> bytes:
+    return (f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+            "Transfer-Encoding: chunked\r\n\r\nffffff\r\n{").encode()  # fmt: skip
+
+
+def black_png(width: int, height: int) -> bytes:
+    """An image with many pixels in few bytes."""
+    rows = zlib.compress(bytes((3 * width + 1) * height), 9)
+    parts = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", rows), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts)
+
+
+def picture_chat(pngs: list) -> dict:
+    parts = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(png).decode()}} for png in pngs]
+    return {"messages": [{"role": "user", "content": parts}], "max_tokens": 1}
+
+
+def declared_bodies(key: str) -> Kind:
+    openings = (announced(key, 16 * MIB), announced(key, 64 << 10), announced(key, 1000, b'{"'), chunked(key))
+    return Kind("400 connections with a header and a few bytes of the body", openings, frozenset({400, 408, 503}), hold=400)
+
+
+def unfinished_bodies(key: str) -> Kind:
+    size = 15 * MIB
+    return Kind("8 bodies of 15 MiB but for the last byte", (announced(key, size, b" " * (size - 1)),), frozenset({400, 408, 503}), hold=8)
+
+
+def empty_messages(key: str) -> Kind:
+    body = json.dumps({"messages": [{"role": "user", "content": ""}] * 300_000, "max_tokens": 1}, separators=(",", ":")).encode()
+    return Kind("bodies of 300,000 empty messages", (request_bytes("POST", "/v1/chat/completions", body, (f"Authorization: Bearer {key}",)),), REFUSED)
+
+
+def large_pictures(key: str) -> Kind:
+    bodies = [picture_chat([black_png(8192, 4096)] * count) for count in (60, 8)]
+    requests = [request_bytes("POST", "/v1/chat/completions", json.dumps(body).encode(), (f"Authorization: Bearer {key}",)) for body in bodies]
+    return Kind("60 and 8 images of 8192 x 4096 a body", tuple(requests), REFUSED | {200})
+
+
+def bodiless(key: str) -> Kind:
+    return Kind(f"{HALF_HEADERS} connections with a header and no body", (announced(key, 1000),), frozenset({400, 408, 429, 503}), hold=HALF_HEADERS)
+
+
+# The loads with which one tenant disturbs the others (neighbours.py).
+NEIGHBOURS = {"declared": declared_bodies, "unfinished": unfinished_bodies, "messages": empty_messages, "images": large_pictures, "bodiless": bodiless}
 
 
 def connect(port: int) -> socket.socket:
     connection = socket.socket()
-    # Closing resets: no port waits for the last packets of a client that did not stay to read them.
+    # Closing resets the connection, so that no port waits for the last packets of a client that has left.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.settimeout(PATIENCE_S)
     connection.connect(("127.0.0.1", port))
@@ -149,10 +205,10 @@ def connect(port: int) -> socket.socket:
 
 
 def exchange(port: int, request: bytes):
-    """The status that came back, or what came instead."""
+    """The status of the answer, or a text if there is no status."""
     try:
         with contextlib.closing(connect(port)) as connection:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused before all was sent: the answer may still be there
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # refused early: the answer may still arrive
                 connection.sendall(request)
             line = connection.recv(4096).split(b"\r\n", 1)[0].split()
             return int(line[1]) if len(line) > 1 else "cut off"
@@ -179,16 +235,18 @@ def send_in_turn(port: int, kind: Kind, stop, counts: collections.Counter) -> No
         thread.join(2)
 
 
-def hold_connections(port: int, count: int, opening: bytes, stop, counts: collections.Counter) -> None:
-    """Keeps `count` connections that have sent `opening` and nothing more; what the server closes is opened again."""
+def hold_connections(port: int, count: int, openings: tuple, stop, counts: collections.Counter) -> None:
+    """Keeps `count` connections that have sent one of `openings` and nothing more. Reopens connections that the server closes."""
     watched = select.epoll()
     open_ones: dict = {}
+    number = 0
     while not stop.is_set():
         while len(open_ones) < count and not stop.is_set():
             try:
                 connection = connect(port)
-                if opening:
-                    connection.send(opening)
+                if openings:
+                    connection.sendall(openings[number % len(openings)])
+                number += 1
             except OSError:
                 counts["no connection"] += 1
                 time.sleep(0.01)
@@ -223,18 +281,16 @@ class Attacker:
         counts: collections.Counter = collections.Counter()
         self.begin.wait()
         started = time.monotonic()
-        if self.name == "half-header":
-            hold_connections(port, HALF_HEADERS, self.kind.requests[0], self.stop, counts)
-        elif self.name == "idle":
-            hold_connections(port, NUM_IDLE, b"", self.stop, counts)
+        if self.kind.hold > 0:
+            hold_connections(port, self.kind.hold, self.kind.requests, self.stop, counts)
         else:
             send_in_turn(port, self.kind, self.stop, counts)
         times = os.times()
         theirs.send((dict(counts), time.monotonic() - started, times.user + times.system))
-        os._exit(0)  # threads that wait for an answer do not keep it
+        os._exit(0)  # do not wait for threads that wait for an answer
 
     def result(self):
-        """(answers by status, seconds, processor seconds); the process has ended then."""
+        """(answers by status, seconds, processor seconds); afterwards the process has ended."""
         self.stop.set()
         found = self._ours.recv() if self._ours.poll(60) else ({"no report": 1}, 0.0, 0.0)
         self.process.join(5)
@@ -242,9 +298,9 @@ class Attacker:
 
 
 def unexpected(kind: Kind, counts: dict) -> dict:
-    """Answers that a sound server does not give: let in, failed, or left waiting where a look at the header was enough."""
+    """Answers that a sound server does not give: accepted, failed, or delayed although the header is enough for a refusal."""
     return {what: n for what, n in counts.items() if what not in kind.expected | UNANSWERED}
 
 
 def idle_connections(port: int) -> Attacker:
-    return Attacker(port, "idle", Kind(f"{NUM_IDLE} connections that say nothing", (), frozenset({408, 503})))
+    return Attacker(port, "idle", Kind(f"{NUM_IDLE} idle connections", (), frozenset({408, 503}), hold=NUM_IDLE))

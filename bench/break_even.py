@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Load or compute: the same stored prompts, asked of three servers whose disk is held to a bandwidth (--kv-disk-bandwidth) around the one at
-which both take as long.
+"""Compares loading with computing: three servers get the same stored prompts. Their disk is limited to a bandwidth (--kv-disk-bandwidth)
+around the one at which both take equally long.
 
 compute   a server without a tier
-load      --kv-policy exact: what is stored is loaded, however long that takes
+load      --kv-policy exact: always loads stored blocks, however long that takes
 measured  --kv-policy measured, which chooses
 
-A folder is filled once, without a limit; both tiers get a copy. Each server first computes two new prompts, then each prompt is asked once of
-each, in turns. Per bandwidth: median seconds of a prompt, and what `measured` takes over the better of the two.
+A folder is filled once, without a limit; both tiers get a copy. Each server first computes two new prompts. Then each server gets each
+prompt once, in turns. Printed for each bandwidth: median seconds of a prompt, and the time of `measured` over the better of the other two.
 """
 
 import pathlib
@@ -30,9 +30,10 @@ def ask_s(server, prompt) -> float:
 
 def main() -> int:
     parser = machine.parser(__doc__, prompts=12, prompt_tokens=513, seed=1)
-    parser.add_argument("--folder", default="build", help="the tiers' folders are made there (default: %(default)s)")
+    parser.add_argument("--folder", default="build", help="parent directory of the tiers' folders (default: %(default)s)")
     parser.add_argument("--budget", type=int, default=1 << 30)
-    parser.add_argument("--mib", type=float, nargs="+", default=[4, 8, 12, 16, 20, 24, 32, 48, 96], help="MiB per second (default: %(default)s)")
+    parser.add_argument("--mib", type=float, nargs="+", default=[4, 8, 12, 16, 20, 24, 32, 48, 96],
+                        help="bandwidths in MiB per second (default: %(default)s)")  # fmt: skip
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())

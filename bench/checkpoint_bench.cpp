@@ -1,4 +1,4 @@
-// What a checkpoint of the core costs: bytes, and milliseconds to write and to read it, with 100,000 blocks that all have a name.
+// Measures a checkpoint of the core: bytes, and milliseconds to write and to read it, with 100,000 blocks that all have a block hash.
 //
 //   checkpoint_bench [RUNNING...]
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ void add(Core& core, std::uint32_t id, std::uint32_t num_tokens) {
   if (const auto added = core.add({.id = RequestId{id}, .prompt = prompt, .max_tokens = 900}); !added.has_value()) fail(added.error());
 }
 
-// One step, or as much of it as keeps one plan in flight.
+// Runs one step, or the part of it that keeps one plan in flight.
 void step(Core& core) {
   std::vector<SampledToken> sampled;
   const StepPlan& plan = core.schedule();
@@ -68,7 +68,7 @@ void measure(std::uint32_t num_running) {
   const CoreConfig config = make_config(num_running);
   const auto core = Core::create(config);
   if (!core.has_value()) fail(core.error());
-  // What the first ones leave behind stays in the cache.
+  // The blocks of the first requests stay in the cache.
   for (std::uint32_t round = 0; round < 2; ++round) {
     for (std::uint32_t i = 0; i < num_running; ++i) add(**core, round * num_running + i, prompt_tokens(num_running));
     for (int steps = 0; steps < 3; ++steps) step(**core);

@@ -1,5 +1,6 @@
-// How a tier's thread could copy KV blocks between the pool and host memory: layer by layer as the pool lies (a page per layer and block)
-// or as if a block lay in one piece, with memcpy or past the caches; and what each does to a neighbour that computes from its own cache.
+// Compares ways in which a tier's thread could copy KV blocks between the pool and host memory: layer by layer as in the pool (a page per
+// layer and block) or as one contiguous block, with memcpy or with stores that bypass the caches. It also measures the effect of each way
+// on a neighbour that computes from its own cache.
 //   copy_bench [LAYERS [PAGE_KIB [BLOCKS [ROUNDS]]]]    default: 30 12 600 15, the default model's
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -33,7 +34,7 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-// 16 bytes a time that no cache keeps.
+// Stores 16 bytes at a time that no cache keeps.
 void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
 #ifdef __SSE2__
   for (std::size_t i = 0; i < bytes; i += 16)
@@ -46,7 +47,7 @@ void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 struct Way {
   const char* name;
-  bool whole;  // a block lies in one piece
+  bool whole;  // a block is contiguous
   void (*copy)(std::byte*, const std::byte*, std::size_t);
 };
 constexpr Way ways[] = {{"by layer, memcpy", false, copy},
@@ -62,7 +63,7 @@ std::byte* memory(std::size_t bytes) {
   return static_cast<std::byte*>(at);
 }
 
-// Reads the same 1 MiB over and over, as a product reads its tile of weights.
+// Reads the same 1 MiB repeatedly, as a matrix product reads its tile of weights.
 struct Neighbour {
   std::vector<float> weights = std::vector<float>((1U << 20) / sizeof(float), 1.0F);
   std::atomic<std::uint64_t> passes = 0;
@@ -84,7 +85,7 @@ double middle(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Of paired ratios to the first way: geometric mean with its 95 % interval.
+// Paired ratios to the first way: the geometric mean with its 95 % interval.
 std::string ratio(const std::vector<double>& of, const std::vector<double>& to) {
   double sum = 0.0;
   double squares = 0.0;

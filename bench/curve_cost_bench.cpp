@@ -1,5 +1,5 @@
-// What following the curve costs the engine's thread (docs/curve.md): two cores get the same requests and take turns step by step, one of
-// them with a sampler; microseconds of a step, with what comes and goes in it, per request.
+// Measures the cost of the curve on the engine thread (docs/curve.md): two cores get the same requests and take turns step by step, one of
+// them with a sampler. Prints microseconds of a step, with adding and ending requests, per request.
 //
 //   curve_cost_bench [PROMPT_TOKENS...]
 #include <fmt/format.h>
@@ -64,14 +64,14 @@ class Side {
   [[nodiscard]] const CurveSampler& sampler() const { return *sampler_; }
 
  private:
-  std::unique_ptr<CurveSampler> sampler_;  // null: nobody samples
+  std::unique_ptr<CurveSampler> sampler_;  // null: no sampling
   std::unique_ptr<Core> core_;
   std::vector<SampledToken> sampled_;
   Clock::duration spent_{};
   std::uint64_t num_steps_ = 0;
 };
 
-// Half of each prompt is its family's.
+// Half of each prompt is the shared prefix of its family.
 void fill(std::vector<TokenId>& prompt, std::uint64_t id) {
   const std::uint64_t family = id * 0x9E3779B97F4A7C15ULL >> 40U;
   for (std::size_t i = 0; i < prompt.size(); ++i) {
@@ -90,13 +90,13 @@ void run(std::uint32_t num_prompt_tokens) {
       off.add(id, prompt);
       on.add(id, prompt);
     }
-    // Whoever is second finds warmer caches.
+    // The second core finds warmer caches, so the order alternates.
     Side* sides[] = {&off, &on};
     sides[steps % 2]->step();
     sides[1 - steps % 2]->step();
   }
   const double without = off.spent_us() / kRequests, with = on.spent_us() / kRequests;
-  const CacheCurve curve = on.sampler().curve();
+  const HitRateCurve curve = on.sampler().curve();
   fmt::print("{:13}  {:10.2f} {:10.2f} {:8.2f} {:7.2f} %  {:8.3g} {:8.1f} %\n", num_prompt_tokens, without, with, with - without,
              100.0 * (with - without) / without, curve.sampling_rate, 100.0 * curve.all.found_tokens / curve.all.query_tokens);
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The disk tier's store beside fio: the same bytes at the same block size and depth on the same file system, written and read at random past
-the page cache, in turns that alternate. The store checks every block (a checksum when it is stored, one when it is loaded) and writes an
-entry of its table for each; fio does neither.
+"""Compares the disk tier's store with fio: the same bytes at the same block size and depth on the same file system, written and read at
+random without the page cache, in alternating turns. The store checks every block (a checksum when it is stored, one when it is loaded) and
+writes a table entry for each block; fio does neither.
 
-Per block size: MiB/s (medians), and the geometric mean of the paired ratios store / fio with its 95 % interval.
+Printed per block size: MiB/s (medians), and the geometric mean of the paired ratios store / fio with its 95 % interval.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from flags import interval
 
 
 def store_speed(arguments, folder: str, kib: int) -> dict:
-    """The places have been written once before: the file system finds them as it does fio's."""
+    """All slots have been written once before, so that the file system has allocated them, as it has for fio."""
     command = [arguments.binary, folder, str(arguments.mib), str(arguments.depth), str(kib)]
     line = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     return {"write": float(line[3]), "read": float(line[4])}
@@ -42,12 +42,12 @@ def fio_speed(arguments, folder: str, kib: int) -> dict:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default="build/release/tier_bench")
-    parser.add_argument("--folder", default="build", help="files are made there (default: %(default)s)")
+    parser.add_argument("--folder", default="build", help="directory of the files (default: %(default)s)")
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--fio-memory", default="malloc", choices=("malloc", "mmaphuge"),
-                        help="mmaphuge: fio's buffers in large pages, as the store's are; reserve some (sysctl vm.nr_hugepages=64)")  # fmt: skip
+                        help="mmaphuge: buffers in large pages, like the store's; reserve some (sysctl vm.nr_hugepages=64)")  # fmt: skip
     parser.add_argument("--kib", type=int, nargs="+", default=[64, 128, 360, 512, 1024, 2048])
     arguments = parser.parse_args()
     print(machine.describe())

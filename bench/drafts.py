@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What drafts save and cost: two servers side by side, one with --num-speculative-tokens, the same prompts to both in turns that alternate.
+"""Measures the gain and the cost of speculative decoding: two servers, one with --num-speculative-tokens, get the same prompts in
+alternating turns.
 
-copy   "repeat this text" over passages of this repository's sources and documents: the answer stands in the prompt
-new    a passage's first half, to be continued freely at temperature 1: next to nothing to copy
+copy   "repeat this text" over passages of this repository's sources and documents: the prompt contains the answer
+new    a passage's first half, to be continued freely at temperature 1: there is almost nothing to copy
 
-Per part: output tokens per second (medians), the geometric mean of the paired ratios with / without with its 95 % interval, and how many
-drafts were right. Answers must be the same tokens on both sides. Both parts have --prompts prompts, each asked once per side.
+Printed per part: output tokens per second (medians), the geometric mean of the paired ratios with / without with its 95 % interval, and the
+number of accepted draft tokens. Answers must have the same tokens on both sides. Both parts have --prompts prompts, each asked once per
+side.
 """
 
 import concurrent.futures
@@ -25,7 +27,7 @@ PASSAGE = 700  # characters
 
 
 def passages(count: int) -> list:
-    """Pieces of the sources and documents, spread over all of them."""
+    """Passages of the sources and documents, spread over all files."""
     files = sorted(path for pattern in ("src/**/*.cpp", "src/**/*.h", "docs/*.md") for path in ROOT.glob(pattern))
     pieces = [text[at : at + PASSAGE] for path in files for text in [path.read_text(encoding="utf-8")]
               for at in range(0, len(text) - PASSAGE, PASSAGE)]  # fmt: skip
@@ -33,7 +35,7 @@ def passages(count: int) -> list:
 
 
 def copy_body(passage: str) -> dict:
-    # The beginning of the copy is given: a small model then goes on with it.
+    # The prompt contains the beginning of the copy: a small model then continues it.
     prompt = f"The text:\n\n{passage}\n\nThe same text once more, word for word:\n\n{passage[:40]}"
     return {"prompt": prompt, "temperature": 0}
 
@@ -63,14 +65,14 @@ def drafts_of(server) -> tuple[float, float]:
 
 
 def measure(name: str, bodies: list, servers: dict, arguments) -> None:
-    # A group of prompts is a pair: long enough to be timed, and enough of them for an interval.
+    # A group of prompts is a pair: long enough to be timed, and enough groups for an interval.
     size = max(arguments.clients, len(bodies) // arguments.pairs)
     groups = [bodies[i : i + size] for i in range(0, len(bodies) - size + 1, size)]
     before, speeds = drafts_of(servers["with"]), []
     for number, group in enumerate(groups):
         turn = {side: ask(servers[side], group, arguments) for side in (list(servers) if number % 2 == 0 else list(servers)[::-1])}
         if turn["with"][1] != turn["without"][1]:
-            raise RuntimeError(f"{name}: drafts changed an answer")
+            raise RuntimeError(f"{name}: draft tokens changed an answer")
         speeds.append({side: turn[side][0] for side in servers})
         print(f"\r{name}: {number + 1} of {len(groups)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -78,7 +80,7 @@ def measure(name: str, bodies: list, servers: dict, arguments) -> None:
     middle = {side: statistics.median(speed[side] for speed in speeds) for side in servers}
     ratios = [speed["with"] / speed["without"] for speed in speeds]
     print(f"{name}, {arguments.clients} clients, {sum(map(len, groups))} prompts in {len(groups)} pairs: {middle['without']:.1f} tokens/s without,"
-          f" {middle['with']:.1f} with drafts, with / without {interval(ratios)}; {accepted:.0f} of {drafted:.0f} drafts were right;"
+          f" {middle['with']:.1f} with draft tokens, with / without {interval(ratios)}; {accepted:.0f} of {drafted:.0f} were accepted;"
           " the same tokens and log probabilities")  # fmt: skip
 
 

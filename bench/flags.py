@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Two sets of flags of the engine, in pairs: does a flag make it faster?
+"""Compares two sets of engine flags in pairs, to find out whether a flag makes the engine faster.
 
-    ./dev bench flags -- --no-async-scheduling                 the flags given (B) against none (A)
+    ./dev bench flags -- --no-async-scheduling                 the given flags (B) against no flags (A)
     ./dev bench flags --a="--isa avx2" --pairs 9 -- --isa avx512
 
-Each pair runs `quire bench` once with A's flags and once with B's, in turns that alternate. Per number of concurrent requests: output tokens
-per second (medians), and the geometric mean of the paired ratios A / B with its 95 % interval.
+Each pair runs `quire bench` once with A's flags and once with B's, in alternating turns. Printed per number of concurrent requests: output
+tokens per second (medians), and the geometric mean of the paired ratios A / B with its 95 % interval.
 """
 
 import math
@@ -16,7 +16,7 @@ import sys
 
 import machine
 
-# Two-sided 95 % of Student's t for few pairs; 2 is near enough beyond.
+# Two-sided 95 % of Student's t for few pairs; 2 is accurate enough for more pairs.
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26, 12: 2.20, 15: 2.14, 20: 2.09, 30: 2.05}
 
 

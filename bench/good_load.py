@@ -1,5 +1,5 @@
-"""Well-behaved clients whose answers are known: each request's tokens and log probabilities must be, to the last digit, those that the server
-gave when nobody else was there. Used by bench/hostile.py and tools/soak.py.
+"""Well-behaved clients with known answers: the tokens and log probabilities of each request must equal, to the last digit, the server's
+answer to the same request without other load. Used by bench/hostile.py and tools/soak.py.
 """
 
 import asyncio
@@ -11,19 +11,19 @@ import random
 import time
 
 PROMPT_TOKENS = 128
-PATIENCE_S = 120  # an answer that takes longer is a bad one
+PATIENCE_S = 120  # an answer that takes longer is bad
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A request whose answer depends on nothing but itself: greedy, or sampled with its own seed."""
+    """A request with a reproducible answer: greedy, or sampled with its own seed."""
 
     prompt: tuple
     max_tokens: int
     seed: int
 
     def body(self, salt: str, extra: dict) -> dict:
-        # Its own salt keeps the prompt out of the prefix cache: each time it is computed anew.
+        # A unique salt keeps the prompt out of the prefix cache, so that it is computed each time.
         return {"prompt": list(self.prompt), "max_tokens": self.max_tokens, "temperature": self.seed % 2, "seed": self.seed, "stream": True,
                 "ignore_eos": True, "logprobs": 0, "cache_salt": salt, **extra}  # fmt: skip
 
@@ -34,7 +34,7 @@ def make_questions(rng: random.Random, count: int, max_tokens: int) -> list:
 
 @dataclasses.dataclass
 class Samples:
-    """What one phase saw. Seconds."""
+    """Samples of one phase, in seconds."""
 
     gaps: list = dataclasses.field(default_factory=list)
     firsts: list = dataclasses.field(default_factory=list)
@@ -53,7 +53,7 @@ def request_bytes(method: str, path: str, body: bytes = b"", headers: tuple = ()
 
 
 class GoodLoad:
-    """Asks questions and judges the answers. `samples[phase]` takes the times while `phase` is set; None: they are dropped."""
+    """Asks questions and checks the answers. `samples[phase]` takes the times while `phase` is set; None: the times are dropped."""
 
     def __init__(self, port: int, key: str = "", extra: dict | None = None):
         self.port, self.extra = port, extra or {}
@@ -66,7 +66,7 @@ class GoodLoad:
         self._salt = 0
 
     async def learn(self, questions: list) -> None:
-        """Asks each one alone, before anybody else is there; later answers must be equal."""
+        """Asks each question alone, before other load starts. Later answers must be equal."""
         for question in questions:
             events, problem = await self._exchange(question, 3600)
             answer = None if problem else read_answer(events)
@@ -83,13 +83,13 @@ class GoodLoad:
             self.num_good += 1
 
     async def stream_until(self, stop: asyncio.Event, question: Question, delay_s: float) -> None:
-        """One stream after the other, the last one to its end."""
+        """Sends one stream after another, and reads the last one to its end."""
         await asyncio.sleep(delay_s)
         while not stop.is_set():
             await self.ask(question)
 
     async def arrive_until(self, stop: asyncio.Event, questions: list, period_s: float) -> None:
-        """A new client every period, however long the others take."""
+        """Starts a new client in every period, however long the others take."""
         begin, running = time.monotonic(), []
         while not stop.is_set():
             running.append(asyncio.create_task(self.ask(questions[len(running) % len(questions)])))
@@ -97,7 +97,7 @@ class GoodLoad:
         await asyncio.gather(*running)
 
     async def _exchange(self, question: Question, patience_s: float):
-        """(the data of all events, what went wrong)"""
+        """(the data of all events, the error or None)"""
         self._salt += 1
         body = json.dumps(question.body(f"good-{self._salt}", self.extra)).encode()
         events: list = []
@@ -146,7 +146,7 @@ def read_answer(events: list):
 
 
 def judge(events: list, known):
-    """What is wrong with an answer; None: it is the known one."""
+    """The error in an answer; None: it equals the known answer."""
     try:
         tokens, logprobs, text = read_answer(events)
     except (ValueError, LookupError, TypeError) as error:

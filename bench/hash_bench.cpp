@@ -1,4 +1,5 @@
-// What naming a block of 16 tokens costs, per mode. Arguments MODE=NS are figures of others for the same work, printed beside ours.
+// Measures the hashing of a block of 16 tokens, per mode. Arguments MODE=NS are figures of other programs for the same work, printed next
+// to ours.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What Python's own hashing of a block of 16 tokens costs, done as vLLM V1 does it: prints MODE=NANOSECONDS for hash_bench."""
+"""Measures Python's hashing of a block of 16 tokens, as vLLM V1 does it. Prints MODE=NANOSECONDS for hash_bench."""
 import hashlib
 import pickle
 import random

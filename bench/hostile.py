@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""What hostile clients cost the good ones.
+"""Measures how much hostile clients disturb good clients.
 
-20 good streams and one new good request each second run all the time, beside nobody (quiet), then beside clients that send every kind of bad
-input without pause (hostile), then beside nobody again (quiet), and at last beside 4,000 idle connections. Fails when
+20 good streams and one new good request each second run all the time: first alone (quiet), then next to clients that send every kind of bad
+input without pause (hostile), then alone again (quiet), and at last next to 4,000 idle connections. The test fails if
 
-  - the hostile p99 of the gap between tokens is above 2 times the quiet one, the worst gap above 5 times, or the p99 of the first token above 2 times,
-  - a good answer is refused, short, or differs in one token or one digit of a log probability from the answer given to it alone,
-  - a bad request is let in, answered by an error of the server's own, or, where its header was enough to refuse it, left waiting,
-  - the most memory that the server ever held is above the bound that is printed before the start,
-  - /health does not answer, or refuse, within a second beside the idle connections.
+  - the hostile p99 of the gap between tokens is above 2 times the quiet one, the worst gap above 5 times, or the p99 of the first token
+    above 2 times,
+  - a good answer is refused, short, or differs in a token or a digit of a log probability from the answer to the question asked alone,
+  - a bad request is accepted, answered by a server error, or left waiting although its header is enough for a refusal,
+  - the largest memory of the server is above the bound that is printed before the start,
+  - /health does not answer, or refuses, within a second next to the idle connections.
 
-The attackers run on the same machine, so they do not only send but also compete for the processors. They are kept from distorting the figures
-by nice 19 and by making everything that they send beforehand; what they use all the same is printed, and no allowance is made for it.
+The attackers run on the same machine, so they also compete for the processors. To limit this, they run at nice 19 and make all requests
+beforehand. Their remaining use of the processors is printed; the figures are not corrected for it.
 
-`priority` is measured on a server of its own (--kind all, the default, does both), for its requests are admitted: paying clients whose
-priority improves with each request, on a cache too small for them, beside good ones that are always better. There the quiet phase has the
-same clients with one priority.
+`priority` runs on a separate server (--kind all, the default, runs both), because its requests are admitted: paying clients whose priority
+improves with each request, on a cache that is too small for them, next to good clients with an even better priority. In the quiet phase
+the paying clients all have one priority.
+
+`neighbours` are loads with which one tenant can disturb another (neighbours.py), each on a separate server with a key for each tenant. The
+test fails if the good tenant's p99 gap or p99 first token is above twice its value alone, a good answer is refused, or /health or /metrics
+does not answer.
 """
 
 import asyncio
@@ -28,7 +33,8 @@ import sys
 import time
 
 import machine
-from attackers import KINDS, NUM_IDLE, Attacker, idle_connections, make_kind, unexpected
+import neighbours
+from attackers import KINDS, NEIGHBOURS, NUM_IDLE, Attacker, idle_connections, make_kind, unexpected
 from good_load import GoodLoad, make_questions, percentile
 from paying import PayingClients
 
@@ -36,12 +42,12 @@ KEY = "a-key-for-this-run"
 ARRIVAL_TOKENS, ARRIVAL_PERIOD_S = 16, 1.0
 MIB = 1 << 20
 PRIORITY_FLAGS = ["--scheduling-policy", "priority", "--num-blocks", "640", "--max-num-batched-tokens", "256"]
-MIN_ATTACKS = 20  # of each kind: fewer show nothing
+MIN_ATTACKS = 20  # least number of requests of each kind: fewer prove nothing
 LIMITS = {"p99 gap": 2.0, "worst gap": 5.0, "p99 first token": 2.0}  # hostile over quiet
 
 
 def memory_bound_mib(arguments, num_connections: int) -> tuple:
-    """(MiB, how it comes about) from the server's documented limits."""
+    """(MiB, explanation of the sum) from the server's documented limits."""
     weights = pathlib.Path(arguments.model).stat().st_size / MIB
     parts = {
         "weights": weights,
@@ -62,7 +68,7 @@ def start_server(arguments, flags: list) -> machine.Server:
 
 
 class Progress:
-    """One line, rewritten: which phase, how far, how many good and bad answers so far."""
+    """One line, rewritten: the phase, its progress, and the number of good and bad answers so far."""
 
     def __init__(self, load: GoodLoad):
         self.load, self.tty = load, sys.stderr.isatty()
@@ -87,7 +93,7 @@ async def run_phase(load, progress, name, seconds, label=None) -> None:
 
 
 async def begin_good_load(load: GoodLoad, arguments):
-    """Learns the answers, then starts the load. (stop event, task)"""
+    """Records the expected answers, then starts the load. (stop event, task)"""
     rng = random.Random(arguments.seed)
     streams, arrivals = make_questions(rng, min(8, arguments.streams), arguments.stream_tokens), make_questions(rng, 4, ARRIVAL_TOKENS)
     print(f"asking {len(streams) + len(arrivals)} questions alone, for the answers to compare with", file=sys.stderr)
@@ -127,7 +133,7 @@ async def run_mixed(arguments, names: list, server) -> dict:
 
 
 async def probe_beside_idle(server, progress, arguments) -> dict:
-    """Slowest /health, answers by status, beside connections that say nothing."""
+    """Slowest /health and answers by status, next to idle connections."""
     holder = idle_connections(server.port)
     holder.begin.set()
     probing = asyncio.create_task(probe_health(server.port, arguments.idle))
@@ -159,7 +165,7 @@ async def probe_health(port: int, seconds: float) -> tuple:
 
 
 async def run_priority(arguments, server) -> dict:
-    """The same paying clients in both phases; only in the hostile one do their priorities improve."""
+    """Runs the same paying clients in both phases. Their priorities improve only in the hostile phase."""
     load = GoodLoad(server.port, KEY, {"priority": -(2**31)})
     progress = Progress(load)
     stop, task = await begin_good_load(load, arguments)
@@ -177,7 +183,7 @@ async def run_priority(arguments, server) -> dict:
 
 
 def run_and_report(title: str, scenario, server, bound_mib: float) -> tuple:
-    """(raw data, what failed)"""
+    """(raw data, failures)"""
     with server:
         run = asyncio.run(scenario)
         run["memory MiB"] = server.memory_mib("VmHWM")
@@ -193,7 +199,7 @@ def figures(load: GoodLoad, phase: str) -> dict:
 
 
 def report(title: str, run: dict, bound_mib: float) -> list:
-    """Prints the run; what failed."""
+    """Prints the run. Returns the failures."""
     load, failed = run["load"], []
     quiet, hostile = figures(load, "quiet"), figures(load, "hostile")
     print(f"\n{title}\n{'':24}{'quiet ms':>10}{'hostile ms':>12}{'ratio':>8}{'limit':>7}")
@@ -210,44 +216,46 @@ def report(title: str, run: dict, bound_mib: float) -> list:
         rate = sum(n for what, n in counts.items() if what != "held at the end") / max(seconds, 1e-9)
         print(f"  {name:<12}{rate:8.1f} requests/s  {100 * cpu / max(seconds, 1e-9):5.1f} % of a core  {counts}")
         if sum(counts.values()) < MIN_ATTACKS:
-            failed.append(f"{name}: only {sum(counts.values())} requests were sent, so nothing is shown")
+            failed.append(f"{name}: only {sum(counts.values())} requests were sent, so the result proves nothing")
     for name in ("server cpu s", "paying", "preemptions", "health"):
         if run.get(name) is not None:
             print(f"{name}: {run[name]}")
     print(f"memory: at most {run['memory MiB']:.0f} MiB, bound {bound_mib:.0f} MiB; exit code {run['exit']}")
     if run.get("preemptions", MIN_ATTACKS) < MIN_ATTACKS:
-        failed.append(f"only {run['preemptions']:.0f} preemptions, so nothing is shown")
+        failed.append(f"only {run['preemptions']:.0f} preemptions, so the result proves nothing")
     failed += [f"{name}: {found}" for name, found in run["unexpected"].items()]
     if run["memory MiB"] > bound_mib:
         failed.append(f"memory: {run['memory MiB']:.0f} MiB, bound {bound_mib:.0f}")
     if run["exit"] != 0:
         failed.append(f"the server ended with {run['exit']}")
     if run.get("health") and run["health"]["slowest s"] > 1.0:
-        failed.append(f"/health took {run['health']['slowest s']:.2f} s beside {NUM_IDLE} idle connections")
+        failed.append(f"/health took {run['health']['slowest s']:.2f} s next to {NUM_IDLE} idle connections")
     sys.stdout.flush()
     return failed
 
 
 def save(path: str, runs: dict) -> None:
-    raw = {title: {**{name: value for name, value in run.items() if name != "load"}, "bad": run["load"].bad,
+    raw = {title: run if "load" not in run else {**{name: value for name, value in run.items() if name != "load"}, "bad": run["load"].bad,
                    "samples": {phase: vars(samples) for phase, samples in run["load"].samples.items()}} for title, run in runs.items()}  # fmt: skip
     pathlib.Path(path).write_text(json.dumps(raw, default=str))
 
 
 def main():
     parser = machine.parser(__doc__, seed=1)
-    parser.add_argument("--kind", choices=["all", *KINDS, "priority"], default="all")
-    parser.add_argument("--seconds", type=float, default=60, help="of the hostile phase, and of both quiet ones together")
-    parser.add_argument("--streams", type=int, default=20, help="good streams at once")
-    parser.add_argument("--stream-tokens", type=int, default=160, help="length of each; fewer and shorter ones try the attacks on a busy machine")
-    parser.add_argument("--settle", type=float, default=6, help="seconds between two phases that are not counted")
-    parser.add_argument("--idle", type=float, default=15, help=f"seconds beside {NUM_IDLE} idle connections; 0: none")
-    parser.add_argument("--json", help="a file for all raw data")
-    parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
-    limits = parser.add_argument_group("the memory bound")
+    parser.add_argument("--kind", choices=["all", *KINDS, "priority", "neighbours", *NEIGHBOURS], default="all")
+    parser.add_argument("--seconds", type=float, default=60, help="seconds of the hostile phase, and of both quiet phases together")
+    parser.add_argument("--streams", type=int, default=20, help="number of concurrent good streams")
+    parser.add_argument("--stream-tokens", type=int, default=160, help="length of each stream in tokens")
+    parser.add_argument("--settle", type=float, default=6, help="seconds between two phases, not counted")
+    parser.add_argument("--idle", type=float, default=15, help=f"seconds next to {NUM_IDLE} idle connections; 0: skip")
+    parser.add_argument("--vision-model", default="build/bench/vision-of-one-tile",
+                        help="folder of a model that supports images; created if missing")  # fmt: skip
+    parser.add_argument("--json", help="output file for all raw data")
+    parser.add_argument("--quire-args", default="", help="additional flags for quire serve, as one string")
+    limits = parser.add_argument_group("memory bound")
     limits.add_argument("--kv-cache-mib", type=int, default=512)
     limits.add_argument("--body-budget-mib", type=int, default=64, help="the server's --max-body-bytes-in-flight")
-    limits.add_argument("--body-factor", type=float, default=4, help="body and what is parsed of it, over the body")
+    limits.add_argument("--body-factor", type=float, default=4, help="size of a body and its parsed form, over the size of the body")
     limits.add_argument("--connection-kib", type=int, default=24)
     limits.add_argument("--rest-mib", type=int, default=256)
     arguments = parser.parse_args()
@@ -256,16 +264,20 @@ def main():
     bound, sum_of = memory_bound_mib(arguments, 4096)
     print(f"memory bound: {bound:.0f} MiB = {sum_of}", flush=True)
     runs, failed = {}, []
-    if arguments.kind != "priority":
+    if arguments.kind in ("all", *KINDS):
         names = [arguments.kind] if arguments.kind != "all" else [*KINDS]
         server = start_server(arguments, [])
-        title = f"beside: {', '.join(names)}"
+        title = f"attackers: {', '.join(names)}"
         runs[title], found = run_and_report(title, run_mixed(arguments, names, server), server, bound)
         failed += found
     if arguments.kind in ("all", "priority"):
         server = start_server(arguments, PRIORITY_FLAGS)
-        title = "beside: paying clients whose priority always improves"
+        title = "attackers: paying clients whose priority always improves"
         runs[title], found = run_and_report(title, run_priority(arguments, server), server, bound)
+        failed += found
+    if arguments.kind in ("all", "neighbours", *NEIGHBOURS):
+        found_runs, found = neighbours.run_all([arguments.kind] if arguments.kind in NEIGHBOURS else [*NEIGHBOURS], arguments)
+        runs |= found_runs
         failed += found
     if arguments.json:
         save(arguments.json, runs)

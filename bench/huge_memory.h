@@ -1,5 +1,5 @@
 #pragma once
-// Memory for benchmarks in the pages that the engine's own has: small ones cost a fifth of the speed.
+// Memory for benchmarks in large pages, like the engine's memory. Small pages cost a fifth of the speed.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Zeros in large pages, as weights and KV caches have them.
+// Zeroed memory in large pages, as for weights and KV caches.
 struct HugeMemory {
   explicit HugeMemory(std::size_t size) : bytes(size) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

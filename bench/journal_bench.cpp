@@ -1,5 +1,6 @@
-// What the journal costs the engine thread: two cores with the same requests take turns, one of them journaled; microseconds of schedule()
-// and apply() per decode step, and bytes of the file. Making frames of the bytes and writing them is another thread's work.
+// Measures the cost of the journal on the engine thread: two cores with the same requests take turns, one of them journaled. Prints
+// microseconds of schedule() and apply() per decode step, and bytes of the file. Another thread makes frames from the bytes and writes
+// them.
 //
 //   journal_bench [RUNNING...]
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ using namespace quire;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kPromptTokens = 128, kBlockSize = 16, kSteps = 1000;
-constexpr double kStep_us = 10'000.0;  // of a model: what the cost is compared with
+constexpr double kStep_us = 10'000.0;  // step of a model, for comparison with the cost
 
 CoreConfig config_of(std::uint32_t num_requests) {
   CoreConfig config;
@@ -78,7 +79,7 @@ void run(std::uint32_t num_requests, const std::string& folder) {
   while (on_us.size() < kSteps) {
     const double off = step(*plain, num_requests, sampled), on = step(*journaled, num_requests, sampled);
     if (on > 0.0) off_us.push_back(off), on_us.push_back(on);
-    // As if a model computed: the writing thread has time, and wakes as often as it would.
+    // Waits as if a model computed, so that the writing thread has time and wakes as often as in service.
     std::this_thread::sleep_for(std::chrono::microseconds(on > 0.0 ? 2000 : 50'000));
     if (on_us.empty()) first_bytes = journal->num_bytes();
   }

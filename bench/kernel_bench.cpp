@@ -21,7 +21,7 @@ struct Setup {
   double seconds;
 };
 
-// Fastest call: on a shared machine the others measure the neighbours.
+// The fastest call counts: on a shared machine other calls include the load of neighbours.
 template <class Run>
 double measure(const Setup& setup, Run run) {
   using Clock = std::chrono::steady_clock;
@@ -190,7 +190,8 @@ void bench_attention(Setup& setup, const Kernels& kernels, bool in_pairs) {
   }
 }
 
-// One token of each of `streams` requests in every layer, as decoding does it: blocks lie anywhere in a cache beyond the processor's own.
+// One token of each of `streams` requests in every layer, as in decode: blocks lie anywhere in a KV cache larger than the processor's
+// cache.
 void bench_decode(Setup& setup, const Kernels& kernels, bool in_pairs) {
   constexpr std::uint32_t kLayers = 30, kHeads = 3, kGroup = 3, kDim = 64, kBlock = 16, kMostTokens = 24 * 1536;
   constexpr std::size_t kRow = std::size_t{kHeads} * kGroup * kDim;

@@ -1,4 +1,4 @@
-"""What the measurements share: the machine they name, their arguments, and a server process with its memory."""
+"""Shared by the benchmarks: the description of the machine, their arguments, and a server process with its memory."""
 
 import argparse
 import contextlib
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-# Instruction sets that decide how fast a matrix product is, as /proc/cpuinfo spells them.
+# Instruction sets that determine the speed of a matrix product, spelled as in /proc/cpuinfo.
 INSTRUCTION_SETS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "sve")
 
 
@@ -21,7 +21,7 @@ def describe() -> str:
     info = pathlib.Path("/proc/cpuinfo").read_text()
     fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", info, re.M))
     present = set((fields.get("flags") or fields.get("Features") or "").split())
-    sets = " ".join(name for name in INSTRUCTION_SETS if name in present) or "none of note"
+    sets = " ".join(name for name in INSTRUCTION_SETS if name in present) or "no listed instruction set"
     memory = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1)) / 2**20
     model = f"{fields.get('model name', platform.machine())} (family {fields.get('cpu family', '?')}, model {fields.get('model', '?')})"
     return (f"machine: {model}; {sets}; {len(os.sched_getaffinity(0))} cores; {memory:.0f} GiB; "
@@ -29,7 +29,7 @@ def describe() -> str:
 
 
 def parser(doc: str, **counts: int) -> argparse.ArgumentParser:
-    """For what measures a binary with a model. `counts` are whole numbers and their defaults: output_tokens=64 makes --output-tokens."""
+    """The parser for benchmarks of a binary with a model. `counts` are integers with defaults: output_tokens=64 makes --output-tokens."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--binary", required=True, help="the quire binary")
     made.add_argument("--model", required=True, help="a GGUF file")
@@ -39,7 +39,7 @@ def parser(doc: str, **counts: int) -> argparse.ArgumentParser:
 
 
 def end_on_sigterm() -> None:
-    """So that servers are stopped then, too."""
+    """Raises an exception on this signal, so that servers are stopped then too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
@@ -50,7 +50,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A server process on a loopback port, ready when /health says so. As a context it ends with the block, however that ends."""
+    """A server process on a loopback port, ready when /health answers. As a context it ends with the block, also after an exception."""
 
     def __init__(self, name: str, command: list, port: int, environment: dict | None = None, log: pathlib.Path | None = None):
         self.name, self.port = name, port
@@ -76,12 +76,12 @@ class Server:
         return False
 
     def memory_mib(self, field: str = "VmRSS") -> float:
-        """VmRSS: resident now; VmHWM: the most that was."""
+        """VmRSS: the resident memory now; VmHWM: its maximum so far."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(rf"^{field}:\s+(\d+)", status, re.M).group(1)) / 1024
 
     def stop(self) -> int:
-        """Its exit code; it may drain for a minute. Harmless a second time."""
+        """Stops the process and returns its exit code; it may drain for a minute. A second call has no effect."""
         if self.process.poll() is None:
             self.process.terminate()
             try:

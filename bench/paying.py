@@ -1,5 +1,5 @@
-"""Clients with a key whose requests are admitted: with priorities that always improve, or all the same. Their prompts need more blocks than
-the cache has beside the good ones, so that the scheduler must take blocks from somebody.
+"""Clients with a key whose requests are admitted. Their priorities always improve, or are all equal. Their prompts and the good ones
+together need more blocks than the cache has, so the scheduler must preempt requests.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from good_load import request_bytes
 
 NUM_CLIENTS = 24
 PROMPT_TOKENS, OUTPUT_TOKENS = 200, 300
-PATIENCE_S = 15.0  # whoever was overtaken for so long gives up and comes again
+PATIENCE_S = 15.0  # seconds after which a delayed client gives up and asks again
 
 
 class PayingClients:

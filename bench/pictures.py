@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a picture costs those who stream: gaps between their tokens while nobody shows one, and while pictures are encoded, in turns.
+"""Measures how much images disturb streams: the gaps between their tokens without images and while images are encoded, in turns.
 
-The model has the shape of SmolVLM-256M and random weights, and is made where --model names no folder yet. --streams clients stream all the
-time; in every second turn another one shows pictures, each of them new, one after the other. Printed: the gaps of both kinds of turn at the
+The model has the shape of SmolVLM-256M and random weights. It is created if --model names no folder yet. --streams clients stream all the
+time. In every second turn another client sends images, each of them new, one after another. Printed: the gaps of both kinds of turn at the
 median and the 99th percentile, the ratio of the latter (geometric mean over the pairs of turns, with its 95 % interval), and the seconds to
-the first token behind a picture.
+the first token after an image.
 """
 
 import base64
@@ -57,7 +57,8 @@ def shapes():
     yield "model.connector.modality_projection.proj.weight", (HIDDEN, SEEN_WIDTH * SHUFFLE**2)
 
 
-def write_model(folder: pathlib.Path) -> None:
+def write_model(folder: pathlib.Path, splits: bool = True) -> None:
+    """Without splits an image is one tile; with them 17."""
     rng = random.Random(1)
     some = b"".join(struct.pack("<e", rng.gauss(0, 0.03)) for _ in range(1 << 16))
     header, at = {}, 0
@@ -86,8 +87,9 @@ def write_model(folder: pathlib.Path) -> None:
                    patch_size=PATCH)  # fmt: skip
     write("config.json", dict(model_type="smolvlm", scale_factor=SHUFFLE, image_token_id=257, text_config=decoder, vision_config=encoder))
     write("preprocessor_config.json", dict(image_processor_type="Idefics3ImageProcessor", image_mean=[0.5] * 3, image_std=[0.5] * 3, resample=1,
-                                           size=dict(longest_edge=2 * SIDE), max_image_size=dict(longest_edge=SIDE)))  # fmt: skip
-    # Bytes as GPT-2 writes them, marks, and words that nobody writes.
+                                           size=dict(longest_edge=2 * SIDE), max_image_size=dict(longest_edge=SIDE),
+                                           do_image_splitting=splits))  # fmt: skip
+    # Bytes in GPT-2's spelling, special tokens, and rare words.
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     other = iter(range(256, 512))
     letters = {byte: chr(byte) if byte in plain else chr(next(other)) for byte in range(256)}
@@ -102,7 +104,7 @@ def write_model(folder: pathlib.Path) -> None:
 
 
 def picture(number: int, side: int) -> str:
-    """Soft noise, another one for each number."""
+    """Soft noise, different for each number."""
     rows = b"".join(b"\0" + bytes((x * (number % 7 + 1) + y * 3 + number) % 256 for x in range(side) for _ in range(3)) for y in range(side))
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -126,7 +128,7 @@ def stream(port: int, path: str, body: dict, on_event) -> None:
 
 
 class Streams:
-    """Clients that stream for as long as the program runs; gaps go to the list that is open."""
+    """Clients that stream as long as the program runs. Gaps are added to the current list."""
 
     def __init__(self, port: int, count: int):
         self.port, self.gaps = port, None
@@ -164,7 +166,7 @@ def show(port: int, number: int, side: int) -> float:
 
 def main() -> int:
     parser = machine.parser(__doc__, streams=16, pairs=6, pictures=1, side=512, turn_seconds=20)
-    parser.add_argument("--flags", default="", help="more for quire serve")
+    parser.add_argument("--flags", default="", help="additional flags for quire serve")
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())
@@ -191,11 +193,11 @@ def main() -> int:
         print(file=sys.stderr)
         for side, turns in seen.items():
             both = [gap for gaps in turns for gap in gaps]
-            # Not the largest: a stream that says half a letter over and over has nothing to tell until it says another one.
+            # Not the maximum: a stream that generates half a character repeatedly sends nothing until the character is complete.
             print(f"{side}: {len(both)} gaps, p50 {1000 * percentile(both, 0.5):.1f} ms, p99 {1000 * percentile(both, 0.99):.1f}")
         ratios = [percentile(loud, 0.99) / percentile(quiet, 0.99) for quiet, loud in zip(seen["quiet"], seen["pictures"], strict=True)]
-        print(f"p99 with pictures / without {interval(ratios)}; first token behind a picture {statistics.median(firsts):.1f} s, alone {alone:.1f}")
-        # The streams are not waited for.
+        print(f"p99 with images / without {interval(ratios)}; first token after one {statistics.median(firsts):.1f} s, alone {alone:.1f}")
+        # The program does not wait for the streams to end.
         server.process.kill()
     return 0
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Hit ratios of the lower tier's eviction policies on recorded traces, by the tier's size (policy_bench does the work).
+"""Measures hit ratios of the lower tier's eviction policies on recorded traces, by the tier's size (policy_bench does the work).
 
 Usage: policies.py --traces FOLDER [--binary build/release/policy_bench]. FOLDER holds Mooncake's conversation trace
-(mooncake/conversation_trace.jsonl.gz) and kv-cache-tester's Claude Code sessions (claude_code/cc_global.jsonl.gz); without one its part is
-left out, and said to be.
+(mooncake/conversation_trace.jsonl.gz) and kv-cache-tester's Claude Code sessions (claude_code/cc_global.jsonl.gz). A missing trace is left
+out, and the output says so.
 """
 import argparse
 import array
@@ -14,7 +14,7 @@ import pathlib
 import random
 import subprocess
 
-SESSIONS_AT_ONCE = 16  # of Claude Code: the trace says nothing of when sessions began
+SESSIONS_AT_ONCE = 16  # concurrent Claude Code sessions: the trace does not contain their start times
 
 
 def lines(path):
@@ -24,13 +24,13 @@ def lines(path):
 
 
 def mooncake(path):
-    """One hour of chat in the order of its time stamps. Blocks of 512 tokens; a block's id names all before it, too."""
+    """One hour of chat in the order of its time stamps. Blocks have 512 tokens; a block's id also identifies all blocks before it."""
     for request in lines(path):
         yield request["hash_ids"]
 
 
 def chained(ids, names, stride):
-    """Names for whole blocks of `stride` ids: the ids name contents, a block's name everything before it."""
+    """Block hashes for whole blocks of `stride` ids: the ids identify contents, a block hash also everything before the block."""
     parent, kept = 0, []
     for position, one in enumerate(ids, 1):
         parent = names.setdefault((parent, one), len(names) + 1)
@@ -40,8 +40,8 @@ def chained(ids, names, stride):
 
 
 def claude_code(path):
-    """Sessions in random order, SESSIONS_AT_ONCE at a time, a request when the one before it and the thinking after it are over. Blocks of
-    256 tokens, four of the trace."""
+    """Sessions in random order, SESSIONS_AT_ONCE at a time. A request follows when the previous answer and the thinking time after it have
+    ended. Blocks have 256 tokens, four blocks of the trace."""
     names = {}
     sessions = list(lines(path))
     random.Random(1).shuffle(sessions)
@@ -76,7 +76,7 @@ def main():
     arguments = parser.parse_args()
     for title, path, read, stored_at_once, sizes in TRACES:
         if not (arguments.traces / path).exists():
-            print(f"{title}: left out, there is no {path}")
+            print(f"{title}: left out, because {path} does not exist")
             continue
         prompts = array.array("I")
         for names in read(arguments.traces / path):

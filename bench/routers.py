@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Routers in front of two servers: how many turns of many-turn sessions do they send to where the prefix is, and how much of the prompts is
-then in the cache, beside taking turns?
+"""Compares routers in front of two servers with round robin: how many turns of many-turn sessions go to the server with their prefix, and
+how much of the prompts is then in the cache?
 
-Each way has two fresh servers that publish KV cache events, and gets the same turns: of recorded agents (--traces FOLDER, mini_swe), or of
-sessions that are made up by --seed. Sessions go on side by side; --clients turns are asked at once, each when its session's last one has
-been answered; answers are cut to --output-tokens, and the recorded ones go into the next prompt. A server's KV cache holds --cache-percent
-of what the sessions have in the end. Who got a turn, and what of it he had in the cache, the servers' logs tell.
+Each router has two fresh servers that publish KV events, and gets the same turns: from recorded agents (--traces FOLDER, mini_swe), or from
+sessions generated with --seed. Sessions run concurrently: --clients turns at the same time, each after the previous answer of its session.
+Answers are cut to --output-tokens, and the recorded answers go into the next prompt. A server's KV cache holds --cache-percent of the
+tokens that all sessions have at their ends. The logs of the servers show which server got a turn, and how much of its prompt was cached.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ import urllib.request
 import machine
 from sessions import TRACE, tokenize, turns_of
 
-NAME = "routed"  # the model's, for all servers and routers
-# What routers say at every turn is not for the screen.
+NAME = "routed"  # the model's name, for all servers and routers
+# Messages that routers print at every turn are hidden.
 os.environ.setdefault("DYN_LOG", "error")
 
 
@@ -42,7 +42,7 @@ def post(url: str, body: dict, name: str = "") -> dict:
 
 
 class Server:
-    """One of the two, with where its events are."""
+    """One of the two servers, with the address of its events."""
 
     def __init__(self, arguments, place: int, blocks: int, format: str, folder: pathlib.Path):
         port, events, replay = machine.free_port(), machine.free_port(), machine.free_port()
@@ -56,14 +56,14 @@ class Server:
         self.process = machine.Server(f"server {place}", command, port, log=self.log)
 
     def turns(self) -> dict:
-        """Prompt tokens and those that were in the cache, by turn."""
+        """Prompt tokens and cached prompt tokens, by turn."""
         told = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
         asked = [line for line in told if "prompt_tokens" in line and re.fullmatch(r"turn-\d+-\d+", line["id"])]
         return {line["id"]: (line["prompt_tokens"], line["cached_tokens"]) for line in asked}
 
 
 class Alternating:
-    """Nobody's router: one server, then the other."""
+    """No router: alternates between the two servers."""
 
     def __init__(self, servers: list, folder: pathlib.Path):
         self.urls, self.count, self.lock = [server.url for server in servers], 0, threading.Lock()
@@ -79,8 +79,8 @@ class Alternating:
 
 
 class Dynamo:
-    """ai-dynamo-runtime's SelectionService: it hears the events, is asked with a prompt's tokens, and names a server. `prefill_scale`: what
-    must be computed of a prompt, by as much more than blocks that running requests hold."""
+    """ai-dynamo-runtime's SelectionService: it receives the events, gets a prompt's tokens, and returns a server. `prefill_scale`: the
+    weight of tokens that must be computed, relative to blocks that running requests hold."""
 
     def __init__(self, servers: list, folder: pathlib.Path, prefill_scale: float = 1.0):
         from dynamo.llm import SelectionService
@@ -120,7 +120,7 @@ class Dynamo:
 
 
 class Proxy:
-    """A router that is a server of its own, in front of the others."""
+    """A router that runs as a separate server in front of the others."""
 
     def __init__(self, command: list, folder: pathlib.Path):
         port = machine.free_port()
@@ -136,7 +136,7 @@ class Proxy:
 
 
 def program(name: str) -> str:
-    """As it was installed beside this Python."""
+    """The router's program, installed next to this Python."""
     return str(pathlib.Path(sys.executable).parent / name)
 
 
@@ -158,7 +158,7 @@ def sglang_router(servers: list, folder: pathlib.Path) -> Proxy:
     return Proxy([program("sglang-router"), "launch", "--policy", "cache_aware", "--worker-urls", *urls], folder)
 
 
-# Name, maker, and the format of the events it reads ("": it reads none).
+# Name, factory, and the format of the events that it reads ("": none).
 WAYS = [
     ("taking turns", Alternating, ""),
     ("dynamo", Dynamo, "0.19.0"),
@@ -172,7 +172,7 @@ WAYS = [
 
 
 def made_up(arguments) -> list:
-    """(session, messages): sessions that have a system prompt in common, a text of their own, and questions about it."""
+    """(session, messages): sessions with a common system prompt, a text for each session, and questions about the text."""
     rng = random.Random(arguments.seed)
     words = [f"{a}{b}" for a in "ba ke li mo nu pra sto vi".split() for b in "den ran sil tor mun gate lock port".split()]
 
@@ -216,8 +216,8 @@ def play(router, turns: list, arguments) -> None:
 
 
 def report(servers: list, num_turns: int) -> str:
-    """Turns of the first server, those that went where their session was, and prompt tokens that were in the cache."""
-    for _ in range(50):  # a turn's line is written when its answer has been
+    """Turns of the first server, turns that went to their session's server, and cached prompt tokens."""
+    for _ in range(50):  # a turn's line is written after its answer
         took = [server.turns() for server in servers]
         if (heard := sum(map(len, took))) == num_turns:
             break
@@ -233,8 +233,8 @@ def report(servers: list, num_turns: int) -> str:
 
 def main() -> int:
     parser = machine.parser(__doc__, sessions=16, turns=6, most_tokens=8000, output_tokens=8, clients=4, cache_percent=60, seed=1)
-    parser.add_argument("--traces", type=pathlib.Path, help=f"a folder with {TRACE}; without it sessions are made up")
-    parser.add_argument("--ways", default="", help="those whose names begin so, several with commas, beside taking turns")
+    parser.add_argument("--traces", type=pathlib.Path, help=f"folder with {TRACE}; without it sessions are generated")
+    parser.add_argument("--ways", default="", help="compare routers with these name prefixes (separated by commas) with round robin")
     arguments = parser.parse_args()
     wanted = tuple(name for name in arguments.ways.split(",") if name) or ("",)
     machine.end_on_sigterm()
@@ -243,7 +243,7 @@ def main() -> int:
     with machine.Server("tokens", [arguments.binary, "serve", arguments.model, "--port", str(port)], port):
         if arguments.traces:
             turns, total = turns_of(arguments.traces / TRACE, arguments, port)
-            turns.sort(key=lambda turn: len(turn[1]))  # sessions go on side by side
+            turns.sort(key=lambda turn: len(turn[1]))  # sessions run concurrently
         else:
             turns = made_up(arguments)
             total = sum(tokenize(port, messages) for messages in dict(turns).values())

@@ -1,12 +1,11 @@
-// What the scheduler itself costs: nanoseconds of wall time per running request and decode step (schedule and apply, one output token
-// each).
+// Measures the scheduler itself: nanoseconds of wall time per running request and decode step (schedule and apply, one output token each).
 //
 //   scheduler_bench [--vllm 0.32.0] [RUNNING...]
 //
-// With --vllm the core decides as that version does; "as vLLM" it then counts no common prefix, which that version does not either.
-// "as vLLM" does the work that vLLM's scheduler does by default: statistics of every step, the common prefix of the running requests,
-// blocks named by SHA-256 over Python's pickle. "lean" is what `quire serve` runs: none of the two, and names in our own encoding. Both get
-// prompts of 128 tokens and as many steps (whole blocks of them) as bench/vllm_scheduler.py gives vLLM.
+// With --vllm the core makes the decisions of that version. "as vLLM" then counts no common prefix, because that version does not either.
+// "as vLLM" does the work that vLLM's scheduler does by default: statistics of every step, the common prefix of the running requests, block
+// hashes by SHA-256 over Python's pickle. "lean" is the configuration of `quire serve`: neither statistics nor common prefix, and block
+// hashes in quire's encoding. Both get prompts of 128 tokens and as many steps (whole blocks of them) as vLLM in bench/vllm_scheduler.py.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +31,7 @@ struct Work {
 // ns per running request.
 struct Figures {
   double step;   // median step: no block is filled or allocated in 15 of 16
-  double block;  // median of the mean over the 16 steps that fill a block: with its name and its successor
+  double block;  // median of the mean over the 16 steps that fill a block: with its hash and its successor
 };
 
 [[noreturn]] void fail(const Error& error) {
@@ -122,7 +121,7 @@ Figures measure(const Work& work) {
   return {median(steps) / work.num_requests, median(blocks) / work.num_requests};
 }
 
-// Core::fork of a request with so many computed tokens, us: the median of as many forks as rounds, each child ended before the next.
+// Core::fork of a request with this many computed tokens, us: the median over all rounds, each child ended before the next fork.
 double measure_fork(std::uint32_t num_tokens) {
   constexpr std::uint32_t kForks = 1001;
   CoreConfig config = make_config({false, 8, 0});

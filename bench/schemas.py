@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Structured output on the JSON Schema Test Suite (drafts 2020-12 and 7) and on schemas of real tools: is what is finished valid?
+"""Tests structured output on the JSON Schema Test Suite (drafts 2020-12 and 7) and on schemas of real tools: is each finished output valid,
+and is it the value that the model prefers?
 
-Each schema that the server takes is answered --outputs times at temperature 1 with seeds of their own, --clients at once; what is finished
-is validated by `jsonschema`. A schema that is refused must be refused with the name of one of its keywords. Printed, also when it is
-stopped (Ctrl-C): a table per keyword, and what went wrong. Exit status 1 unless all that is finished is valid, 80 % is finished, and the
-schemas with none but the keywords of MUST are taken.
+Each accepted schema is answered --outputs times at temperature 1 with different seeds, --clients at a time. `jsonschema` validates finished
+outputs. A refusal of a schema must name one of its keywords. Printed, also after Ctrl-C: a table per keyword, and the errors. Then some
+prompts contain a valid value of each schema, in different spellings of JSON, and the model continues the prompt, free and constrained by
+the schema, at temperature 0. If the free value is valid, the constrained value must be the same. The exit status is 1 unless all finished
+outputs are valid, 80 % are finished, no value differs, and all schemas that use only the keywords of MUST are accepted.
 
-The suite lies in the source archive of `jsonschema`, the tools are those of the Berkeley Function Calling Leaderboard (`bfcl-eval`, its
-"live" functions, which users have sent in); both are fetched from PyPI and checked.
+The suite is in the source archive of `jsonschema`. The tools are from the Berkeley Function Calling Leaderboard (`bfcl-eval`, its "live"
+functions, which users have sent in). Both are fetched from PyPI and checked.
 """
 
 import asyncio
@@ -46,12 +48,12 @@ def archive(project: str) -> tarfile.TarFile:
         path.parent.mkdir(exist_ok=True)
         if fetch.download(fetch.file_url(project, name), path) != digest:
             path.unlink()
-            sys.exit(f"{name} is not what it was")
+            sys.exit(f"{name} does not have the expected checksum")
     return tarfile.open(path)
 
 
 def suite() -> list:
-    """(where, draft, schema), each schema once."""
+    """(origin, draft, schema), each schema once."""
     found, seen = [], set()
     with archive("jsonschema") as files:
         for member in sorted(files.getmembers(), key=lambda member: member.name):
@@ -64,13 +66,13 @@ def suite() -> list:
                     seen.add((place[1], text))
                     schema = group["schema"]
                     if place[1] == "draft7" and isinstance(schema, dict):
-                        schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}  # else it would be the newest draft's
+                        schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}  # otherwise it would use the newest draft
                     found.append((f"{place[1]}/{place[2]}: {group['description']}", place[1], schema))
     return found
 
 
 def with_types(schema):
-    """The leaderboard writes Python's names of types."""
+    """The leaderboard uses Python's names of types."""
     if isinstance(schema, list):
         return [with_types(item) for item in schema]
     if not isinstance(schema, dict):
@@ -98,14 +100,14 @@ def tools(count: int) -> list:
                     try:
                         jsonschema.Draft202012Validator.check_schema(schema)
                     except jsonschema.SchemaError:
-                        continue  # some of what users have sent is none
+                        continue  # some user entries are not schemas
                     found.setdefault(function["name"], schema)
     names = sorted(found)
     return [(f"tool {name}", "draft2020-12", found[name]) for name in (names[i * len(names) // count] for i in range(count))]
 
 
 def keywords(schema, names=None) -> set:
-    """Those that stand where a schema stands, or looks like standing there."""
+    """Keywords in positions of a schema, or in positions that look like one."""
     names = set() if names is None else names
     if isinstance(schema, dict):
         for key, value in schema.items():
@@ -131,12 +133,16 @@ class Case:
         self.refusal = None
         self.finished = self.valid = self.asked = 0
         self.invalid = []
+        self.values = []  # valid outputs
+        self.compared, self.differing = 0, []
 
     def judge(self, text: str) -> None:
         self.finished += 1
         try:
-            DRAFTS[self.draft](self.schema).validate(json.loads(text))
+            value = json.loads(text)
+            DRAFTS[self.draft](self.schema).validate(value)
             self.valid += 1
+            self.values.append(value)
         except Exception as error:  # noqa: BLE001 - whatever a validator says is the finding
             self.invalid.append(f"{text[:200]!r}: {str(error).splitlines()[0][:200]}")
 
@@ -145,14 +151,14 @@ def question(schema) -> dict:
     return {"role": "user", "content": f"Write one short JSON value for this JSON schema: {json.dumps(schema)[:1500]}"}
 
 
-# What short means: a model of this size writes on and on otherwise.
+# A bound on the length: a model of this size otherwise does not stop.
 SHOWN = (({"type": "string"}, "Oslo"), ({"properties": {"a": {"type": "integer"}}}, {"a": 7}), ({"type": "array"}, [1, 2]), (True, "yes"),
          ({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}, {"city": "Oslo", "days": 2}))  # fmt: skip
 SHOWN = [turn for schema, value in SHOWN for turn in (question(schema), {"role": "assistant", "content": json.dumps(value)})]
 
 
 async def ask(client, case, seed, arguments) -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": case.schema}}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": case.schema, "strict": True}}
     try:
         answer = await client.chat.completions.create(model="", messages=[*SHOWN, question(case.schema)], temperature=1, seed=seed,
                                                       max_tokens=arguments.max_tokens, response_format=form)  # fmt: skip
@@ -163,6 +169,41 @@ async def ask(client, case, seed, arguments) -> None:
     choice = answer.choices[0]
     if choice.finish_reason == "stop":
         case.judge(choice.message.content)
+
+
+# Spellings of a value: Python with and without ensure_ascii, JavaScript, PHP, and a spelling with reversed keys.
+WRITERS = (json.dumps, lambda value: json.dumps(value, ensure_ascii=False), lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+           lambda value: json.dumps(value).replace("/", "\\/"),
+           lambda value: json.dumps(dict(reversed(value.items())) if isinstance(value, dict) else value))  # fmt: skip
+
+
+def parsed(text: str):
+    """A value in which True and 1 compare unequal; or None."""
+    try:
+        return json.dumps(json.loads(text), sort_keys=True)
+    except ValueError:
+        return None
+
+
+async def compare(client, case, index, arguments) -> None:
+    """Tests that the model's free value and its value under the schema are equal."""
+    line = WRITERS[index % len(WRITERS)](max(case.values, key=lambda value: len(json.dumps(value))))
+    if len(line) > 400:
+        return
+
+    async def say(**more) -> str:
+        answer = await client.completions.create(model="", prompt=(line + "\n") * 5, temperature=0, max_tokens=arguments.max_tokens, stop=["\n"], **more)
+        return answer.choices[0].text
+
+    free = await say()
+    try:
+        DRAFTS[case.draft](case.schema).validate(json.loads(free))
+    except Exception:  # noqa: BLE001 - the free output differs
+        return
+    held = await say(extra_body={"structured_outputs": {"json": case.schema}})
+    case.compared += 1
+    if parsed(held) != parsed(free):
+        case.differing.append(f"{free[:200]!r} became {held[:200]!r}")
 
 
 async def answer_all(url, cases, arguments) -> None:
@@ -178,17 +219,27 @@ async def answer_all(url, cases, arguments) -> None:
 
         await asyncio.gather(*(one(case, seed) for seed in range(arguments.outputs) for case in cases))
 
+    async def compared(case, index):
+        async with gate:
+            await compare(client, case, index, arguments)
+
+    await asyncio.gather(*(compared(case, index) for index, case in enumerate(cases) if case.values))
+
 
 def report(cases, name) -> bool:
     taken = [case for case in cases if case.refusal is None]
     asked, finished, valid = (sum(getattr(case, field) for case in taken) for field in ("asked", "finished", "valid"))
     print(f"\n{name}: {len(cases)} schemas, {len(taken)} taken, {len(cases) - len(taken)} refused; of {asked} outputs {finished} finished"
           f" ({finished / max(1, asked):.1%}), of which {valid} are valid ({valid / max(1, finished):.2%})")  # fmt: skip
-    good = finished == valid and finished >= 0.8 * asked
+    num_compared, differing = sum(case.compared for case in taken), [(case, problem) for case in taken for problem in case.differing]
+    print(f"  {num_compared} values generated freely and under their schema, {len(differing)} differ")
+    for case, problem in differing:
+        print(f"  differs: {case.where}: {problem}")
+    good = finished == valid and finished >= 0.8 * asked and not differing
     for case in taken:
         for problem in case.invalid[:2]:
             print(f"  not valid: {case.where}: {problem}")
-    # What nothing satisfies is refused, too.
+    # A schema that no value satisfies is refused too.
     refused = [case for case in cases if case.refusal is not None and "nsatisfiable" not in case.refusal]
     nameless = [case for case in refused if not any(word in case.refusal for word in KNOWN)]
     for case in nameless:
@@ -217,8 +268,8 @@ def table(cases) -> None:
 
 def main() -> int:
     parser = machine.parser(__doc__, clients=32, max_tokens=600)
-    parser.add_argument("--outputs", type=int, default=20, help="of each schema (default: 20)")
-    parser.add_argument("--tools", type=int, default=100, help="schemas of tools (default: 100)")
+    parser.add_argument("--outputs", type=int, default=20, help="outputs of each schema (default: 20)")
+    parser.add_argument("--tools", type=int, default=100, help="number of schemas of tools (default: 100)")
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())
@@ -229,7 +280,7 @@ def main() -> int:
         try:
             asyncio.run(answer_all(f"http://127.0.0.1:{port}", cases, arguments))
         except KeyboardInterrupt:
-            print("\nStopped: of what has been answered so far", end="")
+            print("\nStopped. Results so far:", end="")
     good = all([report(group, name) for name, group in groups.items()])
     table(cases)
     return 0 if good else 1

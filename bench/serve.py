@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Serving speed over HTTP, quire beside other engines in one run: same model, same client, same prompts, turns alternating.
+"""Measures serving speed over HTTP, quire next to other engines in one run: same model, same client, same prompts, alternating turns.
 
-A turn sends c requests at once to one server (greedy, exact lengths): `distinct` is 128 tokens in, 64 out, nothing in common; `shared` 1,024 in
-common and 64 of their own in, 32 out, the common ones in every engine's prefix cache from a turn before that is not counted; `alone` one
-request at a time, 512 tokens in and one out, then 64 after the first (quire and llama.cpp without HTTP: quire bench, llama-bench); `long`, when
-asked for, one of 8,000 tokens in and 64 out. With fewer than 8 clients each asks several times per turn. Turns go quire, rival, quire, the next
-rival, ..., so that each rival's turn lies between two of quire's, with which it is compared; with two ways of quire's activations they take
-turns. A turn in which processes that are neither server nor client took 5 % of the processors or more is repeated, at most twice, and the
-quietest counts; the last column says how many turns were not quiet even so.
+A turn sends c concurrent requests to one server (greedy, exact lengths). The workloads are
+- `distinct`: 128 tokens in, 64 out, nothing in common;
+- `shared`: 1,024 common tokens and 64 separate ones in, 32 out; an uncounted turn puts the common tokens into every engine's prefix cache;
+- `alone`: one request at a time, 512 tokens in and one out, then 64 after the first (quire and llama.cpp without HTTP: quire bench,
+  llama-bench);
+- `long`, only if requested: one request with 8,000 tokens in and 64 out.
 
-Per row: output tokens per second over the whole time, prefill included; tokens per second of a stream while it decodes; milliseconds to the
-first token; MiB that were resident at most, of all the server's processes; seconds from start to ready; quire's figures over this engine's.
-All are medians, ratios with their range.
+With fewer than 8 clients each client asks several times per turn. Turns go quire, rival, quire, the next rival, ..., so that each rival's
+turn lies between two turns of quire, with which it is compared. If quire has two variants of activations, they alternate. If other
+processes took 5 % of the processors or more in a turn, the turn is repeated, at most twice, and the quietest attempt counts. The last
+column shows how many turns were still not quiet.
+
+Printed per row: output tokens per second over the whole time, prefill included; tokens per second of a stream while it decodes;
+milliseconds to the first token; largest resident MiB of all the server's processes; seconds from start to ready; quire's figures over this
+engine's. All are medians, ratios with their range.
 """
 
 import argparse
@@ -26,13 +30,13 @@ from rivals import foreign, listing, pairs
 from rivals.client import Asker, Failed
 from rivals.contestant import CACHE, WORKLOADS
 
-QUIET = 0.05  # most that others may use of the processors in a turn
+QUIET = 0.05  # largest share of the processors that other processes may use in a turn
 ATTEMPTS = 3
 COLUMNS = {"total": "total", "stream": "stream", "first": "first, ms", "prompt": "prompt tokens/s", "output": "output tokens/s"}
 
 
 class Fleet:
-    """The servers, each started when first needed, and anew when its command line changes."""
+    """The servers. Each is started when it is first needed, and restarted when its command line changes."""
 
     def __init__(self):
         self.running = {}
@@ -90,14 +94,14 @@ class Cell:
         self.turns, self.loud, self.servers = [], {}, {}
 
     def guarded(self, action, one):
-        """action(one). Where an engine fails it leaves the cell; where quire does, that ends the run."""
+        """Runs action(one). An engine that fails leaves the cell empty; a failure of quire ends the run."""
         try:
             return action(one)
         except (Failed, OSError, SystemExit, subprocess.SubprocessError) as problem:
             if one.is_ours or (isinstance(problem, SystemExit) and isinstance(problem.code, int)):
                 raise
             self.fleet.drop(one)
-            self.problems.append(f"{one.name} left {self.workload.name}, c = {self.clients}: {problem}")
+            self.problems.append(f"{one.name} failed in {self.workload.name}, c = {self.clients}: {problem}")
             return None
 
     def prepare(self, one):
@@ -153,7 +157,7 @@ def numbers(text):
 
 
 def names(text):
-    """For argparse, which shows its message."""
+    """An error for argparse, which shows its message."""
     try:
         return listing.parse(text)
     except ValueError as problem:
@@ -163,23 +167,24 @@ def names(text):
 def workloads(text):
     unknown = set(text.split(",")) - set(WORKLOADS)
     if unknown:
-        raise argparse.ArgumentTypeError(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
+        raise argparse.ArgumentTypeError(f"unknown workload {', '.join(sorted(unknown))}. Choose from {', '.join(WORKLOADS)}")
     return [WORKLOADS[name] for name in text.split(",")]
 
 
 def parse_arguments():
     parser = machine.parser(__doc__, seed=1)
-    parser.add_argument("--against", type=names, default=[], help="engines to install once, measured beside quire: llama.cpp,vllm,openvino")
-    parser.add_argument("--workload", type=workloads, default=[one for one in WORKLOADS.values() if one.is_default], help="of distinct,shared,alone,long")
-    parser.add_argument("--concurrency", type=numbers, help="instead of each workload's own: 1,8")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each rival")
-    parser.add_argument("--llama-types", type=lambda text: text.split(","), default=["Q4_0", "Q4_1"], help="llama.cpp's weights")
+    parser.add_argument("--against", type=names, default=[], help="engines to install once and to compare: llama.cpp,vllm,openvino")
+    parser.add_argument("--workload", type=workloads, default=[one for one in WORKLOADS.values() if one.is_default],
+                        help="any of distinct,shared,alone,long")  # fmt: skip
+    parser.add_argument("--concurrency", type=numbers, help="numbers of clients, instead of each workload's default: 1,8")
+    parser.add_argument("--rounds", type=int, default=3, help="number of turns of each rival")
+    parser.add_argument("--llama-types", type=lambda text: text.split(","), default=["Q4_0", "Q4_1"], help="weight types of llama.cpp")
     parser.add_argument("--vllm-types", type=lambda text: text.split(","), default=["bf16", "int8"], help="vLLM's weights")
     parser.add_argument("--activations", type=lambda text: text.split(","), default=["int16", "int8"],
-                        help="ways of ours: int16,int8,f32, and bf16 for weights in bf16, where int16 means floats")
-    parser.add_argument("--as-avx2", action="store_true", help="every engine as on a processor with AVX2 alone; vLLM can't be told so")
-    parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
-    parser.add_argument("--idle-wait", type=float, default=20, help="wait at most so many seconds for an idle machine before each turn")
+                        help="variants of quire: int16,int8,f32, and bf16 for bf16 weights, for which int16 means floats")
+    parser.add_argument("--as-avx2", action="store_true", help="limit every engine to AVX2; vLLM does not support this")
+    parser.add_argument("--quire-args", default="", help="additional flags for quire serve, as one string")
+    parser.add_argument("--idle-wait", type=float, default=20, help="seconds to wait at most for an idle machine before each turn")
     return parser.parse_args()
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Recorded agents (mini_swe, gruckion/mini-swe-agent over SWE-bench) on two servers, one with --kv-disk, whose KV cache in memory holds a tenth
-of what the sessions need.
+"""Replays recorded agents (mini_swe, gruckion/mini-swe-agent over SWE-bench) on two servers, one with --kv-disk. The KV cache in memory
+holds a tenth of the tokens that the sessions need.
 
-A session's turns are asked as they were recorded, with all that was said before; answers are cut to --output-tokens, and the recorded ones go
-into the next prompt. It ends before its prompt exceeds --most-tokens. Turns of all sessions are asked in the order of their recorded times, by
---clients at a time, each when its session's last one has been answered. The servers take turns with --chunk of them.
+A session's turns have their recorded prompts, with the whole history. Answers are cut to --output-tokens, and the recorded answers go into
+the next prompt. A session ends before its prompt exceeds --most-tokens. The turns of all sessions run in the order of their recorded times,
+--clients at a time, each after the previous answer of its session. The servers alternate after --chunk turns.
 """
 
 import concurrent.futures
@@ -41,7 +41,7 @@ def tokenize(port: int, messages: list) -> float:
 
 
 def turns_of(path: pathlib.Path, arguments, port: int) -> tuple[list, int]:
-    """(session, messages) in the order of their times, and the tokens that all sessions have in the end."""
+    """(session, messages) in the order of their times, and the number of tokens that all sessions have at their ends."""
     turns, total, count = [], 0, 0
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file):
@@ -82,7 +82,7 @@ def first_token_s(server, messages: list, output_tokens: int) -> float:
 
 
 def play(server, chunk: list, arguments) -> tuple[list, float]:
-    """Seconds to the first token of each turn, and of all turns together."""
+    """Seconds to the first token of each turn, and seconds of all turns together."""
     locks = {number: threading.Lock() for number, _ in chunk}
     order, taking, times = iter(chunk), threading.Lock(), []
 
@@ -107,12 +107,12 @@ def play(server, chunk: list, arguments) -> tuple[list, float]:
 
 def main() -> int:
     parser = machine.parser(__doc__, sessions=30, most_tokens=8000, output_tokens=16, clients=4)
-    parser.add_argument("--traces", type=pathlib.Path, default="../shared/traces", help=f"a folder with {TRACE}")
-    parser.add_argument("--folder", default="build", help="the tier's folder is made there (default: %(default)s)")
-    parser.add_argument("--chunk", type=int, default=30, help="turns that a server takes before the other one does (default: %(default)s)")
+    parser.add_argument("--traces", type=pathlib.Path, default="../shared/traces", help=f"folder with {TRACE}")
+    parser.add_argument("--folder", default="build", help="parent directory of the tier's folder (default: %(default)s)")
+    parser.add_argument("--chunk", type=int, default=30, help="turns of a server before the other's (default: %(default)s)")
     arguments = parser.parse_args()
     if not (arguments.traces / TRACE).exists():
-        sys.exit(f"{arguments.traces / TRACE} is not there; --traces names the folder of the recordings")
+        sys.exit(f"{arguments.traces / TRACE} does not exist. Set --traces to the folder of the recordings")
     machine.end_on_sigterm()
     print(machine.describe())
 
@@ -148,7 +148,7 @@ def main() -> int:
     print(f"loaded {tier['loaded_blocks_total']:.0f} blocks, {tier['loaded_bytes_total'] / 2**20:.0f} MiB; stored {tier['stored_blocks_total']:.0f};"
           f" {tier['computed_tokens_total']:.0f} tokens computed instead; failed {tier['failed_total']:.0f}, refused {tier['refused_total']:.0f}")  # fmt: skip
     loading_s = tier["loaded_bytes_total"] / tier["load_bytes_per_second"]
-    print(f"loading took about {loading_s:.1f} of the {sum(first['on']):.1f} s to first tokens: the most that could be hidden behind computing")
+    print(f"loading took about {loading_s:.1f} of the {sum(first['on']):.1f} s to first tokens: overlap can save at most this")
     return 0
 
 

@@ -1,8 +1,8 @@
-// Where the time of a step goes: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS]     default: 1,8,64 128 64
-// An engine whose kernels are timed, asked by so many requests at once; one table for each of them, of the time while prompts are computed
-// (until all have their first token) and while tokens are. Percent of the time of all threads; behind products and attention what share of
-// it the machine's limits would leave, both measured in the same run: bytes read from memory by all threads, and the product's own
-// arithmetic on weights that stay in the first cache. Timing takes time: how much is said.
+// Shows how the time of a step is spent: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS]     default: 1,8,64 128 64 An
+// engine with timed kernels gets this many concurrent requests. It prints one table for each number: the time while prompts are computed
+// (until all requests have their first token), and the time while tokens are generated, in percent of the time of all threads. Rows of
+// products and attention also show the share that the machine's limits would leave, both measured in the same run: bytes read from memory
+// by all threads, and the product's arithmetic on weights in the first-level cache. The cost of timing is printed too.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,11 +41,11 @@ constexpr std::array<const char*, kNumParts> kPartNames = {
     "products of layers", "logits",          "attention",  "inputs to integers", "norms",
     "rotation",           "gates of layers", "KV written", "residuals, biases",  "states"};
 
-// What one thread did; others read it while it does.
+// Tally of one thread; other threads read it while it counts.
 struct alignas(64) Tally {
   std::array<std::atomic<std::uint64_t>, kNumParts> ns{}, calls{}, bytes{}, operations{};
 };
-std::array<Tally, 256> all_tallies;  // NOLINT: kernels are plain functions, so what times them has no other place
+std::array<Tally, 256> all_tallies;  // NOLINT: kernels are plain functions, so the tallies must be global
 std::atomic<std::size_t> num_tallies;
 const Kernels* inner = nullptr;  // NOLINT: the same
 std::uint32_t vocab_size = 0;    // NOLINT: the same
@@ -117,7 +117,7 @@ Kernels timed_table(const Kernels& table) {
   return timing;
 }
 
-// Seconds of all threads since the program began.
+// Seconds of all threads since the program started.
 struct Sums {
   std::array<double, kNumParts> part_s{}, bytes{}, operations{}, calls{};
   double forward_s = 0.0, sample_s = 0.0, plan_s = 0.0;
@@ -144,7 +144,7 @@ Sums sums_of(const Engine& engine) {
   return sums;
 }
 
-// What this machine can do: bytes per second from memory, and multiplications per second in products.
+// Limits of this machine: bytes per second from memory, and multiplications per second in products.
 struct Limits {
   double bytes_per_s = 0.0, operations_per_s = 0.0, clock_s = 0.0;
 };
@@ -162,7 +162,7 @@ double fastest_s(Run run) {
 
 double read_bytes_per_s(ThreadPool& pool) {
   constexpr std::uint32_t kChunks = 256;
-  constexpr std::size_t kWords = std::size_t{1} << 18U;  // of a chunk, 8 bytes each
+  constexpr std::size_t kWords = std::size_t{1} << 18U;  // words of a chunk, 8 bytes each
   const HugeMemory held(kChunks * kWords * sizeof(std::uint64_t));
   const std::span memory(reinterpret_cast<std::uint64_t*>(held.data), kChunks * kWords);
   std::ranges::fill(memory, 1);
@@ -227,11 +227,11 @@ void print_table(const Sums& from, const Sums& to, const char* what, const Limit
              1e3 * wall_s / static_cast<double>(std::max<std::uint64_t>(1, to.num_steps - from.num_steps)));
   double kernels_s = 0.0, calls = 0.0;
   for (std::size_t i = 0; i < kNumParts; ++i) {
-    const double part_calls = to.calls.at(i) - from.calls.at(i);
-    // Of two readings of the clock one lies within what they measure.
-    const double part_s = std::max(0.0, to.part_s.at(i) - from.part_s.at(i) - part_calls * limits.clock_s);
+    const double split_calls = to.calls.at(i) - from.calls.at(i);
+    // One of two clock readings falls into the measured time.
+    const double part_s = std::max(0.0, to.part_s.at(i) - from.part_s.at(i) - split_calls * limits.clock_s);
     kernels_s += part_s;
-    calls += part_calls;
+    calls += split_calls;
     if (percent(part_s) < 0.05) continue;
     double bytes = to.bytes.at(i) - from.bytes.at(i);
     if (static_cast<Part>(i) == Part::attention) bytes = kv_bytes;
@@ -253,14 +253,14 @@ void print_table(const Sums& from, const Sums& to, const char* what, const Limit
              percent(threads * (to.plan_s - from.plan_s)));
 }
 
-// Until each has `until` tokens.
+// Runs until each request has `until` tokens.
 void take_until(OutputQueue& queue, std::vector<std::size_t>& num_tokens, RequestId first, std::size_t until) {
   const auto is_there = [&](std::size_t count) { return count >= until; };
   while (!std::ranges::all_of(num_tokens, is_there))
     for (const RequestOutput& output : queue.take()) num_tokens.at(output.id.value - first.value) += output.tokens.size();
 }
 
-// All at once; the sums when all had their first token.
+// All requests concurrently; returns the sums when all have their first token.
 Sums ask(Engine& engine, OutputQueue& queue, const Shape& shape, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<TokenId> token(100, static_cast<TokenId>(engine.model().vocab_size) - 1);
@@ -304,38 +304,37 @@ Result<int> run(const std::string& path, const std::vector<Shape>& shapes) {
   if (!file) return std::unexpected(file.error());
   const auto info = file->info();
   if (!info) return std::unexpected(info.error());
-  const auto options = resolve_options(wanted, *info, {usable_cores(), std::uint64_t{4} << 30U});
-  if (!options) return std::unexpected(options.error());
+  const auto resolved = resolve_options(wanted, *info, {usable_cores(), std::uint64_t{4} << 30U});
+  if (!resolved) return std::unexpected(resolved.error());
+  const EngineOptions& options = resolved->options;
   vocab_size = info->vocab_size;
-  auto pool = std::make_unique<ThreadPool>(options->num_threads);
-  const Kernels table = timed_table(select_kernels(options->isa));
+  auto pool = std::make_unique<ThreadPool>(options.num_threads);
+  const Kernels table = timed_table(select_kernels(options.isa));
   const Limits limits{.bytes_per_s = read_bytes_per_s(*pool),
-                      .operations_per_s = multiplications_per_s(*pool, *inner, options->activations),
+                      .operations_per_s = multiplications_per_s(*pool, *inner, options.activations),
                       .clock_s = clock_reading_s()};
-  auto layout = plan_kv_layout(*info, *options);
-  if (!layout) return std::unexpected(layout.error());
-  auto cache = KvCache::create(*std::move(layout));
+  auto cache = KvCache::create(resolved->layout);
   if (!cache) return std::unexpected(cache.error());
   auto model = load_model(*file, *info,
-                          {.activations = options->activations,
-                           .isa = options->isa,
-                           .max_num_batched_tokens = options->scheduler.max_num_batched_tokens,
-                           .max_num_seqs = options->scheduler.max_num_seqs,
-                           .max_model_len = options->scheduler.max_model_len,
+                          {.activations = options.activations,
+                           .isa = options.isa,
+                           .max_num_batched_tokens = options.scheduler.max_num_batched_tokens,
+                           .max_num_seqs = options.scheduler.max_num_seqs,
+                           .max_model_len = options.scheduler.max_model_len,
                            .num_cache_groups = static_cast<std::uint32_t>(cache->layout().groups.size()),
                            .pool = pool.get(),
-                           .weights = options->weights,
+                           .weights = options.weights,
                            .kernels = &table});
   if (!model) return std::unexpected(model.error());
   EngineParts parts;
-  parts.worker = std::make_unique<Worker>(worker_limits(*options), std::move(pool), *std::move(model), *std::move(cache));
-  const auto engine = make_engine(*options, *info, std::move(parts));
+  parts.worker = std::make_unique<Worker>(resolved->limits, std::move(pool), *std::move(model), *std::move(cache));
+  const auto engine = make_engine(*resolved, std::move(parts));
   if (!engine) return std::unexpected(engine.error());
   fmt::print("{}, {} threads, {}: {:.1f} GB/s from memory, {:.0f} G multiplications a second in a product\n", info->name,
-             options->num_threads, inner->name, limits.bytes_per_s * 1e-9, limits.operations_per_s * 1e-9);
+             options.num_threads, inner->name, limits.bytes_per_s * 1e-9, limits.operations_per_s * 1e-9);
   OutputQueue queue;
-  ask(**engine, queue, largest, 1);  // so that all memory has been touched
-  for (const Shape& shape : shapes) profile(**engine, queue, shape, limits, options->num_threads);
+  ask(**engine, queue, largest, 1);  // touches all memory
+  for (const Shape& shape : shapes) profile(**engine, queue, shape, limits, options.num_threads);
   (*engine)->stop(1.0);
   return 0;
 }

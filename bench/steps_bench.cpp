@@ -1,7 +1,8 @@
-// What tiers cost an engine whose worker leaves nothing over: a step burns all its threads for two milliseconds, and writes keys and values
-// for its tokens as a model of 23 KiB a token does, some GB a second. Prompts are new, so nothing is hit and all could be stored.
+// Measures the cost of tiers in an engine whose worker uses all threads: a step burns all of them for two milliseconds, and writes keys and
+// values for its tokens like a model with 23 KiB per token, some GB per second. Prompts are new, so nothing is hit and everything could be
+// stored.
 //   steps_bench [FOLDER [TURNS]]    default: the folder for temporary files, 10
-// Engines with a tier and one without take turns; tokens per second, and what share of the blocks was stored.
+// Engines with and without a tier take turns. Prints tokens per second, and the share of stored blocks.
 #include <fmt/format.h>
 #include <time.h>
 
@@ -64,7 +65,7 @@ class BurningWorker final : public WorkerBase {
         pool_(usable_cores()) {}
 
   [[nodiscard]] WorkerCapabilities capabilities() const override { return {.transfers = true}; }
-  void notify_with(const std::function<void()>& notify) override { transfers_.notify_with(notify); }
+  void set_notify(const std::function<void()>& notify) override { transfers_.set_notify(notify); }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
   void start(const StepPlan& plan) override { plan_ = &plan; }
 
@@ -106,25 +107,25 @@ class BurningWorker final : public WorkerBase {
   std::atomic<std::uint64_t> num_tokens = 0;
 
  private:
-  // Keys and values of one layer, and as much arithmetic as makes the step as long as it is to be.
+  // Writes keys and values of one layer, and computes until the step has its length.
   void work(std::uint32_t tensor) {
     const std::uint64_t bytes = pages_.layout->page_bytes[tensor] / kBlock;
     for (const std::uint64_t token : written_) std::memset(pages_.tensors[tensor] + token * bytes, static_cast<int>(token), bytes);
     sink_ = compute(rounds_);
   }
-  // Of a value that the compiler does not know: it works the loop out otherwise.
+  // A value that the compiler does not know, so that it cannot remove the loop.
   static double compute(std::uint64_t rounds) {
     double value = static_cast<double>(rounds % 7);
     for (std::uint64_t i = 0; i < rounds; ++i) value = std::fma(value, 0.999, 0.001);
     return value;
   }
-  // Of this thread, so that others on the machine do not count.
+  // Time of this thread, so that other processes do not count.
   static double thread_s() {
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
   }
-  // For one tensor of a step, on each thread its share of them; keys and values take some of the time, so steps are a little longer.
+  // Runs on each thread for its share of one tensor of a step. Keys and values take part of the time, so steps are slightly longer.
   static std::uint64_t calibrate() {
     constexpr std::uint64_t kRounds = 20'000'000;
     const double begin_s = thread_s();
@@ -146,7 +147,7 @@ class BurningWorker final : public WorkerBase {
   KvPages pages_;
   ThreadPool pool_;
   const StepPlan* plan_ = nullptr;
-  std::vector<std::uint64_t> written_;  // block and place in it
+  std::vector<std::uint64_t> written_;  // block and position in it
   std::vector<RequestId> results_;
   std::vector<SampleOutcome> outcomes_;
   std::vector<RequestResult> requests_;
@@ -184,7 +185,7 @@ ModelInfo model() {
   return model;
 }
 
-// An engine with this tier, or without one, and what it has been asked.
+// An engine with or without this tier, and its requests.
 struct Side {
   std::string name;
   Answers answers;
@@ -198,20 +199,20 @@ struct Side {
     options.cache.num_blocks = kNumBlocks;
     options.scheduler.max_num_batched_tokens = kStepTokens;
     options.scheduler.max_num_seqs = 16;
-    options = resolve_options(options, model(), {usable_cores(), std::uint64_t{8} << 30U}).value();
+    const ResolvedEngine resolved = resolve_options(options, model(), {usable_cores(), std::uint64_t{8} << 30U}).value();
     EngineParts parts;
-    const CoreConfig config = core_config(options, model());
+    const CoreConfig& config = resolved.core;
     if (name == "dram") parts.tiers.push_back(DramTier::create({.bytes = std::uint64_t{2} << 30U}, config, layout()).value());
     if (name == "disk")
       parts.tiers.push_back(DiskTier::open({.folder = folder, .budget_bytes = std::uint64_t{2} << 30U}, config, layout(), {}).value());
     if (!connect_tiers(parts.tiers, parts.seams)) std::abort();
-    auto made = std::make_unique<BurningWorker>(options, parts.seams.transport);
+    auto made = std::make_unique<BurningWorker>(resolved.options, parts.seams.transport);
     worker = made.get();
     parts.worker = std::move(made);
-    engine = make_engine(options, model(), std::move(parts)).value();
+    engine = make_engine(resolved, std::move(parts)).value();
   }
 
-  // New prompts, eight at a time.
+  // Sends new prompts, eight concurrently.
   void turn(std::uint32_t num_prompts) {
     const std::uint64_t first = num_asked;
     const auto begin = SteadyClock::now();
@@ -229,7 +230,7 @@ struct Side {
   }
 };
 
-// Of the ratios of pairs: the geometric mean, and half of its 95 % interval as a factor.
+// Ratios of pairs: the geometric mean, and half of its 95 % interval as a factor.
 std::pair<double, double> mean_ratio(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0.0, squares = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -239,7 +240,7 @@ std::pair<double, double> mean_ratio(const std::vector<double>& a, const std::ve
   }
   const auto n = static_cast<double>(a.size());
   const double variance = std::max(0.0, (squares - sum * sum / n) / (n - 1));
-  const double student = 1.96 + 2.4 / (n - 1) + 3.0 / ((n - 1) * (n - 1));  // of Student's t, to 0.03 from five pairs on
+  const double student = 1.96 + 2.4 / (n - 1) + 3.0 / ((n - 1) * (n - 1));  // approximates Student's t to 0.03 from five pairs on
   return {std::exp(sum / n), std::exp(student * std::sqrt(variance / n))};
 }
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""What structured output costs: the same prompts with a grammar on every request and without, on one server, in turns that alternate.
+"""Measures the cost of structured output: the same prompts with a grammar on every request and without, on one server, in alternating
+turns.
 
-cost     output tokens per second of --clients clients: medians, and the geometric mean of the paired ratios with / without with its 95 % interval
-compile  the gaps between the tokens of other streams while one client asks for one token after the other, each under a new schema of a hundred
+cost     output tokens per second of --clients clients: medians, and the geometric mean of the paired ratios with / without with its 95 %
+interval compile  the gaps between the tokens of other streams while one client asks for one token after another, each under a new schema
+with a hundred
          properties; and while it asks the same without a schema
 
-Every answer has --output-tokens tokens on both sides: the grammar is of an array too long to end before.
+Every answer has --output-tokens tokens on both sides: the grammar is an array that is too long to end earlier.
 """
 
 import asyncio
@@ -79,15 +81,15 @@ async def measure_compile(port: int, arguments) -> None:
         raise RuntimeError(f"a stream's answer changed: {load.bad[0]}")
     for share in (0.5, 0.99, 0.999):
         plain, schema = (percentile(load.samples[phase].gaps, share) * 1e3 for phase in ("plain", "schema"))
-        print(f"gaps of {NUM_STREAMS} other streams, p{share * 100:g}: {plain:.2f} ms beside requests without a schema, {schema:.2f} ms beside"
+        print(f"gaps of {NUM_STREAMS} other streams, p{share * 100:g}: {plain:.2f} ms with requests without a schema, {schema:.2f} ms with"
               f" schemas of 100 properties, {schema - plain:+.2f} ms")  # fmt: skip
-    print(f"{len(load.samples['schema'].gaps)} gaps beside {40 * arguments.parts} schemas; every stream's answer was its own")
+    print(f"{len(load.samples['schema'].gaps)} gaps with {40 * arguments.parts} schemas; every stream's answer was correct")
 
 
 def main() -> int:
     parser = machine.parser(__doc__, clients=32, pairs=10, output_tokens=64)
     parser.add_argument("--rounds", type=int, default=2, help="requests per client in a turn (default: 2)")
-    parser.add_argument("--parts", type=int, default=6, help="of the measurement of compiling, each with 40 schemas (default: 6)")
+    parser.add_argument("--parts", type=int, default=6, help="parts of the measurement of compiling, each with 40 schemas (default: 6)")
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())

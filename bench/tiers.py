@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What a tier costs and saves: two servers side by side, one with --kv-disk (or --kv-dram), the same new prompts to both in turns that alternate.
+"""Measures the cost and the gain of a tier: two servers, one with --kv-disk (or --kv-dram), get the same new prompts in alternating turns.
 
-cold    every prompt is new, so nothing is hit and all is stored: what the tier costs
-again   the same prompts once more, long since out of memory: what it saves, and how much of what fits is hit
+cold    every prompt is new, so nothing is hit and everything is stored: the cost of the tier
+again   the same prompts once more, long evicted from memory: the gain, and the hit share of the blocks that fit
 small   a budget of a tenth of the prompts, twice over them: a tier that is far too small
 
-Per part: prompts per second (medians), and the geometric mean of the paired ratios on / off with its 95 % interval; bytes stored and loaded,
-and whether they are the blocks stored and loaded. The folder lies beside the build by default: a RAM disk would flatter.
+Printed per part: prompts per second (medians), and the geometric mean of the paired ratios on / off with its 95 % interval; stored and
+loaded bytes, and whether they match the stored and loaded blocks. The default folder is next to the build, because a RAM disk would be too
+fast.
 """
 
 import concurrent.futures
@@ -48,7 +49,7 @@ def counters(server) -> dict:
 
 
 def settle(server) -> dict:
-    """When nothing is stored any more."""
+    """Waits until no block is being stored."""
     before = counters(server)
     while True:
         time.sleep(0.5)
@@ -59,7 +60,7 @@ def settle(server) -> dict:
 
 
 def rest(server) -> None:
-    """Until a server that has nothing to do takes no more memory: that of --kv-dram is taken at such times."""
+    """Waits until an idle server takes no more memory; it allocates the memory of --kv-dram when it is idle."""
     before = -1.0
     while (now := server.memory_mib()) != before:
         before = now
@@ -67,7 +68,7 @@ def rest(server) -> None:
 
 
 class Pair:
-    """Both servers, and what each did in each turn."""
+    """Both servers, and the result of each in each turn."""
 
     def __init__(self, arguments, folder: str, budget: int):
         self.arguments = arguments
@@ -105,11 +106,11 @@ class Pair:
 
 def main() -> int:
     parser = machine.parser(__doc__, turns=10, prompt_tokens=513, output_tokens=8, clients=4, seed=1)
-    parser.add_argument("--tier", choices=("disk", "dram"), default="disk", help="below the KV cache (default: %(default)s)")
-    parser.add_argument("--folder", default="build", help="the tier's folder is made there (default: %(default)s)")
-    parser.add_argument("--prompts", type=int, default=16, help="in a turn (default: %(default)s)")
+    parser.add_argument("--tier", choices=("disk", "dram"), default="disk", help="kind of tier below the KV cache (default: %(default)s)")
+    parser.add_argument("--folder", default="build", help="parent directory of the tier's folder (default: %(default)s)")
+    parser.add_argument("--prompts", type=int, default=16, help="prompts in a turn (default: %(default)s)")
     parser.add_argument("--memory", type=int, default=128 << 20, help="bytes of the KV cache in memory (default: %(default)s)")
-    parser.add_argument("--budget", type=int, default=8 << 30, help="bytes of the tier where all fits (default: %(default)s)")
+    parser.add_argument("--budget", type=int, default=8 << 30, help="bytes of the tier that fits everything (default: %(default)s)")
     arguments = parser.parse_args()
     machine.end_on_sigterm()
     print(machine.describe())

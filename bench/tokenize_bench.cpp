@@ -1,5 +1,5 @@
-// tokenize_bench FOLDER: every pre-tokenizer on the texts that are hardest for one, in growing sizes. A client chooses the text, so the
-// time per byte may not grow with its length: growth above 1.5 between the smallest and the largest size is exit status 1. FOLDER holds
+// tokenize_bench FOLDER: runs every pre-tokenizer on its hardest texts, in growing sizes. A client chooses the text, so the time per byte
+// must not grow with its length: growth above 1.5 between the smallest and the largest size gives exit status 1. FOLDER holds
 // ggml-vocab-gpt-2.gguf, ggml-vocab-qwen2.gguf (which normalizes) and ggml-vocab-llama-spm.gguf.
 #include <fmt/format.h>
 #include <malloc.h>
@@ -26,8 +26,8 @@ using quire::TokenizerSpec;
 
 constexpr std::array<std::size_t, 4> kSizes{16 << 10, 64 << 10, 256 << 10, 1 << 20};
 constexpr double kMaxGrowth = 1.5;
-// Another round where the growth is too large: other programs, or other machines on the same host, may have been in the way. Such spells
-// last for seconds, so it waits before.
+// Repeats the round if the growth is too large: other programs, or other machines on the same host, may have disturbed it. Such
+// disturbances last for seconds, so it waits first.
 constexpr int kMaxRounds = 12;
 constexpr std::chrono::milliseconds kPause{500};
 
@@ -106,7 +106,7 @@ double cpu_ns() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-// Encodes as many texts of `size` as make up the largest size. Nanoseconds of processor time per byte; negative: encoding failed.
+// Encodes texts of `size` until they add up to the largest size. Returns nanoseconds of processor time per byte; negative: encoding failed.
 double measure(const Tokenizer& tokenizer, const Input& input, std::size_t size) {
   double spent = 0;
   std::size_t bytes = 0;
@@ -120,7 +120,7 @@ double measure(const Tokenizer& tokenizer, const Input& input, std::size_t size)
   return spent / static_cast<double>(bytes);
 }
 
-// Prints one row. Whether the growth is bounded.
+// Prints one row. Returns whether the growth is bounded.
 bool run(const char* name, const Tokenizer& tokenizer, const Input& input) {
   std::array<double, kSizes.size()> best;
   best.fill(std::numeric_limits<double>::infinity());
@@ -144,7 +144,7 @@ quire::Result<TokenizerSpec> load(const std::string& path) {
   return quire::tokenizer_from_gguf(*file);
 }
 
-// Every input through one tokenizer. Nothing: the tokenizer could not be made.
+// Runs every input through one tokenizer. Returns nothing if the tokenizer could not be made.
 std::optional<std::size_t> count_growing(const char* name, const quire::Result<TokenizerSpec>& spec) {
   auto tokenizer = spec ? Tokenizer::create(*spec) : std::unexpected(spec.error());
   if (!tokenizer) {
@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: tokenize_bench FOLDER [PRE_TOKENIZER]\n");
     return 2;
   }
-  // Memory stays with the process: fresh pages cost the same per byte at any size, but only the largest texts would pay for them.
+  // The process keeps freed memory: fresh pages cost the same per byte at any size, but only the largest texts would pay for them.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   const std::string folder = argv[1];

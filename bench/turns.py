@@ -1,4 +1,4 @@
-"""Turns of two sides on one server, in pairs that alternate: what measurements of a request's feature share."""
+"""Alternating pairs of turns of two sides on one server, shared by the benchmarks of request features."""
 
 import concurrent.futures
 import json
@@ -26,7 +26,8 @@ def tokens_per_second(port: int, bodies: list, num_clients: int) -> float:
 
 
 def compare(title: str, pairs: int, turn) -> tuple[dict, str]:
-    """turn(side, pair) gives tokens per second of the side "without" or "with". The medians, and a line that tells them and their ratio."""
+    """turn(side, pair) returns tokens per second of the side "without" or "with". Returns the medians, and a line with them and their
+    ratio."""
     seen: list = []
     for pair in range(pairs + 1):  # the first one warms up
         order = ("without", "with") if pair % 2 == 0 else ("with", "without")

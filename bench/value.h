@@ -1,5 +1,5 @@
 #pragma once
-// What a benchmark cannot go on without: the value of a Result, or the error on stderr and an end.
+// Returns the value of a Result. On an error prints the error to stderr and exits.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,13 +1,15 @@
-"""vLLM itself, on the CPU, where nothing is hit: what a connector costs that stores all and finds nothing.
+"""Measures the cost of a connector in vLLM on the CPU, when it stores everything and nothing is hit.
 
-    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_connector.py MODEL_FOLDER [--rounds 30] [--sides none,vllm,spec,connector,spec+disk,connector+disk]
+    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_connector.py MODEL_FOLDER
+        [--rounds 30] [--sides none,vllm,spec,connector,spec+disk,connector+disk]
 
-none: no connector; vllm: OffloadingConnector whose CPU tier decides by vLLM's own manager (its copies want a GPU, so quire's copy);
-spec: OffloadingConnector with quire.vllm.offload; connector: quire.vllm.Connector; +disk: over a folder. All have the same host memory.
+none: no connector. vllm: OffloadingConnector with a CPU tier and vLLM's own manager (vLLM's copies need a GPU, so quire copies). spec:
+OffloadingConnector with quire.vllm.offload. connector: quire.vllm.Connector. +disk: over a folder. All sides have the same host memory.
 
-Each side is an engine in a process of its own. In a round all sides take turns with the same prompts, none of which begins as another, in an order
-that moves on by one with each round. What is still on its way when a turn ends is waited for before the next side's, and told. Throughput is that of a side
-over that of the first one, in the same round, with a 95 % interval over rounds; at the end each over each. Run it by the Python of each vLLM.
+Each side is an engine in a separate process. In a round all sides take turns with the same prompts, which share no prefix; the order shifts
+by one with each round. Transfers still in flight at the end of a turn are completed before the next side's turn, and their time is
+reported. Throughput is the ratio of a side to the first side in the same round, with a 95 % interval over rounds; at the end each side is
+compared with each. Run it with the Python of each vLLM version.
 """
 
 import argparse
@@ -23,7 +25,7 @@ import time
 
 from vllm_e2e import interval, settle
 
-# As in vllm_offload.py: whose turn it is not must not wait on a core.
+# The idle side must not busy-wait on a core, as in vllm_offload.py.
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"}
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -41,7 +43,7 @@ def transfer_config(side: str, folder: str, host_bytes: int) -> dict | None:
         return {"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": extra}  # fmt: skip
     spec = {"vllm": ("OwnBooksSpec", "vllm_own_books"), "spec": ("QuireOffloadingSpec", "quire.vllm.offload")}[kind]
-    extra |= {"spec_name": spec[0], "spec_module_path": spec[1], "offload_prompt_only": False}  # vLLM 0.32.0 stores prompts only, if not told
+    extra |= {"spec_name": spec[0], "spec_module_path": spec[1], "offload_prompt_only": False}  # vLLM 0.32.0 stores only prompts by default
     return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
 
 
@@ -74,7 +76,7 @@ def serve(connection, options, side, folder):
 
 
 class Side:
-    """An engine in a process of its own, for vLLM has one connector per process. What it is asked is done there."""
+    """An engine in a separate process, because vLLM has one connector per process. Calls are executed there."""
 
     def __init__(self, options, side: str, folder: str):
         context = multiprocessing.get_context("spawn")
@@ -107,7 +109,7 @@ def measure(options, sides: dict[str, Side]) -> dict[str, list[float]]:
             seconds[name].append(took)
             num_hit += cached
             late[name] = sides[name].ask("settle")
-        parts = [f"{name} {seconds[name][-1]:.2f} s" + (f" and {late[name]:.2f} s behind it" if late[name] else "") for name in names]
+        parts = [f"{name} {seconds[name][-1]:.2f} s" + (f" and {late[name]:.2f} s after it" if late[name] else "") for name in names]
         print(f"round {i + 1}: {', '.join(parts)}; {num_hit} tokens hit", flush=True)
     return seconds
 
@@ -119,16 +121,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--prompt", type=int, default=128, help="tokens")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer")
-    parser.add_argument("--words", type=int, default=40000, help="token ids are drawn below it")
-    parser.add_argument("--kv-blocks", type=int, default=600, help="of the KV cache, of 32 tokens each; a round takes 384")
-    parser.add_argument("--host-mib", type=int, default=128, help="host memory below it")
-    parser.add_argument("--work", help="a folder on the disk to measure; default: a temporary one")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens per answer")
+    parser.add_argument("--words", type=int, default=40000, help="upper bound of the random token ids")
+    parser.add_argument("--kv-blocks", type=int, default=600, help="blocks of the KV cache, of 32 tokens each; a round needs 384")
+    parser.add_argument("--host-mib", type=int, default=128, help="host memory below the KV cache")
+    parser.add_argument("--work", help="folder on the disk to measure; default: a temporary folder")
     options = parser.parse_args()
     chosen = options.sides.split(",")
     for name in chosen:
         if name not in SIDES:
-            parser.error(f"--sides: there is no {name}; there are {', '.join(SIDES)}")
+            parser.error(f"--sides: unknown side {name}. Choose from {', '.join(SIDES)}")
     folder = tempfile.mkdtemp(prefix="quire-connector-", dir=options.work)
     sides = {name: Side(options, name, os.path.join(folder, name)) for name in chosen}
     try:

@@ -1,13 +1,13 @@
-"""vLLM itself, on the CPU, with its own scheduler and with quire.vllm.Scheduler.
+"""Runs vLLM on the CPU with its own scheduler and with quire.vllm.Scheduler.
 
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py exact MODEL_FOLDER        same tokens, same steps
-    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py shadow MODEL_FOLDER       ShadowScheduler is silent, and finds a planted difference
+    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py shadow MODEL_FOLDER       ShadowScheduler finds only a planted difference
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py throughput MODEL_FOLDER   paired ratios, alternating
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_e2e.py serve MODEL_FOLDER        vllm serve answers
 
-MODEL_FOLDER is a Hugging Face folder (tools/gguf_to_hf.py makes one). The engine runs in one process, all requests are queued before the first
-step, greedy sampling. `exact` and `shadow` use a cache so small that requests are preempted.
-On a machine that does other work, too, set OMP_NUM_THREADS=1: vLLM's threads wait for each other without sleeping.
+MODEL_FOLDER is a Hugging Face folder (tools/gguf_to_hf.py makes one). The engine runs in one process, all requests are queued before the
+first step, and sampling is greedy. `exact` and `shadow` use a cache so small that requests are preempted. On a machine with other load, set
+OMP_NUM_THREADS=1: vLLM's threads wait for each other without sleeping.
 """
 
 import argparse
@@ -25,11 +25,11 @@ import urllib.request
 os.environ.update({"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"})
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # others may use this machine, too
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # other processes may use this machine
 
 
 def mix(num: int, seed: int = 1) -> list:
-    """(prompt, output tokens): families of prompts that share prefixes of all lengths, and loners."""
+    """(prompt, output tokens): groups of prompts that share prefixes of all lengths, and single prompts."""
     rng = random.Random(seed)
     families = [[rng.randrange(100, 40000) for _ in range(rng.randrange(20, 300))] for _ in range(20)]
     requests = []
@@ -42,12 +42,12 @@ def mix(num: int, seed: int = 1) -> list:
 
 
 def number(request_id: str) -> int:
-    """The place of a request in the mix: vLLM adds a random suffix to it."""
+    """The index of a request in the mix: vLLM adds a random suffix to its id."""
     return int(request_id.split("-")[0])
 
 
 def logged(base, log: list):
-    """The scheduler class `base`, which writes down every plan."""
+    """The scheduler class `base`, which records every plan."""
 
     class Logged(base):
         def schedule(self):
@@ -69,7 +69,7 @@ def logged(base, log: list):
 
 
 def planted_shadow():
-    """quire's half has one place less in the batch."""
+    """quire's side has one batch row less."""
     from quire.vllm import ShadowScheduler, _adapter
 
     whole = _adapter.core_config
@@ -110,7 +110,7 @@ def generate(llm, requests: list):
 
 
 def one_run(arguments) -> None:
-    """In a process of its own: one engine over the mix; what it did goes to a file."""
+    """Runs one engine over the mix in a separate process. Its results go to a file."""
     log = []
     llm = engine(arguments.model, logged(scheduler_class(arguments.side), log), max_num_seqs=32, max_num_batched_tokens=256,
                  num_gpu_blocks_override=arguments.blocks)  # fmt: skip
@@ -166,7 +166,8 @@ def shadow(arguments) -> int:
 
 
 def interval(ratios: list) -> tuple:
-    """Mean of the logarithms with its 95 % interval, as ratios. Student's t by the first terms of its expansion, within 1 % from 5 ratios on."""
+    """Mean of the logarithms with its 95 % interval, as ratios. Student's t by the first terms of its expansion, within 1 % from 5 ratios
+    on."""
     logs, free = [math.log(ratio) for ratio in ratios], max(1, len(ratios) - 1)
     middle = statistics.fmean(logs)
     t = 1.960 + 2.372 / free + 2.823 / free**2 + 2.556 / free**3
@@ -175,7 +176,7 @@ def interval(ratios: list) -> tuple:
 
 
 def settle(native) -> float:
-    """Until quire's tiers have written nothing to the disk for a quarter of a second; seconds that took."""
+    """Waits until quire's tiers have not written to the disk for a quarter of a second. Returns the seconds."""
     begin, written, since = time.perf_counter(), -1, time.perf_counter()
     while time.perf_counter() - since < 0.25:
         now = native.stats()["bytes_written"]
@@ -186,7 +187,8 @@ def settle(native) -> float:
 
 
 def throughput(arguments) -> int:
-    """Both engines live side by side; each pair is one run of each, in turns, with new prompts. All pairs count: to stop early would flatter."""
+    """Both engines exist at the same time. Each pair is one run of each, in turns, with new prompts. All pairs count: an early stop would
+    be biased."""
     llms = {
         side: engine(arguments.model, scheduler_class(side), max_num_seqs=64, max_num_batched_tokens=2048) for side in ("stock", "quire")
     }
@@ -221,7 +223,7 @@ def post(port: int, path: str, body: dict) -> dict:
 
 
 def serve(arguments) -> int:
-    """vLLM's OpenAI server with --scheduler-cls, its engine in a process of its own as usual."""
+    """vLLM's OpenAI server with --scheduler-cls; its engine runs in a separate process as usual."""
     environment = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"}
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", arguments.model, "--port", str(arguments.port),
                "--max-model-len", "1024", "--max-num-seqs", "16", "--scheduler-cls", "quire.vllm.Scheduler"]  # fmt: skip

@@ -1,15 +1,17 @@
-"""vLLM 0.32.0, restarted, on a GPU or on CPU: prompts whose blocks lie on disk, by vLLM's own tier in files and by quire's folder.
+"""Measures vLLM 0.32.0 after a restart, on a GPU or on CPU: prompts with blocks on disk, in vLLM's own file tier and in quire's folder.
 
-    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_file_tier.py [--sides none,files,spec,connector] [--rounds 1] [--prompts 16] [--tokens 1000]
+    PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_file_tier.py
+        [--sides none,files,spec,connector] [--rounds 1] [--prompts 16] [--tokens 1000]
 
-none: no connector, so the second engine computes again; files: OffloadingConnector with TieringOffloadingSpec and its tier `fs`; spec:
-OffloadingConnector with quire.vllm.offload; connector: quire.vllm.Connector, whose policy is `exact` here (it loads what there is). All have host
-memory for every block. Random weights in bfloat16: on a GPU 1.2 B, 64 KiB of KV per token; on CPU SmolLM2-135M's shape, 22.5 KiB, and the copies of
-`files` between the KV cache and host memory by PyTorch, for vLLM's want a GPU.
+none: no connector, so the second engine computes again. files: OffloadingConnector with TieringOffloadingSpec and its tier `fs`. spec:
+OffloadingConnector with quire.vllm.offload. connector: quire.vllm.Connector with the policy `exact` (it loads every stored block). All
+sides have host memory for every block. Weights are random in bfloat16: on a GPU 1.2 B, 64 KiB of KV per token; on CPU SmolLM2-135M's shape,
+22.5 KiB. On CPU PyTorch does the copies of `files` between the KV cache and host memory, because vLLM's copies need a GPU.
 
-A turn is an engine in a process of its own that answers the prompts, is waited for until the folder grows no more, and is killed; then, the page
-cache dropped where that is allowed, a second one that answers them again, also killed. Sides take turns. Told: seconds until all have their token, cold and warm,
-tokens found, the folder's bytes over the blocks' bytes, files, how many answers differ (in bfloat16 another batch can change one).
+A turn is an engine in a separate process that answers the prompts. When its folder stops growing, it is killed. The page cache is dropped
+if that is allowed. Then a second engine answers the same prompts and is killed too. Sides take turns. Printed: seconds until all prompts
+have their token, cold and warm; tokens found; the folder's bytes over the blocks' bytes; files; the number of different answers (in
+bfloat16 another batch can change an answer).
 """
 
 import argparse
@@ -33,7 +35,7 @@ SHAPES = {
 }  # fmt: skip
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 8192, "vocab_size": 32000, "rms_norm_eps": 1e-5,
           "torch_dtype": "bfloat16", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu"}  # fmt: skip
-BLOCK = 32  # vLLM's CPU backend wants that
+BLOCK = 32  # required by vLLM's CPU backend
 ON_GPU = {"attention_backend": "TRITON_ATTN", "compilation_config": {"custom_ops": ["none"]}}
 SIDES = ("none", "files", "spec", "connector")
 
@@ -61,7 +63,7 @@ def transfer_config(side: str, device: str, folder: str, num_bytes: int) -> dict
 
 
 def serve(options) -> None:
-    """One engine's life, told as a line of JSON each."""
+    """One engine's life, reported as one line of JSON."""
     import random
 
     from vllm import LLM, SamplingParams
@@ -85,7 +87,7 @@ def serve(options) -> None:
                 "answers": [list(output.outputs[0].token_ids) for output in outputs]}  # fmt: skip
 
     prompts = [[rng.randrange(3, 32000) for _ in range(options.tokens)] for _ in range(options.prompts)]
-    rng = random.Random()  # no two engines warm up by the same
+    rng = random.Random()  # each engine warms up with different prompts
     for _ in range(3):
         answer([[rng.randrange(3, 32000) for _ in range(options.tokens)] for _ in range(2)])
     print(json.dumps(answer(prompts)), flush=True)
@@ -93,7 +95,7 @@ def serve(options) -> None:
         size = -1
         while size < (size := folder_size(options.folder + "/kv")[0]):
             time.sleep(2)
-            answer([[3, 4, 5]])  # vLLM's transfers go on in its steps
+            answer([[3, 4, 5]])  # vLLM's transfers continue only in its steps
         print(json.dumps({}), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -108,7 +110,7 @@ def engine(options, side: str, folder: str, settles: bool) -> dict:
                "--device", options.device]  # fmt: skip
     done = subprocess.run(command + ["--settle"] * settles, stdout=subprocess.PIPE, text=True)
     told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert done.returncode == -signal.SIGKILL and told, f"an engine of side {side} ended by itself: {done.returncode}"
+    assert done.returncode == -signal.SIGKILL and told, f"an engine of side {side} exited early: {done.returncode}"
     return told[0]
 
 
@@ -143,7 +145,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--device", choices=list(SHAPES), default="cpu")
-    parser.add_argument("--root", help="where the folders are made: the disk that is measured")
+    parser.add_argument("--root", help="parent directory of the folders, on the disk to measure")
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--settle", action="store_true", help=argparse.SUPPRESS)
@@ -153,7 +155,7 @@ def main() -> int:
     sides = options.sides.split(",")
     for side in sides:
         if side not in SIDES:
-            parser.error(f"--sides: there is no side {side}; there are {', '.join(SIDES)}")
+            parser.error(f"--sides: unknown side {side}. Choose from {', '.join(SIDES)}")
     print(f"{options.prompts} prompts of {options.tokens} tokens, {options.prompts * options.tokens * token_bytes(options.device) / 1e9:.2f} GB of KV", flush=True)
     for i in range(options.rounds):
         for side in sides[i % len(sides) :] + sides[: i % len(sides)]:

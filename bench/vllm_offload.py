@@ -1,10 +1,11 @@
-"""vLLM itself, on the CPU, with and without quire.vllm.offload's memory and disk tier below its KV cache.
+"""Measures vLLM on the CPU, with and without quire.vllm.offload's memory and disk tier below its KV cache.
 
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_offload.py MODEL_FOLDER [--pairs 30]
 
-Both engines live side by side, each in a process of its own, and take turns with the same prompts, none of which begins as another: nothing is
-hit, and everything is stored. Throughput is that of the tier over that without it; what is still on its way to the disk when a turn ends is waited for before the
-other's, and told. Then prompts that only the disk holds any more: seconds until the first tokens of all, over computing them.
+Both engines exist at the same time, each in a separate process, and take turns with the same prompts, which share no prefix: nothing is
+hit, and everything is stored. Throughput is the ratio with the tier / without it. Writes still in flight at the end of a turn are completed
+before the other engine's turn, and their time is reported. Then come prompts that only the disk still holds: seconds until the first tokens
+of all prompts, compared with computing them.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import time
 
 from vllm_e2e import interval, settle
 
-# Whose turn it is not must not wait on a core, as vLLM's threads do. Both run on one, and so do the copies and the disk's threads.
+# The idle engine must not busy-wait on a core, as vLLM's threads do. Both engines run on one core, with the copies and the disk's threads.
 os.environ |= {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HF_HUB_OFFLINE": "1", "PYTHONHASHSEED": "0"}
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -41,7 +42,7 @@ def engine(model: str, folder: str | None):
 
 
 class Side:
-    """An engine in a process of its own, for vLLM has one connector per process. What it is asked is done there."""
+    """An engine in a separate process, because vLLM has one connector per process. Calls are executed there."""
 
     def __init__(self, model: str, folder: str | None):
         context = multiprocessing.get_context("spawn")
@@ -78,8 +79,8 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--prompt", type=int, default=128, help="tokens")
-    parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer")
-    parser.add_argument("--work", help="a folder on the disk to measure; default: a temporary one")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens per answer")
+    parser.add_argument("--work", help="folder on the disk to measure; default: a temporary folder")
     options = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="quire-offload-", dir=options.work)
     rng = random.Random(7)
@@ -102,8 +103,8 @@ def main() -> int:
                     late.append(tier.ask("settle"))
             ratios.append(seconds["without"] / seconds["tier"])
             middle, low, high = interval(ratios)
-            print(f"pair {pair + 1}: {seconds['without']:.2f} s without, {seconds['tier']:.2f} s with, {late[-1]:.2f} s behind it; throughput ratio "
-                  f"{middle:.4f}, 95 % interval {low:.4f} to {high:.4f}", flush=True)  # fmt: skip
+            print(f"pair {pair + 1}: {seconds['without']:.2f} s without, {seconds['tier']:.2f} s with, {late[-1]:.2f} s after it; "
+                  f"throughput ratio {middle:.4f}, 95 % interval {low:.4f} to {high:.4f}", flush=True)  # fmt: skip
         stats = tier.ask("stats")
         print(
             f"written {stats['bytes_written'] / 1e6:.0f} MB in {stats['num_written']} blocks, dropped {stats['num_dropped']}, failed {stats['num_failed']}"
@@ -112,7 +113,7 @@ def main() -> int:
         kept = prompts(8, 512)
         tier.ask("generate", kept, 1)
         tier.ask("settle")
-        tier.ask("generate", prompts(16, 512), 1)  # of memory they have all the places now
+        tier.ask("generate", prompts(16, 512), 1)  # later prompts now occupy all slots in memory
         tier.ask("settle")
         gains = []
         for _ in range(3):
@@ -126,7 +127,7 @@ def main() -> int:
             read, took = now["bytes_read"] - before["bytes_read"], now["reading_s"] - before["reading_s"]
             speed = f"{read / took / 1e6:.0f} MB/s" if took else "nothing"
             print(f"8 prompts of 512 tokens: {computed:.2f} s computed, {hit:.2f} s with {read / 1e6:.0f} MB from the disk ({speed})", flush=True)
-        print(f"first tokens {statistics.median(gains):.1f} times as soon (median of 3; from the second on out of memory where that has room)")
+        print(f"first tokens {statistics.median(gains):.1f} times as soon (median of 3; later runs read memory if it has room)")
         return 0 if low > 0.97 else 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)

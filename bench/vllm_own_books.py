@@ -1,5 +1,5 @@
-"""For bench/vllm_connector.py: vLLM's own CPU tier under OffloadingConnector, which decides by vLLM's manager. On vLLM's CPU backend its spec refuses to copy,
-so the copies are quire's.
+"""For bench/vllm_connector.py: vLLM's own CPU tier under OffloadingConnector, with vLLM's manager. On vLLM's CPU backend its spec refuses
+to copy, so quire copies.
 """
 
 from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec

@@ -1,5 +1,5 @@
-"""For bench/vllm_file_tier.py: vLLM 0.32.0's tiers in host memory and in files on its CPU backend, where its own copies between the KV cache and host
-memory are refused: PyTorch's are in their place. All else is vLLM's.
+"""For bench/vllm_file_tier.py: vLLM 0.32.0's tiers in host memory and in files on its CPU backend. vLLM refuses its own copies between the
+KV cache and host memory there, so PyTorch copies. Everything else is vLLM's.
 """
 
 import time
@@ -12,7 +12,7 @@ from quire.vllm._offload_pages import device_pages
 
 
 class CopyWorker(OffloadingWorker):
-    """Of one block per chunk. A copy is over when it returns."""
+    """Copies one block per chunk. A copy has ended when the call returns."""
 
     def __init__(self, kv_caches, region):
         self._device = device_pages(kv_caches)
@@ -38,7 +38,7 @@ class CopyWorker(OffloadingWorker):
         return over
 
     def wait(self, job_ids):
-        """They are over."""
+        """The copies have already ended."""
 
 
 class OwnFilesSpec(TieringOffloadingSpec):

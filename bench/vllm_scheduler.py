@@ -1,10 +1,10 @@
-"""vLLM's scheduler and quire.vllm.Scheduler side by side in one process, the native core in the same run: microseconds per running request
-and decode step.
+"""Compares vLLM's scheduler with quire.vllm.Scheduler in one process, and with the native core in the same run: microseconds per running
+request and decode step.
 
     PYTHONPATH=build/release/python VLLM_PYTHON bench/vllm_scheduler.py [--native build/release/scheduler_bench] [RUNNING...]
 
-Counted are `schedule` and `update_from_output`. The two take turns, step by step, so that both meet the same machine. Asynchronous
-scheduling is stepped as vLLM's engine does with a queue of two batches.
+The times are of `schedule` and `update_from_output`. The two take turns, step by step, so that both run under the same conditions.
+Asynchronous scheduling is stepped as vLLM's engine does it with a queue of two batches.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def make(cls, model, num_seqs, num_blocks, is_async):
 
 
 class Side:
-    """One scheduler under load: `num` requests, all decoding after the first steps."""
+    """One scheduler under load: `num` requests, all in decode after the first steps."""
 
     def __init__(self, cls, model, num, steps, is_async):
         self.num = num
@@ -142,7 +142,7 @@ def compare(model, num, steps, is_async):
 
 
 def native_figures(binary, num):
-    """[[step, block] with vLLM's work, [step, block] lean], µs per request, of the C++ benchmark's sync decode steps."""
+    """[[step, block] with vLLM's work, [step, block] lean], µs per request, of the C++ benchmark's synchronous decode steps."""
     text = subprocess.run([binary, "--vllm", VERSION, str(num)], capture_output=True, text=True, check=True).stdout
     (row,) = (line.split() for line in text.splitlines() if line.split()[0] == str(num))
     figures = [float(field) / 1000 for field in row[1:]]
@@ -150,7 +150,7 @@ def native_figures(binary, num):
 
 
 def compare_native(model, num, steps, is_async, binary):
-    """(vLLM, quire.vllm.Scheduler, native with vLLM's work, native lean); the natives are taken before and after the others."""
+    """(vLLM, quire.vllm.Scheduler, native with vLLM's work, native lean); the native figures are measured before and after the others."""
     natives = [] if binary is None or is_async else [native_figures(binary, num)]
     sides = compare(model, num, steps, is_async)
     if natives:
@@ -160,7 +160,7 @@ def compare_native(model, num, steps, is_async, binary):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--native", help="the C++ benchmark: two more columns")
+    parser.add_argument("--native", help="the C++ benchmark, for two more columns")
     parser.add_argument("--steps", type=int, default=304)
     parser.add_argument("running", type=int, nargs="*", default=[1, 8, 64, 256, 1024], help="numbers of running requests")
     arguments = parser.parse_args()
@@ -170,7 +170,7 @@ def main():
         (Path(model) / "config.json").write_text(json.dumps(MODEL))
         print(f"vLLM {VERSION}: decode step, schedule + update_from_output (native: schedule + apply), µs of wall time per running request")
         print("median step (per step over 16 steps, in which each request fills one block), vLLM's over it")
-        print("lean: no statistics, no common prefix, names in our encoding")
+        print("lean: no statistics, no common prefix, block hashes in quire's encoding")
         print(f"{'':6}{'running':>8}" + "".join(f"{name:>26}" for name in names))
         for is_async in (False, True):
             for num in arguments.running:

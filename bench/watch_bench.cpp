@@ -1,5 +1,5 @@
-// What watching costs the engine thread: microseconds of a look at a core with many blocks and requests, and of a step of one that is
-// watched beside the same core that is not, in turns.
+// Measures the cost of watching on the engine thread: microseconds of a snapshot of a core with many blocks and requests, and of a step of
+// a watched core compared with the same core without a watcher, in turns.
 //
 //   watch_bench [BLOCKS [RUNNING]]
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace {
 using namespace quire;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kBlockSize = 16, kSteps = 400, kShared = 64;  // blocks that half of the requests begin with
+constexpr std::uint32_t kBlockSize = 16, kSteps = 400, kShared = 64;  // number of blocks in the shared prefix of half of the requests
 
 double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The simulator against a real server on this machine: quire serve is run with one workload, a worker is fitted to its journal (quire calibrate),
-and quire simulate is asked what others, at other rates, with other lengths and shared beginnings, will get: one that the server keeps up with, and
-one that it does not, where a TTFT is mostly waiting and each percent of speed is several of waiting. These are then served, and compared:
-throughput, TTFT and TPOT. The first has short and long prompts, as people's have: from prompts of one length nothing can be said of others.
-Wants an idle machine: all runs must be on the machine that the first was on.
+"""Compares the simulator with a real server on this machine. quire serve runs one workload, and a worker is fitted to its journal (quire
+calibrate). quire simulate then predicts other workloads with other rates, lengths and shared prefixes. The server keeps up with one of
+them; with the other it does not, so that a TTFT is mostly waiting and a small error of speed becomes a large error of waiting. These
+workloads then run on the server, and throughput, TTFT and TPOT are compared. The first workload has short and long prompts, like real
+ones: prompts of one length cannot predict others. Requires an idle machine: all runs must be on the machine of the first run.
 """
 import concurrent.futures
 import http.client
@@ -23,7 +23,8 @@ SIMULATED = ["--kv-blocks", "1200", "--max-num-seqs", "16", "--max-num-batched-t
 
 
 def workload(rng, count, rate, prompt_tokens, output_tokens, shared_tokens, num_prefixes):
-    """(seconds after the one before, prompt, answer's tokens) of each request. `prompt_tokens`: from and to, as many in each octave."""
+    """(seconds after the previous request, prompt, answer's tokens) of each request. `prompt_tokens`: from and to, with equal counts per
+    octave."""
     prefixes = [[rng.randrange(1000, 40000) for _ in range(shared_tokens)] for _ in range(num_prefixes)]
     low, high = prompt_tokens
     for _ in range(count):
@@ -32,14 +33,14 @@ def workload(rng, count, rate, prompt_tokens, output_tokens, shared_tokens, num_
 
 
 class Run:
-    """Serves a workload; what its clients saw."""
+    """Serves a workload. Returns the clients' measurements."""
 
     def __init__(self, arguments, folder, requests):
         self.firsts, self.gaps, self.num_tokens, self.end, self.lock = [], [], 0, 0.0, threading.Lock()
         port = machine.free_port()
         command = [arguments.binary, "serve", arguments.model, "--port", str(port), *ENGINE, "--journal", str(folder), "--generation-config", "vllm"]
         with machine.Server("quire", command, port) as server, concurrent.futures.ThreadPoolExecutor(256) as pool:
-            self.ask(port, [1, 2, 3], 4)  # so that nothing is the first of its kind
+            self.ask(port, [1, 2, 3], 4)  # warm up, so that no measured request is the first of its kind
             self.firsts, self.gaps, self.num_tokens = [], [], 0
             self.begin, waits = time.monotonic(), []
             for i, (gap, prompt, max_tokens) in enumerate(requests):

@@ -1,4 +1,4 @@
-# The server that tests/agents drives agents' clients against. Built by `./dev test --all` alone.
+# The server for the agents' clients of tests/agents. Only `./dev test --all` builds it.
 if(QUIRE_BUILD_TESTS)
   add_executable(quire_scripted_server EXCLUDE_FROM_ALL tests/agents/scripted_server.cpp tests/agents/script.cpp)
   target_compile_options(quire_scripted_server PRIVATE ${QUIRE_WARNINGS})

@@ -1,5 +1,5 @@
-# Shared libraries that connectors come from: those of examples/connectors, which know the public headers alone and stand beside the command,
-# and, for the tests, one that says it is of another version.
+# Shared libraries with connectors. The library of examples/connectors uses only the public headers and is stored next to the command. A
+# second library, for the tests, reports another version.
 file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/connectors/*.cpp")
 add_library(quire_example_connectors MODULE ${sources})
 set(libraries quire_example_connectors)
@@ -14,6 +14,8 @@ foreach(library ${libraries})
   target_include_directories(${library} PRIVATE "${PROJECT_SOURCE_DIR}/include")
   target_link_libraries(${library} PRIVATE quire_flags)
 endforeach()
+# --help lists its contents, and the command looks for it next to itself.
+add_dependencies(quire quire_example_connectors)
 if(QUIRE_BUILD_TESTS)
   add_dependencies(engine_test ${libraries})
   target_compile_definitions(engine_test PRIVATE QUIRE_EXAMPLE_CONNECTORS="$<TARGET_FILE:quire_example_connectors>"

@@ -1,8 +1,8 @@
-# The page at /dashboard becomes part of the binary: one document, put together from the files of src/server/operate/dashboard.
+# Puts the page at /dashboard into the binary: one document, made of the files of src/server/operate/dashboard.
 set(dashboard "${PROJECT_SOURCE_DIR}/src/server/operate/dashboard")
 file(READ "${dashboard}/style.css" QUIRE_DASHBOARD_STYLE)
 set(QUIRE_DASHBOARD_SCRIPT "")
-# In this order: each may use what stands before it.
+# The order matters: each file may use the files before it.
 foreach(part frames colours blocks lanes charts explain page controls)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${dashboard}/${part}.js")
   file(READ "${dashboard}/${part}.js" text)
@@ -10,6 +10,4 @@ foreach(part frames colours blocks lanes charts explain page controls)
 endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${dashboard}/page.html" "${dashboard}/style.css")
 configure_file("${dashboard}/page.html" generated/dashboard.html @ONLY)
-file(READ "${PROJECT_BINARY_DIR}/generated/dashboard.html" QUIRE_DASHBOARD_PAGE)
-configure_file(src/server/operate/dashboard_page.cpp.in generated/dashboard_page.cpp @ONLY)
-target_sources(quire_server_operate PRIVATE "${PROJECT_BINARY_DIR}/generated/dashboard_page.cpp")
+quire_embed(server_operate server/operate/dashboard_page.h dashboard_page_html "${PROJECT_BINARY_DIR}/generated/dashboard.html")

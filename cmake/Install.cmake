@@ -8,6 +8,12 @@ set_target_properties(quire_lib PROPERTIES EXPORT_NAME quire)
 add_library(quire::quire ALIAS quire_lib)
 
 get_property(rooms GLOBAL PROPERTY QUIRE_ROOMS)
+# Builds the targets that the installation needs and an earlier build left out: `./dev serve` builds only the command.
+add_custom_target(quire_installed DEPENDS quire quire_flags quire_example_connectors ${rooms})
+if(TARGET quire_shared)
+  add_dependencies(quire_installed quire_shared)
+endif()
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --build \"${CMAKE_BINARY_DIR}\" --target quire_installed COMMAND_ERROR_IS_FATAL ANY)")
 install(TARGETS quire_lib quire_flags ${QUIRE_LLGUIDANCE_LIBS} ${rooms} EXPORT quireTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire)
 if(TARGET quire_shared)
   install(TARGETS quire_shared EXPORT quireTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -1,9 +1,9 @@
-# Kernels: runtime/kernel/cpu holds what every fast instruction set shares, its folders x86 and arm the files that are compiled for one each
-# and chosen at run time (_avx2, _avxvnni, _avx512, _bf16, _amx; _neon, _i8mm). A build takes one of the folders. On other processors
-# runtime/kernel/no_cpu takes the place of cpu, and the plain kernels serve.
+# Kernels. runtime/kernel/cpu contains the code that all fast instruction sets share. Its folders x86 and arm contain the files that are
+# compiled for one instruction set each and chosen at run time (_avx2, _avxvnni, _avx512, _bf16, _amx; _neon, _i8mm). A build uses one of
+# the folders. On other processors runtime/kernel/no_cpu replaces cpu, and the plain kernels run.
 set(kernel_folder "${PROJECT_SOURCE_DIR}/src/runtime/kernel/cpu")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  quire_room(kernel runtime/kernel DEPS base EXCLUDE no_cpu cpu/arm NO_PCH)
+  quire_room(kernel runtime/kernel DEPS base EXCLUDE no_cpu cpu/arm NO_PCH TESTS_COMPUTE)
   file(GLOB avx2_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avx2.cpp")
   file(GLOB avx512_sources CONFIGURE_DEPENDS "${kernel_folder}/x86/*_avx512.cpp")
   set_source_files_properties(${avx2_sources} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
@@ -19,13 +19,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set_property(SOURCE ${avx512_sources} ${bf16_sources} ${amx_sources} APPEND PROPERTY COMPILE_OPTIONS "-Wno-uninitialized;-Wno-maybe-uninitialized")
   endif()
 elseif(CMAKE_SYSTEM_NAME STREQUAL Linux AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
-  quire_room(kernel runtime/kernel DEPS base EXCLUDE no_cpu cpu/x86 NO_PCH)
+  quire_room(kernel runtime/kernel DEPS base EXCLUDE no_cpu cpu/x86 NO_PCH TESTS_COMPUTE)
   file(GLOB neon_sources CONFIGURE_DEPENDS "${kernel_folder}/arm/*_neon.cpp")
   file(GLOB i8mm_sources CONFIGURE_DEPENDS "${kernel_folder}/arm/*_i8mm.cpp")
   set_source_files_properties(${neon_sources} PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
   set_source_files_properties(${i8mm_sources} PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod+i8mm")
 else()
-  quire_room(kernel runtime/kernel DEPS base EXCLUDE cpu NO_PCH)
+  quire_room(kernel runtime/kernel DEPS base EXCLUDE cpu NO_PCH TESTS_COMPUTE)
 endif()
 
 if(QUIRE_BUILD_BENCH)

@@ -1,11 +1,18 @@
-# One target per room, with named dependencies. Sources are every *.cpp under the room's folder that belongs to no deeper room, so a file
-# cannot be left out of the build; tests likewise.
+# One target per room, with named dependencies. Its sources are all *.cpp in the room's folder except the files of deeper rooms, so the
+# build cannot miss a file. The same holds for tests.
 
-# quire_room(NAME folder [PART] [PCH target] [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH])
-# PART: of the room that it lies in, which is declared after it or excludes its folder. Tests of a part need the whole, so they belong to
-# that one's program. PCH: whose precompiled header it takes, instead of quire_pch (CMakeLists.txt).
+# quire_room(NAME folder [PART] [PCH target] [DEPS room...] [LINKS room...] [LIBS library...] [EXCLUDE folder...] [NO_PCH]
+#            [TESTS_COMPUTE])
+# PART: the room is part of the room whose folder contains it, which is declared later or excludes the folder. Tests of a part need the
+# whole room, so they belong to that room's program. PCH: the target whose precompiled header the room uses, instead of quire_pch
+# (CMakeLists.txt). TESTS_COMPUTE: its tests compute so much that they are optimized. Tests of other rooms are not optimized, which takes a
+# third of the compile time, except under sanitizers, which make unoptimized code many times slower.
+if(QUIRE_MUTANTS)
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/tools/mutants/runtime.cpp" PROPERTIES COMPILE_DEFINITIONS QUIRE_MUTANTS_OF_ROOMS
+                              SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+endif()
 function(quire_room name folder)
-  cmake_parse_arguments(ROOM "PART;NO_PCH" "PCH" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(ROOM "PART;NO_PCH;TESTS_COMPUTE" "PCH" "DEPS;LINKS;LIBS;EXCLUDE" ${ARGN})
   if(NOT ROOM_PCH)
     set(ROOM_PCH quire_pch)
   endif()
@@ -48,27 +55,34 @@ function(quire_room name folder)
   foreach(excluded IN LISTS ROOM_EXCLUDE)
     list(FILTER tests EXCLUDE REGEX "/${test_folder}/${excluded}(/|$)")
   endforeach()
-  # A spoiled..._test breaks private state to see each check stop the program.
-  set(spoilers ${tests})
-  list(FILTER spoilers INCLUDE REGEX "/spoiled[a-z_]*_test\\.cpp$")
-  if(spoilers)
-    set_source_files_properties(${spoilers} PROPERTIES COMPILE_OPTIONS -fno-access-control SKIP_PRECOMPILE_HEADERS ON)
+  # A corrupted_..._test changes private members before it reads a checkpoint.
+  set(corrupters ${tests})
+  list(FILTER corrupters INCLUDE REGEX "/corrupted[a-z_]*_test\\.cpp$")
+  if(corrupters)
+    set_source_files_properties(${corrupters} PROPERTIES COMPILE_OPTIONS -fno-access-control SKIP_PRECOMPILE_HEADERS ON)
   endif()
   if(QUIRE_BUILD_TESTS AND tests)
     add_executable(${name}_test ${tests})
-    # Where files are compiled together, all of a room, but no more of its tests than keep file-local names apart and both cores busy.
+    # A unity build compiles all sources of a room together, but only as many tests as keep file-local names apart and both cores busy.
     set_target_properties(${name}_test PROPERTIES UNITY_BUILD_BATCH_SIZE 12)
     target_compile_options(${name}_test PRIVATE ${QUIRE_WARNINGS} "${QUIRE_PCH_FLAGS}")
+    if(NOT ROOM_TESTS_COMPUTE AND NOT QUIRE_SANITIZE)
+      target_compile_options(${name}_test PRIVATE -O0)
+    endif()
     target_include_directories(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tests")
     target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h> <vector> <string> <random>)
     target_link_libraries(${name}_test PRIVATE quire_${name} GTest::gtest_main)
+    # ./dev mutants --room: the main program of tools/mutants replaces GoogleTest's.
+    if(QUIRE_MUTANTS)
+      target_sources(${name}_test PRIVATE "${PROJECT_SOURCE_DIR}/tools/mutants/runtime.cpp")
+    endif()
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 1500 LABELS ${name}
                          WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   endif()
 endfunction()
 
-# quire_fuzzer(NAME room...): NAME_fuzz.cpp of tests/fuzz, with libFuzzer where QUIRE_BUILD_FUZZERS, else with tests/fuzz/play.cpp; a short run
-# over tests/fuzz/corpus/NAME is a test.
+# quire_fuzzer(NAME room...): builds NAME_fuzz.cpp of tests/fuzz, with libFuzzer if QUIRE_BUILD_FUZZERS is set, else with
+# tests/fuzz/play.cpp; a short run over tests/fuzz/corpus/NAME is a test.
 function(quire_fuzzer name)
   if(NOT QUIRE_BUILD_FUZZERS AND NOT QUIRE_BUILD_TESTS)
     return()
@@ -92,13 +106,23 @@ function(quire_fuzzer name)
     set(work "${CMAKE_BINARY_DIR}/fuzz/${name}")
     file(MAKE_DIRECTORY "${work}")
     set(seconds -max_total_time=)
-    set(arguments -runs=20000 -max_len=65536 -rss_limit_mb=1024 -seed=1 -artifact_prefix=${work}/ -verbosity=0 -print_funcs=0
+    set(seed -seed=)
+    set(arguments -max_len=65536 -rss_limit_mb=1024 -artifact_prefix=${work}/ -verbosity=0 -print_funcs=0
                   -print_final_stats=1 "${work}" ${corpus})
   else()
     target_link_libraries(${name}_fuzz PRIVATE quire_fuzz_play)
     set(seconds --seconds=)
+    set(seed --seed=)
     set(arguments ${corpus})
   endif()
-  add_test(NAME fuzz_${name} COMMAND sh -c "exec \"$0\" ${seconds}\${QUIRE_FUZZ_SECONDS:-20} \"$@\"" $<TARGET_FILE:${name}_fuzz> ${arguments})
+  add_test(NAME fuzz_${name} COMMAND sh -c "exec \"$0\" ${seconds}\${QUIRE_FUZZ_SECONDS:-20} ${seed}\${QUIRE_FUZZ_SEED:-1} \"$@\"" $<TARGET_FILE:${name}_fuzz> ${arguments})
   set_tests_properties(fuzz_${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+endfunction()
+
+# quire_embed(ROOM HEADER FUNCTION FILE): puts the text of FILE into ROOM. FUNCTION, which HEADER declares, returns it.
+function(quire_embed room header function file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+  file(READ "${file}" text)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/embedded.cpp.in" "${PROJECT_BINARY_DIR}/generated/${function}.cpp" @ONLY)
+  target_sources(quire_${room} PRIVATE "${PROJECT_BINARY_DIR}/generated/${function}.cpp")
 endfunction()

@@ -1,5 +1,5 @@
-# libquire.so: all rooms but the command line in one library, which shows the functions of the public headers (include/quire/base/api.h) and
-# nothing else. It is linked from the objects of the static libraries: nothing is compiled twice.
+# libquire.so contains all rooms except the command line, and exports only the functions of the public headers (include/quire/base/api.h).
+# It is linked from the objects of the static libraries: nothing is compiled twice.
 if(NOT QUIRE_BUILD_SHARED OR QUIRE_SANITIZE)
   return()
 endif()

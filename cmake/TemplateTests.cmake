@@ -1,4 +1,4 @@
-# The tools that tests/python/test_templates.py and test_tool_calls.py drive (environment variables QUIRE_TEMPLATE_TOOL and QUIRE_CALLS_TOOL).
+# The tools that tests/python/test_templates.py and test_tool_calls.py run (environment variables QUIRE_TEMPLATE_TOOL and QUIRE_CALLS_TOOL).
 if(QUIRE_BUILD_TESTS)
   foreach(tool template/template_tool tool_calls/calls_tool)
     get_filename_component(name ${tool} NAME)

@@ -3,9 +3,9 @@
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++-12)
-# pkg-config would name this machine's own libraries.
+# Without this, pkg-config finds the libraries of this machine.
 set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
-# Debian's libonig-dev is of one architecture at a time, and the header is the same.
+# Debian installs libonig-dev for one architecture at a time; the header is the same for both.
 set(ONIGURUMA_LIBRARY /usr/lib/aarch64-linux-gnu/libonig.so.5 CACHE FILEPATH "")
 find_program(QEMU_AARCH64 NAMES qemu-aarch64-static qemu-aarch64)
 if(QEMU_AARCH64)

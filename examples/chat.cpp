@@ -1,4 +1,4 @@
-// Asks a model one question: the engine, the tokenizer and the chat template, embedded.
+// Asks a model one question, with the engine, the tokenizer and the chat template in one program.
 //   chat MODEL.gguf "Name three rivers."
 #include <condition_variable>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include "quire/text/detokenizer.h"
 #include "quire/text/tokenizer.h"
 
-// Called on the engine's thread: hands the outputs to main().
+// Passes outputs to main(). deliver() is called on the engine's thread.
 struct Sink : quire::OutputSink {
   std::mutex mutex;
   std::condition_variable changed;

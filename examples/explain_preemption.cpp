@@ -1,5 +1,5 @@
-// Why was my request preempted, and what did it cost? An event sink that answers from what the core tells: who lacked blocks, whose blocks
-// then went to whom, and how much of the request was still cached when it came back.
+// Explains why a request was preempted and what that cost, with a sink for the events of the core. It prints which request needed blocks,
+// which blocks were evicted for it, and how much of the preempted request was still cached later.
 #include <cstdio>
 #include <map>
 #include <numeric>
@@ -13,21 +13,22 @@ class Explainer : public quire::EventSink {
     const auto step = static_cast<unsigned long long>(event.step.value), owner = static_cast<unsigned long long>(event.owner.value),
                other = static_cast<unsigned long long>(event.beneficiary.value);
     if (event.what == quire::EventKind::preempted) {
-      std::printf("step %llu: request %llu is preempted: request %llu lacks %u free block(s)\n", step, owner, other, event.amount);
+      std::printf("step %llu: request %llu is preempted: request %llu needs %u more free block(s)\n", step, owner, other, event.amount);
       preempted[owner] = true;
     } else if (event.what == quire::EventKind::block_cached) {
       filled_by[event.name] = owner;
     } else if (event.what == quire::EventKind::block_evicted) {
-      std::printf("step %llu: block %u, filled by request %llu, goes to request %llu\n", step, event.block.value, filled_by[event.name],
-                  other);
+      std::printf("step %llu: block %u, filled by request %llu, is evicted for request %llu\n", step, event.block.value,
+                  filled_by[event.name], other);
     } else if (event.what == quire::EventKind::admission_tried && preempted[owner]) {
-      std::printf("step %llu: request %llu may come back: %u of its %u tokens are still cached\n", step, owner, event.amount, event.total);
+      std::printf("step %llu: request %llu waits to resume: %u of its %u tokens are still cached\n", step, owner, event.amount,
+                  event.total);
     }
   }
 
  private:
   std::map<unsigned long long, bool> preempted;
-  std::map<quire::NameBytes, unsigned long long> filled_by;
+  std::map<quire::BlockHashBytes, unsigned long long> filled_by;
 };
 
 int main() {

@@ -1,5 +1,5 @@
-// A connector of one's own: it says that another place has the first eight tokens of each prompt. The request waits while its blocks are
-// filled, and computes only the rest. Here the transfer "ends" in the third step.
+// A custom connector: it reports that the first eight tokens of each prompt are stored elsewhere. A request waits while its blocks are
+// filled, and computes only the other tokens. Here the simulated transfer ends in the third step.
 #include <cstdio>
 #include <numeric>
 

@@ -1,6 +1,6 @@
-// The core stepped by hand: three requests on a cache of twelve blocks, each plan printed, the model played by a counter. The second
-// request is preempted when the cache is full and comes back with its blocks still cached; the third finds the prompt that it shares with
-// the first.
+// Steps the core by hand: three requests in a cache of twelve blocks. It prints each plan, and a counter replaces the model. The second
+// request is preempted when the cache is full, and resumes while its blocks are still cached. The third request finds the prompt that it
+// shares with the first one.
 #include <cstdio>
 #include <numeric>
 

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Prefill and decode apart, for long: a producer and a consumer of blocks behind a proxy, asked by several clients at once, and killed.
+"""Soak test of a producer and a consumer of KV blocks with a proxy in front, with several concurrent clients and random kills.
 
-Calm first: --requests questions, every one once. Then --kills times one of the two, drawn, is killed (SIGKILL) at a random moment and begun
-again on its ports, while clients go on asking. Then --idle seconds of calm requests again. Fails if an answer differs in a token or a digit of
-a log probability from that of one server, if an attempt takes longer than --patience, if in calm a request fails or bytes moved are not blocks
-times their size, or if at the end a block or a lease is held, or memory has grown by more than --growth-mib.
+The test first sends --requests questions while both servers run. Then it kills one of the two servers (SIGKILL) --kills times at a random
+moment and restarts it on its ports, while the clients continue to ask. At the end it sends calm requests for --idle seconds.
 
-The proxy is one of ours, which does as vLLM's toy proxy does, or that one itself: --proxy ".../python .../toy_proxy_server.py".
+The test fails if
+- an answer differs from the answer of a single server in a token or a digit of a log probability,
+- an attempt takes longer than --patience,
+- a request fails in the calm part, or the moved bytes are not the number of blocks times their size,
+- a block or a lease is still held at the end, or memory has grown by more than --growth-mib.
+
+The default proxy does the same as vLLM's toy proxy. That proxy itself runs with --proxy ".../python .../toy_proxy_server.py".
 """
 
 import argparse
@@ -29,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench")
 import machine  # noqa: E402
 
 WORDS = "river stone cloud lamp garden engine copper winter music paper silver bridge ocean candle forest clock".split()
-# A journal of 1 MiB is full with the first questions; that of 32, which servers have, grows for an hour.
+# The first questions fill a journal of 1 MiB. A journal of 32 MiB, the default of servers, grows for an hour.
 FLAGS = ["--max-model-len", "512", "--max-num-seqs", "16", "--num-blocks", "600", "--log-level", "error", "--journal-memory", "1MiB"]
 WANTS_PARAMS = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
                 "remote_host": None, "remote_port": None}  # fmt: skip
@@ -71,7 +75,7 @@ class Server:
                 return
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    sys.exit(f"it does not start: {shlex.join(self.command)}")
+                    sys.exit(f"the server does not start: {shlex.join(self.command)}")
                 time.sleep(0.02)
 
     def kill(self) -> None:
@@ -83,7 +87,7 @@ class Server:
 
 
 class Proxy(http.server.BaseHTTPRequestHandler):
-    """Both halves of each request; what fails in the first is computed by the consumer."""
+    """Sends both halves of each request. If the first half fails, the consumer computes the prompt."""
 
     producer = consumer = 0
 
@@ -116,7 +120,7 @@ def make_questions(count: int, rng: random.Random) -> list[dict]:
 
 
 class Clients:
-    """Ask and compare. Slowest, failed, wrong: of all attempts since the last look."""
+    """Asks and compares. `slowest`, `failed` and `wrong` cover all attempts since the last reading."""
 
     def __init__(self, questions: list[dict], options):
         self.questions, self.options, self.wanted = questions, options, [None] * len(questions)
@@ -180,23 +184,23 @@ def main() -> int:
     parser.add_argument("--model", required=True)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--idle", type=float, default=0, metavar="SECONDS", help="of calm requests behind the kills")
+    parser.add_argument("--idle", type=float, default=0, metavar="SECONDS", help="duration of the calm requests after the kills")
     parser.add_argument("--clients", type=int, default=6)
-    parser.add_argument("--patience", type=float, default=60, metavar="SECONDS", help="that no attempt may take (default: %(default)s)")
+    parser.add_argument("--patience", type=float, default=60, metavar="SECONDS", help="maximum time of an attempt (default: %(default)s)")
     parser.add_argument("--growth-mib", type=float, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--proxy", help="a command for vLLM's toy_proxy_server.py, in place of a proxy of ours")
+    parser.add_argument("--proxy", help="the command of vLLM's toy_proxy_server.py, used instead of the built-in proxy")
     options = parser.parse_args()
     rng, failures = random.Random(options.seed), []
     clients = Clients(make_questions(options.requests, rng), options)
 
     one = Server(options)
     alone_s = clients.ask_all(one.port)
-    expect(clients.look()["failed"] == 0, "one server answers everything", failures)
+    expect(clients.look()["failed"] == 0, "the single server answers every question", failures)
     one.kill()
 
     producer = Server(options, "--kv-role", "producer", "--kv-port", str(machine.free_port()), "--kv-lease", "10")
-    consumer = Server(options, "--kv-role", "consumer")
+    consumer = Server(options, "--kv-role", "consumer", "--kv-producers", "127.0.0.1")
     if options.proxy:
         port = machine.free_port()
         proxy = subprocess.Popen([*shlex.split(options.proxy), "--port", str(port), "--prefiller-hosts", "127.0.0.1", "--prefiller-ports", str(producer.port),
@@ -224,9 +228,11 @@ def main() -> int:
           f"{sent['stored_bytes_total']:.0f} bytes sent; failed {loaded['failed_total']:.0f}, refused {loaded['refused_total']:.0f}", flush=True)  # fmt: skip
     expect(calm["wrong"] == calm["failed"] == 0 and calm["answers"] == options.requests, "calm answers are those of one server", failures)
     expect(
-        sent["stored_bytes_total"] == loaded["loaded_bytes_total"] > 0 and block_bytes % 1 == 0, "bytes moved are blocks times their size", failures
+        sent["stored_bytes_total"] == loaded["loaded_bytes_total"] > 0 and block_bytes % 1 == 0,
+        "moved bytes are blocks times their size",
+        failures,
     )
-    expect(comes_true(lambda: is_empty(producer.port) and is_empty(consumer.port)), "nothing is held after the calm", failures)
+    expect(comes_true(lambda: is_empty(producer.port) and is_empty(consumer.port)), "no block is held after the calm requests", failures)
 
     over = threading.Event()
     asking = [threading.Thread(target=clients.go_on, args=(port, over, options.seed * 1000 + i)) for i in range(options.clients)]
@@ -236,7 +242,7 @@ def main() -> int:
     for i in range(options.kills):
         time.sleep(rng.choice((0.1, 0.5, 1.5)) * rng.random())
         before = clients.seen["answers"]
-        comes_true(lambda: clients.seen["answers"] > before, options.patience)  # what nobody is served by cannot go wrong
+        comes_true(lambda: clients.seen["answers"] > before, options.patience)  # an idle server proves nothing
         time.sleep(rng.random())
         victim = rng.choice((producer, consumer))
         num_of[victim] += 1
@@ -249,9 +255,9 @@ def main() -> int:
         thread.join()
     killed = clients.look()
     print(f"kills: producer {num_of[producer]}, consumer {num_of[consumer]}: {killed}", flush=True)
-    expect(killed["wrong"] == 0, "no kill changes an answer", failures)
-    expect(killed["slowest_s"] < options.patience, "nobody waits for what will not come", failures)
-    expect(killed["answers"] >= options.kills, "too little was met", failures)
+    expect(killed["wrong"] == 0, "kills do not change answers", failures)
+    expect(killed["slowest_s"] < options.patience, "no request waits for a dead server", failures)
+    expect(killed["answers"] >= options.kills, "too few requests were affected: increase --kills", failures)
 
     until, first = time.monotonic() + options.idle, None
     while True:
@@ -261,10 +267,10 @@ def main() -> int:
             break
     calm = clients.look()
     grown = [now - then for now, then in zip((producer.resident_mib(), consumer.resident_mib()), first)]
-    print(f"calm again: {calm}; memory grown by {grown[0]:.1f} and {grown[1]:.1f} MiB", flush=True)
-    expect(calm["wrong"] == calm["failed"] == 0, "calm again, answers are those of one server", failures)
+    print(f"calm again: {calm}; memory has grown by {grown[0]:.1f} and {grown[1]:.1f} MiB", flush=True)
+    expect(calm["wrong"] == calm["failed"] == 0, "later calm answers equal the answers of one server", failures)
     expect(max(grown) < options.growth_mib, "memory does not grow", failures)
-    expect(comes_true(lambda: is_empty(producer.port) and is_empty(consumer.port)), "nothing is held at the end", failures)
+    expect(comes_true(lambda: is_empty(producer.port) and is_empty(consumer.port)), "no block is held at the end", failures)
     expect(of_tier(producer.port)["open_leases"] == 0, "no lease is open at the end", failures)
     for it in (producer, consumer):
         it.kill()

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs the README's two commands as a newcomer would: in fresh, minimal Debian 12 roots, on a fresh clone of the committed tree. There are two
-# kinds: `main` knows bookworm main alone, as debootstrap leaves it; `security` has the security suite too, as images have it. In each,
-# `./dev serve --kv-disk` answers, is ended, and answers the same again from its disk tier. Every line comes with the seconds since the start.
+# Runs the README's two commands as a new user does: in fresh, minimal Debian 12 roots, on a fresh clone of the committed tree. There are
+# two kinds of roots: `main` has only the suite bookworm main, as debootstrap leaves it; `security` also has the security suite, as images
+# do. In each root, `./dev serve --kv-disk` answers, is stopped, and gives the same answer again from its disk tier. Each printed line
+# begins with the seconds since the start.
 #
 # Usage (as root): tools/bare_debian.sh FOLDER [test|serve|both|ci] [main|security]
-# `ci` is `serve`, then what CI runs; without a kind, one after the other. Needs debootstrap. FOLDER/main and FOLDER/security are made if
-# missing and kept; remove them to start from nothing (FOLDER/bookworm.tar is what debootstrap made, kept for the next one).
+# `ci` is `serve`, then the steps of CI; without a kind, both kinds run in sequence. Needs debootstrap. FOLDER/main and FOLDER/security are
+# created if they are missing, and kept; remove them to start from scratch (FOLDER/bookworm.tar is the output of debootstrap, also kept).
 set -euo pipefail
 usage="usage: tools/bare_debian.sh FOLDER [test|serve|both|ci] [main|security]"
 folder="${1:?$usage}"
@@ -14,7 +15,7 @@ kinds="${3:-main security}"
 [[ "$what" =~ ^(test|serve|both|ci)$ && "$kinds" =~ ^(main|security|main security)$ ]] || { echo "$usage" >&2; exit 2; }
 repo=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
 
-# make_root KIND: a root as a newcomer has it, and what this machine knows of its network.
+# make_root KIND: makes a root as a new user has it, with this machine's network settings.
 make_root() {
   local root="$folder/$1"
   if [ ! -d "$root/usr" ]; then
@@ -33,7 +34,7 @@ make_root() {
   fi
   cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
-  echo "127.0.0.1 localhost" >"$root/etc/hosts"  # as whoever starts a machine or a container writes it; debootstrap does not
+  echo "127.0.0.1 localhost" >"$root/etc/hosts"  # machines and containers have this file; debootstrap does not write it
   if [ -f /etc/apt/apt.conf ]; then cp /etc/apt/apt.conf "$root/etc/apt/apt.conf"; fi
   cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
   if [ -f /etc/pip.conf ]; then cp /etc/pip.conf "$root/etc/pip.conf"; fi
@@ -41,7 +42,7 @@ make_root() {
   git clone -q "$repo" "$root/root/quire"
 }
 
-# inside ROOT SCRIPT: in mounts and processes of its own, so that nothing that it started outlives it.
+# inside ROOT SCRIPT: runs in separate mount and process namespaces, so that each process that it starts also ends.
 inside() {
   unshare --mount --propagation private --pid --fork --kill-child bash -c '
     mount -t proc proc "$1/proc" && mount --rbind /sys "$1/sys" && mount --rbind /dev "$1/dev" &&
@@ -54,7 +55,7 @@ with_seconds() {
   while IFS= read -r line || [ -n "$line" ]; do printf '%5d s  %s\n' $((SECONDS - start)) "$line"; done
 }
 
-# Asks the server that it starts, ends it, and asks the next one: the answer must be the same, from blocks on disk.
+# Starts a server, asks it and stops it, twice: the second server must give the same answer from blocks on disk.
 readonly SERVE_TWICE='
     serve() {
       ./dev serve --port 8123 --kv-disk /root/kv --kv-disk-budget 256MiB </dev/null & server=$!

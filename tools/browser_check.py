@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Opens the chat page in headless Chromium against a running server, sends a message as a user would, and keeps screenshots.
+"""Tests the chat page: opens it in headless Chromium against a running server, sends a message as a user does, and keeps screenshots.
 
-Usage: browser_check.py --binary build/release/quire --model MODEL [--out build/screenshots]. Needs Debian's chromium and nothing else: the
-browser is driven over its debugging pipe.
+Usage: browser_check.py --binary build/release/quire --model MODEL [--out build/screenshots]. Needs only Debian's chromium: the script
+drives the browser over its debugging pipe.
 """
 import argparse
 import base64
@@ -24,7 +24,7 @@ def free_port():
 
 
 class Browser:
-    """Chromium over --remote-debugging-pipe: file descriptors 3 (to it) and 4 (from it), messages end with a zero byte."""
+    """Chromium over --remote-debugging-pipe: it reads from file descriptor 3 and writes to 4; messages end with a zero byte."""
 
     def __init__(self, profile, size):
         to_read, self.to_write = os.pipe()
@@ -109,7 +109,7 @@ def main():
     server = subprocess.Popen([arguments.binary, "serve", arguments.model, "--port", str(port)])
     url = f"http://127.0.0.1:{port}/"
     try:
-        wait_until(lambda: urllib.request.urlopen(url + "health").status == 200, 30, "the server did not come up")
+        wait_until(lambda: urllib.request.urlopen(url + "health").status == 200, 30, "the server did not start")
         with tempfile.TemporaryDirectory() as profile:
             browser = Browser(profile, "1000,760")
             for scheme in ("light", "dark"):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Names that the docs mention must exist: files, folders, Markdown links and the headings that they lead to, `./dev` commands, flags of `quire` and
-`./dev` in listings; files named in comments of code too. A listing under the name of an example must be that example. No build is needed:
-flags are looked for in the sources (tests/python/test_docs.py asks each command).
+"""Checks that names in the docs exist: files, folders, Markdown links and their headings, `./dev` commands, flags of `quire` and `./dev` in
+listings, and files named in code comments. A listing with the name of an example must equal that example. No build is needed: the script
+finds flags in the sources (tests/python/test_docs.py asks each command).
 
 Usage: check_docs.py [REPO]. Prints each dead name and exits with 1 if there is one.
 """
@@ -26,13 +26,13 @@ FILE_NAME = re.compile(r"^[\w-]+\.(?:h|cpp|py|cmake|sh|md)$")
 COMMENTED = re.compile(rf"(?<![\w/.-])((?:{TOP})/[\w/.-]+\.(?:h|cpp|py|md|sh|cmake|txt|json|html|xz))\b")
 LISTING = re.compile(r"^`(examples/[\w.]+)`[^\n]*\n+```cpp\n(.*?)```$", re.MULTILINE | re.DOTALL)
 DEV = re.compile(r"\./dev (\w+)")
-CODE = (".h", ".cpp", ".py", ".pyi", ".sh", ".cmake", ".txt", ".json", ".in")
+CODE = (".h", ".cpp", ".py", ".sh", ".cmake", ".txt", ".json", ".in")
 MADE_LATER = ("build/",)
 LEFT_BY_BUILDS = {".git", ".cache", ".venv", "build", "__pycache__"}
 
 
 def listed_files(repo):
-    """What git knows or would add; in a tree without a history (an archive of one, another user's), all but what builds leave."""
+    """Files in git, and new files that git does not ignore. In a tree without a usable history: all files except build outputs."""
     command = ["git", "-C", str(repo), "ls-files", "-z", "-co", "--exclude-standard"]
     listed = subprocess.run(command, capture_output=True, text=True) if shutil.which("git") else None
     if listed and listed.returncode == 0:
@@ -45,7 +45,7 @@ def listed_files(repo):
 
 
 def slugs(text):
-    """The names that GitHub gives headings; the site's are the same."""
+    """The anchors that GitHub gives to headings; the site uses the same anchors."""
     found = {}
     for heading in HEADING.findall(FENCED.sub("", text)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
@@ -55,20 +55,20 @@ def slugs(text):
 
 
 def listings(text):
-    """Fenced and indented code, and what stands between backticks, with lines that go on put together."""
+    """Fenced and indented code, and code between backticks. Continued lines are joined."""
     for part in (*(match[2] for match in FENCED.finditer(text)), *INDENTED.findall(text), *BACKTICKED.findall(FENCED.sub("", text))):
         yield re.sub(r"\\\n\s*", " ", part)
 
 
 def flags_in(repo, *patterns):
-    """Every flag that a file names."""
+    """All flags that a file names."""
     return {flag for pattern in patterns for path in repo.glob(pattern) for flag in FLAG.findall(path.read_text(encoding="utf-8"))}
 
 
 class Tree:
     def __init__(self, repo):
         self.repo = repo
-        self.flags = {"quire": flags_in(repo, "src/cli/**/*.cpp") | {"--help", "--version"}}
+        self.flags = {"quire": flags_in(repo, "src/cli/**/*.cpp", "include/quire/**/*option_table.h") | {"--help", "--version"}}
         self.flags["./dev"] = self.flags["quire"] | flags_in(repo, "dev", "tools/dev/*.sh", "bench/*.py", "bench/*.cpp", "tools/*/*.py")
         self.files = listed_files(repo)
         self.folders = {parent.as_posix() for path in self.files for parent in pathlib.PurePosixPath(path).parents}
@@ -80,7 +80,7 @@ class Tree:
 
     def has(self, path):
         path = path.rstrip("/")
-        return path in self.files or path in self.folders or path + ".in" in self.files  # .in: CMake makes it
+        return path in self.files or path in self.folders or path + ".in" in self.files  # .in: CMake generates it
 
 
 def dead_links(text, path, tree):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""No Python files of tools/, bench/ and python/ import each other in a circle, not even from within functions.
+"""Checks that the Python files of tools/, bench/ and python/ have no import cycles. Imports inside functions count too.
 
-Usage: check_imports.py [REPO]. Prints each circle and exits with 1 if there is one.
+Usage: check_imports.py [REPO]. Prints each cycle and exits with 1 if there is one.
 """
 import ast
 import pathlib
@@ -11,7 +11,7 @@ FOLDERS = ("tools", "bench", "python")
 
 
 def imported(path):
-    """(level, names of the module's path) of each import of a file, wherever in it."""
+    """(level, parts of the module's path) for each import of a file, at any depth."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name.split(".")) for alias in node.names)
@@ -22,20 +22,20 @@ def imported(path):
 
 
 def find(level, names, path, repo, files):
-    """The file of `files` that an import in `path` means; or None. Scripts see the files beside them and the packages of python/ and tools/."""
+    """The file of `files` that an import in `path` names, or None. Scripts find files next to them, and packages of python/ and tools/."""
     folders = [path.parents[level - 1]] if level > 0 else [path.parent, repo / "python", repo / "tools"]
     candidates = [folder.joinpath(*names) for folder in folders if names]
     return next((file for place in candidates for file in (place.with_suffix(".py"), place / "__init__.py") if file in files), None)
 
 
 def read_graph(repo):
-    """File -> files of the same folders that it imports."""
+    """{file: files of the same folders that it imports}"""
     files = {path for folder in FOLDERS for path in (repo / folder).glob("**/*.py")}
     return {path: {found for level, names in imported(path) if (found := find(level, names, path, repo, files))} - {path} for path in files}
 
 
 def circles(graph):
-    """The first circle met from each node that none before has led to: [[node, ..., node]]."""
+    """The first cycle that each node leads to, unless an earlier node leads to it: [[node, ..., node]]."""
     found, done = [], set()
 
     def visit(node, way):
@@ -55,7 +55,7 @@ def main():
     repo = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
     found = circles(read_graph(repo))
     for circle in found:
-        print("imports in a circle: " + " -> ".join(path.relative_to(repo).as_posix() for path in circle))
+        print("import cycle: " + " -> ".join(path.relative_to(repo).as_posix() for path in circle))
     sys.exit(1 if found else 0)
 
 

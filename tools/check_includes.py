@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Who may include whom. The one table is cmake/: a room may include itself, include/quire and the rooms after DEPS in its quire_room() line;
-what stands after LINKS is linked behind a facade and may not be included. Checked against it: every #include "..." under src/, include/ and
-python/src, and the table of rooms in ARCHITECTURE.md. No rooms may include each other in a circle, and no folders of public headers.
+"""Checks which folder includes which. The only table is in cmake/: a room may include itself, include/quire and the rooms after DEPS in its
+quire_room() line. A room after LINKS is linked through a facade and must not be included. The script checks each #include "..." under src/,
+include/ and python/src, and the table of rooms in ARCHITECTURE.md. Rooms must have no include cycle, nor folders of public headers.
 
-Usage: check_includes.py [REPO]. Prints each line that is wrong and exits with 1 if there is one.
+Usage: check_includes.py [REPO]. Prints each wrong line and exits with 1 if there is one.
 """
 import pathlib
 import re
@@ -18,7 +18,7 @@ TABLE_ROW = re.compile(r"^\| `src/([^`]+)` \|.*\| *([^|]*?) *\|$")
 
 
 def read_rooms(repo):
-    """Folder under src/ -> folders that it may include besides itself."""
+    """{folder under src/: folders that it may include besides itself}"""
     folders, names = {}, {}
     for path in sorted(repo.glob("cmake/*.cmake")):
         if path.name == "QuireRoom.cmake":
@@ -34,7 +34,7 @@ def read_rooms(repo):
 
 
 def room_of(path, rooms):
-    """The room a path under src/ belongs to: its longest prefix that is one; or None."""
+    """The room of a path under src/: its longest prefix that is a room, or None."""
     parts = path.split("/")[:-1]
     return next((name for length in range(len(parts), 0, -1) if (name := "/".join(parts[:length])) in rooms), None)
 
@@ -60,7 +60,7 @@ def check_file(path, repo, rooms):
 
 
 def check_architecture(text, rooms):
-    """The table of ARCHITECTURE.md has a row per room and names the same rooms."""
+    """The table of ARCHITECTURE.md has one row per room and the same DEPS as cmake/Rooms.cmake."""
     shown = {}
     for line in text.splitlines():
         if match := TABLE_ROW.match(line):
@@ -69,13 +69,13 @@ def check_architecture(text, rooms):
         if folder not in shown:
             yield f"ARCHITECTURE.md: no row for src/{folder}"
         elif folder not in rooms:
-            yield f"ARCHITECTURE.md: src/{folder} is no room of cmake/Rooms.cmake"
+            yield f"ARCHITECTURE.md: src/{folder} is not a room in cmake/Rooms.cmake"
         elif shown[folder] != rooms[folder]:
-            yield f"ARCHITECTURE.md: src/{folder} may include {', '.join(sorted(rooms[folder])) or 'nothing'}, says cmake/Rooms.cmake"
+            yield f"ARCHITECTURE.md: src/{folder} may include {', '.join(sorted(rooms[folder])) or 'nothing'} (cmake/Rooms.cmake)"
 
 
 def public_folders(repo):
-    """Folder under include/ -> folders there that its headers include besides itself."""
+    """{folder under include/: folders there that its headers include besides itself}"""
     graph = {}
     for path in repo.glob("include/**/*.h"):
         folder = path.relative_to(repo / "include").parent.as_posix()
@@ -87,8 +87,8 @@ def public_folders(repo):
 
 def check(repo):
     rooms = read_rooms(repo)
-    errors = [f"cmake/Rooms.cmake: a circle: {' -> '.join(circle)}" for circle in circles(rooms)]
-    errors += [f"include: a circle: {' -> '.join(circle)}" for circle in circles(public_folders(repo))]
+    errors = [f"cmake/Rooms.cmake: include cycle: {' -> '.join(circle)}" for circle in circles(rooms)]
+    errors += [f"include: include cycle: {' -> '.join(circle)}" for circle in circles(public_folders(repo))]
     errors += list(check_architecture((repo / "ARCHITECTURE.md").read_text(encoding="utf-8"), rooms))
     for path in sorted([*repo.glob("src/**/*"), *repo.glob("include/**/*"), *repo.glob("python/src/**/*")]):
         if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".inc"):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How near llama.cpp comes to transformers on the default model's dequantised weights: the figures that `./dev test -R DefaultModel` prints
-for quire, from the same model file, text and record (tests/golden/default_model).
+"""Measures how close llama.cpp is to transformers on the default model's dequantised weights: the figures that `./dev test -R DefaultModel`
+prints for quire, from the same model file, text and record (tests/golden/default_model).
 
     tools/compare_llama_accuracy.py --llama-server LLAMA_SERVER --model MODEL.gguf [--server-args "-fa off"]
 
 The 2,000 tokens are teacher-forced through /completion: prompt = the first i + 1 ids, one token predicted. llama-server keeps the prompt in its
-cache, so each request runs one token (of the same pass kind as decoding). Prints the share of positions whose likeliest token is the
-reference's, and the mean KL(reference || llama.cpp) over the reference's 64 likeliest tokens and the rest as one.
+cache, so each request runs one token (in the same kind of pass as decoding). Prints the share of positions at which the most likely token
+is the reference's, and the mean KL(reference || llama.cpp) over the reference's 64 most likely tokens and the remaining probability as one.
 """
 
 import argparse
@@ -43,11 +43,11 @@ def wait_ready(url, process):
                 return
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.1)
-    raise SystemExit("llama-server does not get ready")
+    raise SystemExit("llama-server did not become ready")
 
 
 def logprobs(url, tokens, wanted, vocab_size):
-    """Natural logarithms by token id, the `wanted` ids among them; the first id is the likeliest."""
+    """Natural logarithms by token id, including the `wanted` ids; the first id is the most likely."""
     for n_probs in (1000, vocab_size):
         body = dict(prompt=tokens, n_predict=1, n_probs=n_probs, temperature=0.0, cache_prompt=True, post_sampling_probs=False)
         entries = post(url + "/completion", body)["completion_probabilities"][0]["top_logprobs"]
@@ -88,7 +88,7 @@ def main():
     parser.add_argument("--port", type=int, default=18431)
     parser.add_argument("--positions", type=int, default=2000)
     parser.add_argument("--vocab-size", type=int, default=49152)
-    parser.add_argument("--server-args", default="", help="further flags for llama-server")
+    parser.add_argument("--server-args", default="", help="additional flags for llama-server")
     arguments = parser.parse_args()
     command = [arguments.llama_server, "-m", arguments.model, "--port", str(arguments.port), "-c", "2048", "-np", "1", "-t", "1", "--no-webui"]
     process = subprocess.Popen(command + shlex.split(arguments.server_args), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Crash test of the whole program: `quire serve --kv-disk` is killed (SIGKILL) at random moments, from its first millisecond on, while it
-starts, looks up what was stored, loads, stores and evicts. Each restart is asked the same questions in another order.
+"""Crash test of the whole program: kills (SIGKILL) `quire serve --kv-disk` at random moments, from its first millisecond on, while it
+starts, looks up stored blocks, loads, stores and evicts. Each restarted server gets the same questions in another order.
 
-Fails if an answer differs in a token or a digit of a log probability from that of a server without tier and prefix cache, or if less than
---least of the blocks that a run had reported as held (found at its start or stored since, and not evicted) are found by the next one. Every
-other folder is too small for all, so that blocks are evicted.
+The test fails if an answer differs in a token or a digit of a log probability from the answer of a server without tier and prefix cache.
+It also fails if a run finds less than --least of the blocks that the previous run reported as held (found at its start or stored since, and
+not evicted). Every second folder is too small for all blocks, so that blocks are evicted.
 """
 
 import argparse
@@ -25,11 +25,11 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "bench"))
 import machine  # noqa: E402
 
-OFTEN_S = 0.02  # between two looks at the counters
+OFTEN_S = 0.02  # between two readings of the counters
 
 
 def ask(port: int, prompt: list, output_tokens: int):
-    """Text and log probabilities, and how many tokens were found; None: it was killed meanwhile."""
+    """Text, log probabilities and the number of cached tokens; None: the server was killed before the answer."""
     body = {"prompt": prompt, "max_tokens": output_tokens, "temperature": 0, "ignore_eos": True, "logprobs": 1}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
@@ -55,7 +55,7 @@ def counters(port: int) -> dict:
 
 
 class Run:
-    """One life of the server, to the moment at which it is killed."""
+    """One life of the server, until it is killed."""
 
     def __init__(self, arguments, folder: str, budget: int, rng: random.Random):
         self.port = machine.free_port()
@@ -63,7 +63,7 @@ class Run:
                    "--kv-disk", folder, "--kv-disk-budget", str(budget), "--log-level", "error"]  # fmt: skip
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.seen: dict = {}  # the last counters
-        self.found = None  # blocks that its start has found, once all is read
+        self.found = None  # blocks found at the start; known when the whole folder is read
         self.timer = threading.Timer(rng.choice((0.3, 1.0, 2.5)) * rng.random() * arguments.slow, self.process.kill)
         self.timer.start()
 
@@ -84,12 +84,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--folder", default=None, help="where the tiers' folders are made (default: that for temporary files)")
+    parser.add_argument("--folder", default=None, help="directory for the tiers' folders (default: the directory for temporary files)")
     parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--per-folder", type=int, default=20, help="kills before a new folder is begun")
+    parser.add_argument("--per-folder", type=int, default=20, help="number of kills before the test starts a new folder")
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--least", type=float, default=0.99)
-    parser.add_argument("--slow", type=float, default=1.0, help="how much later kills come, on a slow machine")
+    parser.add_argument("--slow", type=float, default=1.0, help="factor for the time until a kill, for slow machines")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     machine.end_on_sigterm()
@@ -129,13 +129,13 @@ def main() -> int:
         run.process.wait()
         watcher.join()
         if run.found is None:
-            totals["early"] += 1  # before all was read: what the run before had is still held
+            totals["early"] += 1  # killed before the folder was read: it still holds the previous run's blocks
             continue
         totals["held"] += held
         totals["found"] += min(held, run.found)
         totals["refused"] += run.seen["refused_total"]
         totals["stored"] += run.seen["stored_blocks_total"]
-        # What is being written when it is killed holds neither the old block nor the new one.
+        # The block that is being written at the kill holds neither its old nor its new content.
         held = min(run.found + run.seen["stored_blocks_total"], run.seen["places"] - 8)
         print(f"\rkill {kill + 1} of {arguments.kills}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -143,7 +143,7 @@ def main() -> int:
           f" {totals['wrong']} wrong; {totals['tokens']} of their tokens found, not computed; {totals['stored']:.0f} blocks stored,"
           f" {totals['found']:.0f} of {totals['held']:.0f} found again; {totals['refused']:.0f} did not verify")  # fmt: skip
     if totals["stored"] < 30 * arguments.kills or totals["early"] * 2 > arguments.kills:
-        sys.exit("too little was met: let kills come later (--slow)")
+        sys.exit("too few blocks were found: increase --slow, so that kills come later")
     return 1 if totals["wrong"] or totals["found"] < arguments.least * totals["held"] else 0
 
 

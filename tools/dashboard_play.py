@@ -1,5 +1,5 @@
-"""A made-up server for the dashboard: plays requests over a KV cache and tells of them as GET /v1/watch does, for pictures and for how fast
-the page draws. It schedules nothing really; the page cannot tell."""
+"""A simulated server for the dashboard: it plays requests over a KV cache and reports them in the form of GET /v1/watch. It serves to make
+screenshots and to measure how fast the page draws. There is no scheduler; the page cannot see the difference."""
 import base64
 import collections
 import http.server
@@ -38,7 +38,7 @@ class Request:
 
 
 class Play:
-    """`running` of `running + waiting` requests run at a time; `num_blocks` blocks."""
+    """`running` of the `running + waiting` requests run at a time; the cache has `num_blocks` blocks."""
 
     def __init__(self, num_blocks=6000, running=24, waiting=9, seed=1, tiers=True, prompt_rate=4096):
         self.rng, self.n, self.most_running, self.most = random.Random(seed), num_blocks, running, running + waiting
@@ -47,7 +47,7 @@ class Play:
         self.owner, self.used, self.word = [0] * num_blocks, [0.0] * num_blocks, [0] * num_blocks  # word: hits, holders, flags
         self.free = collections.deque(range(1, num_blocks))
         self.changed = [0] * num_blocks
-        self.families = {}  # family -> blocks of its shared beginning
+        self.families = {}  # family -> blocks of its shared prefix
         self.all, self.next_id, self.frame, self.first, self.tiers = [], 0, 0, int(time.time()) * 16, tiers
         self.now, self.started = 1000.0, time.monotonic()
         self.count = collections.Counter()
@@ -209,7 +209,7 @@ class Play:
                   "evicted_blocks": count["evicted"], "prompt_tokens": count["prompt"], "prompt_tokens_cached": count["hit"],
                   "generation_tokens": count["written"], "query_tokens": count["query"], "hit_tokens": count["hit"], "tier_query_tokens": count["query"],
                   "tier_hit_tokens": count["tier_hit"], "ended": {"stop": 0, "length": 0, "abort": 0, "error": 0}}
-        tiers = [{"tier": "disk", "places": 20000, "used_places": min(20000, 3000 + count["evicted"]), "unread_places": 0,
+        tiers = [{"tier": "disk", "slots": 20000, "used_slots": min(20000, 3000 + count["evicted"]), "unread_slots": 0,
                   "loaded_bytes": count["tier_hit"] * 23040, "stored_bytes": count["query"] * 9000, "loaded_tokens": count["tier_hit"],
                   "loads_left_out": 0, "stores_left_out": 0}] if self.tiers else []
         return {"object": "watch", "frame": self.first + self.frame, "since": self.first + since if since else None, "time_s": round(self.now, 3),
@@ -221,14 +221,14 @@ class Play:
         prompt = next((r.prompt for r in self.all if r.name == name), 700)
         cached, tier = prompt // 3 // BLOCK * BLOCK, prompt // 9 // BLOCK * BLOCK
         missed = prompt - cached - tier
-        text = {"no_slot": "as many requests ran as may (--max-num-seqs)", "next_step": "the step under way had begun before it came",
-                "diverged": "what was stored behind the same beginning goes on otherwise",
-                "evicted": "it was stored, and its blocks were needed for others", "partial_block": "only whole blocks are stored"}
-        one = {"state": "admitted", "summary": f"waited 2.413 s, most of it because {text['no_slot']}; {cached + tier} of {prompt} prompt tokens need "
-               f"not be computed, {missed - missed // 3} were missed because {text['diverged']}", "waited_s": 2.413,
+        text = {"no_slot": "all batch slots were in use (--max-num-seqs)", "next_step": "it arrived while a step was running",
+                "diverged": "the prompt diverges from the cached prefix",
+                "evicted": "their blocks were evicted for other requests", "partial_block": "only full blocks are cached"}
+        one = {"state": "admitted", "summary": f"waited 2.413 s, most of it because {text['no_slot']}; {cached + tier} of {prompt} prompt tokens did "
+               f"not need to be computed, {missed - missed // 3} were missed because {text['diverged']}", "waited_s": 2.413,
                "waits": [{"cause": "no_slot", "text": text["no_slot"], "seconds": 2.36, "steps": 71},
                          {"cause": "next_step", "text": text["next_step"], "seconds": 0.053, "steps": 0}],
-               "waited_again_s": 0, "waits_again": [], "behind": None,
+               "waited_again_s": 0, "waits_again": [], "blocked_by": None,
                "prompt": {"tokens": prompt, "cached": cached, "from_tiers": tier, "shared": 0, "missed": missed,
                           "missed_by_cause": {"diverged": missed - missed // 3, "evicted": missed // 3}},
                "misses": [{"cause": "diverged", "text": text["diverged"], "first_token": cached + tier, "tokens": missed - missed // 3,
@@ -249,7 +249,7 @@ class Play:
 
 
 def serve(play, page):
-    """An HTTP server of this play on a free port, with this page; its address."""
+    """Starts an HTTP server of this simulation with this page on a free port. Returns its address."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -288,7 +288,7 @@ def serve(play, page):
 
 
 def run(play, interval=0.25):
-    """Plays on in real time, in a thread of its own."""
+    """Advances the simulation in real time, in a separate thread."""
 
     def go():
         while True:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Opens the built site in headless Chromium as a reader without network would, from the folder: search finds, nothing is asked of another host,
-no page is wider than a phone. Keeps screenshots, light and dark.
+"""Tests the built site in headless Chromium, opened from its folder without a network: search finds pages, the pages load nothing from
+other hosts, and no page is wider than a phone. Keeps screenshots, light and dark.
 
-Usage: docs_check.py [--site build/site] [--out build/screenshots]. Needs Debian's chromium and nothing else.
+Usage: docs_check.py [--site build/site] [--out build/screenshots]. Needs only Debian's chromium.
 """
 import argparse
 import pathlib
@@ -19,12 +19,12 @@ WANTED = "eviction"
 def opened(browser, site, page):
     browser.call("Page.navigate", url=(site / f"{page}.html").as_uri())
     wait_until(lambda: browser.evaluate("document.readyState") == "complete" and browser.evaluate("document.body.innerText.length > 200"), 10,
-               f"{page} stays empty")
+               f"{page} is empty")
     time.sleep(0.5)
 
 
 def foreign(browser):
-    """What the page has asked for that is no file of the folder."""
+    """Requests of the page for anything except files of the folder."""
     return browser.evaluate("JSON.stringify(performance.getEntriesByType('resource').map(e => e.name).filter(n => !/^(file|data|blob):/.test(n)))")
 
 
@@ -55,7 +55,7 @@ def main():
             for page in arguments.pages:
                 opened(browser, site, page)
                 if (asked := foreign(browser)) != "[]":
-                    complaints.append(f"{page} asks others: {asked}")
+                    complaints.append(f"{page} loads from other hosts: {asked}")
                 if browser.evaluate("document.documentElement.scrollWidth > window.innerWidth + 1"):
                     complaints.append(f"{page} is wider than {width} pixels")
                 browser.screenshot(arguments.out / f"docs-{page.replace('/', '-')}-{width}-{scheme}.png")

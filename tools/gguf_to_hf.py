@@ -1,4 +1,4 @@
-"""A GGUF file as a Hugging Face folder in bf16, for vLLM:  python gguf_to_hf.py MODEL.gguf FOLDER
+"""Converts a GGUF file to a Hugging Face folder in bf16, for vLLM:  python gguf_to_hf.py MODEL.gguf FOLDER
 
 Needs transformers below 5, torch, gguf, accelerate and sentencepiece.
 """
@@ -18,7 +18,7 @@ def main(model: str, folder: str) -> None:
     options = {"gguf_file": source.name}
     AutoTokenizer.from_pretrained(source.parent, **options).save_pretrained(folder)
     AutoModelForCausalLM.from_pretrained(source.parent, torch_dtype=torch.bfloat16, **options).save_pretrained(folder)
-    (Path(folder) / "tokenizer.model").unlink(missing_ok=True)  # the GGUF itself under a name that vLLM takes for SentencePiece
+    (Path(folder) / "tokenizer.model").unlink(missing_ok=True)  # otherwise vLLM takes the GGUF file for a SentencePiece model
 
 
 if __name__ == "__main__":

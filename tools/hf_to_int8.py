@@ -1,6 +1,7 @@
-"""A Hugging Face folder with its linear layers in int8, as compressed-tensors keeps them, for vLLM:  python hf_to_int8.py FROM TO
+"""Converts the linear layers of a Hugging Face folder to int8 in the format of compressed-tensors, for vLLM:  python hf_to_int8.py FROM TO
 
-Weights are rounded per output channel, activations by vLLM per token. Embeddings and norms stay as they are. Needs torch and safetensors.
+Weights are rounded per output channel here; vLLM rounds activations per token. Embeddings and norms do not change. Needs torch and
+safetensors.
 """
 
 import json

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file with random weights in the shape of a model that people run, to measure speed where the model itself cannot be fetched.
+"""Writes a GGUF file with random weights in the shape of a popular model. It serves to measure speed where the model itself is unavailable.
 
     venv/bin/pip install gguf==0.19.0 numpy
     venv/bin/python tools/make_speed_model.py moe OUT.gguf --vocabulary MODEL.gguf
 
-moe: 64 experts of which a token takes 8, 1.3 of 6.9 billion weights (the shape of OLMoE-1B-7B). hybrid: 36 Mamba-2 layers and 4 that attend,
-1.5 billion weights (Granite 4.0 H 1B). lfm2: 10 short convolutions and 6 layers that attend, 1.2 billion weights (LFM2-1.2B). dense: 16 layers
-that attend, 1.1 billion weights (Llama 3.2 1B).
-Matrices are --weights, the output's Q6_K (or the embedding's, where they are one; BF16 where the others are); the vocabulary is the other file's.
+- moe: 64 experts, 8 of them for each token; 1.3 of 6.9 billion weights are active (the shape of OLMoE-1B-7B).
+- hybrid: 36 Mamba-2 layers and 4 attention layers, 1.5 billion weights (Granite 4.0 H 1B).
+- lfm2: 10 short convolutions and 6 attention layers, 1.2 billion weights (LFM2-1.2B).
+- dense: 16 attention layers, 1.1 billion weights (Llama 3.2 1B).
+
+Matrices have the type --weights. The output matrix (or the embedding, if both are one matrix) is Q6_K, or BF16 if the others are. The
+vocabulary is copied from the other file.
 """
 
 import argparse
@@ -30,8 +33,9 @@ class Model:
         self.num_tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
 
     def matrix(self, name, *shape, kind=None, gain=1.0):
-        """Codes are random bytes; scales make values of a deviation that keeps the stream finite, so many times `gain`. Their mean must be 0:
-        what all weights of a matrix have in common grows from layer to layer, until tokens are alike and a router sends all to the same experts."""
+        """Codes are random bytes. The scales give the values a deviation that keeps the activations finite, multiplied by `gain`. The mean
+        of the values must be 0: a common part of all weights of a matrix would grow from layer to layer, until all tokens are alike and a
+        router sends all of them to the same experts."""
         kind = self.kind if kind is None or self.kind == BF16 else kind
         if kind == BF16:
             values = (gain * shape[-1] ** -0.5 * self.rng.standard_normal(shape, np.float32)).view(np.uint32) >> 16
@@ -39,13 +43,13 @@ class Model:
             return
         width, size = gguf.GGML_QUANT_SIZES[kind]
         blocks = np.frombuffer(self.rng.bytes(int(np.prod(shape)) // width * size), np.uint8).reshape(-1, size).copy()
-        if kind == Q4_0:  # codes are -8 to 7: a zero in place of each -8
+        if kind == Q4_0:  # codes are -8 to 7: replace each -8 by 0
             blocks |= ((blocks & 0x0F) == 0).astype(np.uint8) * 0x08
             blocks |= ((blocks & 0xF0) == 0).astype(np.uint8) * 0x80
         scale = np.float16(gain * shape[-1] ** -0.5 / {Q4_0: 4.2, Q4_K: 4.6 * 32, Q6_K: 18.5 * 74}[kind])
         at = size - 2 if kind == Q6_K else 0
         blocks[:, at : at + 2] = np.frombuffer(scale.tobytes(), np.uint8)
-        if kind == Q4_K:  # all scales and minimums of groups are 32, in its 6-bit packing, and a code of 7.5 stands for 0
+        if kind == Q4_K:  # all scales and minimums of groups are 32, in 6-bit packing; a code of 7.5 means 0
             blocks[:, 2:4] = np.frombuffer(np.float16(7.5 * scale).tobytes(), np.uint8)
             blocks[:, 4:12], blocks[:, 12:16] = 0xA0, 0
         self.writer.add_tensor(name, blocks.reshape(*shape[:-1], shape[-1] // width * size), raw_dtype=kind)
@@ -67,7 +71,7 @@ class Model:
         self.matrix(f"{at}.ffn_down.weight", hidden, inner)
 
     def common(self, layers, hidden, inner, heads, kv_heads, base):
-        self.writer.add_file_type({Q4_0: 2, Q4_K: 15, BF16: 32}[self.kind])  # OpenVINO reads no file without it
+        self.writer.add_file_type({Q4_0: 2, Q4_K: 15, BF16: 32}[self.kind])  # OpenVINO refuses a file without it
         self.writer.add_context_length(8192)
         self.writer.add_block_count(layers)
         self.writer.add_embedding_length(hidden)
@@ -79,7 +83,7 @@ class Model:
         self.writer.add_vocab_size(self.num_tokens)
 
     def layers(self, count, hidden, inner, output_norm):
-        """Each after its norms and feed-forward part, behind the embedding: its number, and what its names begin with."""
+        """Convolutions or attention after norms and feed-forward weights: (layer number, prefix of the tensor names) for each layer."""
         self.matrix("token_embd.weight", self.num_tokens, hidden, kind=Q6_K)
         self.norm(output_norm, hidden)
         for layer in range(count):
@@ -101,7 +105,7 @@ def moe(model):
     model.common(16, hidden, inner, 16, 16, 1e4)
     model.writer.add_expert_count(experts)
     model.writer.add_expert_used_count(8)
-    model.matrix("token_embd.weight", model.num_tokens, hidden, gain=hidden**0.5)  # else what attention has of other tokens outweighs a token's own
+    model.matrix("token_embd.weight", model.num_tokens, hidden, gain=hidden**0.5)  # else attention to other tokens outweighs a token's own
     model.matrix("output.weight", model.num_tokens, hidden, kind=Q6_K)
     model.norm("output_norm.weight", hidden)
     for layer in range(16):
@@ -170,9 +174,9 @@ SHAPES = {"dense": ("llama", dense), "moe": ("olmoe", moe), "hybrid": ("graniteh
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=SHAPES)
-    parser.add_argument("out", help="the file to write")
-    parser.add_argument("--vocabulary", required=True, metavar="MODEL.gguf", help="a file whose tokenizer this one gets")
-    parser.add_argument("--weights", choices=("Q4_0", "Q4_K", "BF16"), default="Q4_0", help="of the matrices (default: %(default)s)")
+    parser.add_argument("out", help="output file")
+    parser.add_argument("--vocabulary", required=True, metavar="MODEL.gguf", help="GGUF file whose tokenizer is copied")
+    parser.add_argument("--weights", choices=("Q4_0", "Q4_K", "BF16"), default="Q4_0", help="type of the matrices (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     architecture, fill = SHAPES[options.kind]

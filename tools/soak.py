@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Soak: clients that connect, cancel, stall and send garbage against a running server, beside well-behaved ones.
+"""Soak test of a running server: some clients connect, cancel, stall and send garbage, next to well-behaved clients.
 
-Two phases: calm (every client well-behaved), then hostile (nine tenths of the clients cancel in the middle of a stream, stop reading, send
-garbage or half a request). Fails if a good answer is refused, short, or differs in one token or one digit of a log probability from the answer
-to the same question asked alone; if memory grows in the hostile phase by more than --growth-mib after its first quarter; if the server dies or a
-block is still held at the end; or if the p99 gap between the tokens of good clients grew by more than --limit.
+There are two phases. In the calm phase every client is well-behaved. In the hostile phase nine tenths of the clients cancel in the middle
+of a stream, stop reading, send garbage or send half a request.
+
+The test fails if
+- a good answer is refused or short, or differs in a token or a digit of a log probability from the answer to the question asked alone,
+- memory grows in the hostile phase by more than --growth-mib after its first quarter,
+- the server exits, or a block is still held at the end,
+- the p99 gap between the tokens of good clients has grown by more than --limit.
 """
 import argparse
 import asyncio
@@ -70,7 +74,7 @@ class HostileClients:
 
 
 class Memory:
-    """Most resident MiB in the first and in the last quarter of a time."""
+    """The largest resident MiB in the first and in the last quarter of a time span."""
 
     def __init__(self, server: machine.Server, seconds: float):
         self.server, self.begin, self.seconds = server, time.monotonic(), seconds
@@ -130,7 +134,7 @@ def all_free(port: int, seconds: float) -> bool:
 
 
 def judge(load: GoodLoad, memory: Memory, free: bool, code: int, arguments) -> list:
-    """What failed."""
+    """The list of failures."""
     before, after = (percentile(load.samples[phase].gaps, 0.99) for phase in ("calm", "hostile"))
     print(f"good answers: {load.num_good} complete and equal, {len(load.bad)} not")
     print(f"memory: {memory.early:.0f} MiB in the first quarter, {memory.late:.0f} in the last; may grow by {arguments.growth_mib:.0f}")
@@ -142,7 +146,7 @@ def judge(load: GoodLoad, memory: Memory, free: bool, code: int, arguments) -> l
     if not after / before <= arguments.limit:
         failed.append(f"the p99 gap grew {after / before:.2f} times, limit {arguments.limit}")
     if not free:
-        failed.append("blocks are held though nobody is there")
+        failed.append("blocks are held although no request runs")
     return failed + ([f"the server ended with {code}"] if code != 0 else [])
 
 
@@ -150,18 +154,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--seconds", type=float, default=600, help="of the hostile phase; the calm one takes a quarter of it")
-    parser.add_argument("--minutes", type=float, help="the same in minutes; 1 is a smoke test")
+    parser.add_argument("--seconds", type=float, default=600, help="duration of the hostile phase; the calm phase takes a quarter of it")
+    parser.add_argument("--minutes", type=float, help="duration in minutes; 1 is a smoke test")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--limit", type=float, default=3.0, help="largest allowed growth of the p99 gap")
     parser.add_argument("--growth-mib", type=float, default=48.0, help="largest allowed growth of memory")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quire-args", default="", help="further flags for quire serve, as one string")
+    parser.add_argument("--quire-args", default="", help="additional flags for quire serve, as one string")
     arguments = parser.parse_args()
     if arguments.minutes is not None:
         arguments.seconds = arguments.minutes * 60
     port = machine.free_port()
-    # A cache so small that all of it is in use after the calm phase: what grows then is not the cache.
+    # A small cache, completely in use after the calm phase: memory that grows later is not the cache.
     flags = ["--port", str(port), "--max-num-seqs", "32", "--kv-cache-memory", "256MiB", *arguments.quire_args.split()]
     machine.end_on_sigterm()
     with machine.Server("quire", [arguments.binary, "serve", arguments.model, *flags], port) as server:

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs each package that `./dev package` made in a fresh, minimal Debian 12 root without a compiler, has the server there answer a chat
-# request, and prints how long that took. Fails where one takes more than 30 s. Where systemd-nspawn is installed, a root with systemd is booted
-# too, and the service of the .deb answers there.
+# Installs each package of `./dev package` in a fresh, minimal Debian 12 root without a compiler, lets the server there answer a chat
+# request, and prints how long that took. Fails if one takes more than 30 s. If systemd-nspawn is installed, it also boots a root with
+# systemd, and the service of the .deb answers there.
 #
 # Usage (as root): tools/test_packages.sh FOLDER [MODEL]
-# Needs debootstrap. FOLDER keeps the roots that it starts from; MODEL is a GGUF file (default: the one that ./dev serve fetches).
+# Needs debootstrap. FOLDER keeps the base roots; MODEL is a GGUF file (default: the one that ./dev serve fetches).
 set -euo pipefail
 folder=$(realpath -m "${1:?usage: tools/test_packages.sh FOLDER [MODEL]}")
 repo=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
@@ -24,14 +24,14 @@ trap cleanup EXIT
 clean=(/usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8)
 inside() { chroot "$root" "${clean[@]}" "$@"; }
 
-# base NAME [DEBIAN_PACKAGE...]: the root that tests start from, made once.
+# base NAME [DEBIAN_PACKAGE...]: makes the root that tests start from, once.
 base() {
   local name="$1"
   shift
   [ ! -e "$folder/$name.ready" ] || return 0
   rm -rf "${folder:?}/$name"
   debootstrap --variant=minbase --include="ca-certificates${1:+,$(IFS=,; echo "$*")}" bookworm "$folder/$name" >"$folder/$name.log" 2>&1
-  # How this machine reaches Debian and PyPI.
+  # The settings with which this machine reaches Debian and PyPI.
   cp /etc/ssl/certs/ca-certificates.crt "$folder/$name/etc/ssl/certs/"
   cp /etc/resolv.conf "$folder/$name/etc/resolv.conf"
   [ ! -f /etc/apt/apt.conf ] || cp /etc/apt/apt.conf "$folder/$name/etc/apt/"
@@ -39,7 +39,7 @@ base() {
   touch "$folder/$name.ready"
 }
 
-# fresh BASE: a copy of it in $root, with the model and the packages.
+# fresh BASE: copies the root to $root, with the model and the packages.
 fresh() {
   root="$folder/root"
   rm -rf "$root"
@@ -57,17 +57,17 @@ fresh() {
   done
 }
 
-# answers LABEL COMMAND: serves the model with the command, asks once, and stops it; $start is when the installation began.
+# answers LABEL COMMAND: serves the model with the command, asks once, and stops the server; $start is the start of the installation.
 answers() {
   local seconds
   inside "$2" --version
-  # No function between: $! is then the server itself, which is stopped below.
+  # No function in between, so that $! is the server itself, which is stopped below.
   chroot "$root" "${clean[@]}" "$2" serve /model.gguf --port 8124 >"$folder/$1.log" 2>&1 &
   server=$!
   ask || { tail "$folder/$1.log" >&2; exit 1; }
   seconds=$(echo "$(date +%s.%N) $start" | awk '{printf "%.1f", $1 - $2}')
   stop
-  echo "$1: from nothing to an answered chat request: $seconds s"
+  echo "$1: from the installation to an answered chat request: $seconds s"
   awk -v seconds="$seconds" -v limit="$limit_s" 'BEGIN {exit seconds > limit}' || { echo "$1: more than $limit_s s" >&2; exit 1; }
 }
 
@@ -94,7 +94,7 @@ EOF
 }
 
 has() {
-  for file in "$@"; do [ -s "$root$file" ] || { echo "there is no $file" >&2; exit 1; }; done
+  for file in "$@"; do [ -s "$root$file" ] || { echo "$file is missing" >&2; exit 1; }; done
 }
 
 install_deb() {
@@ -112,7 +112,7 @@ test_deb() {
     /usr/share/zsh/vendor-completions/_quire /usr/share/doc/quire/copyright
   inside apt-get purge -y -qq quire >>"$folder/apt.log" 2>&1
   for file in /usr/bin/quire /etc/default/quire /usr/lib/systemd/system/quire.service; do
-    [ ! -e "$root$file" ] || { echo "a purge leaves $file" >&2; exit 1; }
+    [ ! -e "$root$file" ] || { echo "$file is left after a purge" >&2; exit 1; }
   done
   cleanup
 }
@@ -132,12 +132,13 @@ test_wheel() {
   inside python3 -m venv /venv
   inside sh -c '/venv/bin/pip install -q --no-index --disable-pip-version-check /dist/quire-*.whl'
   answers wheel /venv/bin/quire
+  inside sh -c 'cd /venv/lib/python3*/site-packages/quire && test -e py.typed -a -s _core.pyi -a -s _engine.pyi' || { echo "the stubs are missing" >&2; exit 1; }
   inside /venv/bin/python -c 'import quire; core = quire.Core(quire.CoreConfig(num_blocks=8, max_model_len=64)); core.add([1, 2]); print(core.schedule())'
   inside /venv/bin/python -c 'import quire; engine = quire.Engine("/model.gguf", kv_cache_memory="64MiB", max_model_len=256); print(engine.generate("One, two,", max_tokens=4).text)'
   cleanup
 }
 
-# Boots the root and leaves the service to systemd, with a disk tier in the one folder that it may write to.
+# Boots the root and lets systemd run the service, with a disk tier in the one folder that the service may write to.
 test_service() {
   fresh system
   install_deb
@@ -164,6 +165,6 @@ if command -v systemd-nspawn >/dev/null; then
   base system systemd-sysv dbus
   test_service
 else
-  echo "service: not tried, systemd-nspawn is not installed (systemd-container)"
+  echo "service: not tested, because systemd-nspawn is not installed (systemd-container)"
 fi
 rm -rf "$root"

@@ -1,1 +1,1 @@
-"""The engines that bench/serve.py measures beside quire. One file per engine makes its Contestants; what follows treats all alike."""
+"""The engines that bench/serve.py compares with quire. One file per engine makes its Contestants; the rest treats all engines alike."""

@@ -1,6 +1,6 @@
-"""An engine from PyPI that believes to be on a processor with AVX2 alone: a copy of its environment in which each cpuid instruction traps, and
-a small library that answers those traps (as_avx2.c). Its own switches do not suffice: OpenVINO's oneDNN can be told, the rest
-of it asks again."""
+"""Makes an engine from PyPI believe that its processor supports only AVX2. In a copy of its environment each cpuid instruction traps, and a
+small library answers the traps (as_avx2.c). The engine's own switches are not sufficient: OpenVINO's oneDNN has one, but other parts ask
+cpuid again."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ CPUID, TRAP = b"\x0f\xa2", b"\xcc\x90"
 
 
 def environment(home: Path) -> tuple:
-    """(the copy of `home`, what its programs must have in their environment); made once for what is installed there"""
+    """(copy of `home`, environment variables of its programs); made once for the installed engine"""
     made = home.with_name(home.name + "-avx2")
     library = made / "as_avx2.so"
     installed = [stamp.name for stamp in home.glob(".ready-*")]  # of tools/dev/rivals.sh
@@ -22,13 +22,13 @@ def environment(home: Path) -> tuple:
         shutil.rmtree(made, ignore_errors=True)
         shutil.copytree(home, made, symlinks=True)
         if sum(trap(file) for file in made.rglob("*.so*") if not file.is_symlink()) == 0:
-            raise Unavailable(f"nothing in {home} asks what the processor can do")
+            raise Unavailable(f"no library in {home} asks for the processor's features")
         subprocess.run(["clang-19", "-O2", "-shared", "-fPIC", "-o", library, ANSWERS], check=True)
     return made, {"LD_PRELOAD": str(library.resolve())}
 
 
 def trap(library: Path) -> int:
-    """Makes every cpuid of a library a trap. How many there were."""
+    """Makes every cpuid of a library a trap. Returns their number."""
     data = bytearray(library.read_bytes())
     if data[:4] != b"\x7fELF" or CPUID not in data:
         return 0
@@ -44,7 +44,7 @@ def trap(library: Path) -> int:
 
 
 def segments(library: Path) -> list:
-    """(offset in the file, address, size) of what is loaded"""
+    """(offset in the file, address, size) of the loaded segments"""
     heads = subprocess.run(["readelf", "-lW", library], capture_output=True, text=True, check=True).stdout
     rows = re.findall(r"^ *LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+)", heads, re.M)
     return [tuple(int(number, 16) for number in row) for row in rows]

@@ -1,4 +1,4 @@
-"""The client that all engines get: the same requests over HTTP, and what it saw of them."""
+"""The client for all engines: it sends the same requests over HTTP, and measures the answers."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ class Failed(Exception):
 
 
 def stream(port: int, prompt: list, max_tokens: int, more: dict) -> list:
-    """Times (s) at which the chunks of one streamed completion came."""
+    """Arrival times (s) of the chunks of one streamed completion."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": True, "ignore_eos": True,
             "stream_options": {"include_usage": True}, **more}  # fmt: skip
@@ -35,7 +35,7 @@ def stream(port: int, prompt: list, max_tokens: int, more: dict) -> list:
         raise Failed(f"the connection failed: {problem!r}") from problem
     finally:
         connection.close()
-    # A chunk may carry several tokens, so only the usage tells how many came.
+    # A chunk may carry several tokens, so only the usage gives their number.
     count = json.loads(usage[6:])["usage"]["completion_tokens"] if usage else None
     if count != max_tokens:
         raise Failed(f"{count} tokens instead of {max_tokens}")
@@ -43,7 +43,7 @@ def stream(port: int, prompt: list, max_tokens: int, more: dict) -> list:
 
 
 class Asker:
-    """Makes the prompts of a workload and asks with `clients` at once. Turns are dicts of figures."""
+    """Makes the prompts of a workload and sends them with `clients` concurrent clients. Turns are dicts of figures."""
 
     def __init__(self, workload: Workload, clients: int, seed: int):
         self.workload, self.clients = workload, clients

@@ -1,4 +1,4 @@
-"""What bench/serve.py must know of an engine that takes part, and the workloads."""
+"""The facts that bench/serve.py needs about an engine, and the workloads."""
 
 import dataclasses
 import re
@@ -6,20 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 CACHE = Path(".cache")
-HOME = CACHE / "rivals"  # where tools/dev/rivals.sh installs
+HOME = CACHE / "rivals"  # installation folder of tools/dev/rivals.sh
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Every request has `shared` tokens that all have in common, then `own` ones, and gets exactly `output` tokens."""
+    """Every request has `shared` tokens in common with the others, then `own` separate tokens, and gets exactly `output` tokens."""
 
     name: str
     shared: int
     own: int
     output: int
     clients: tuple
-    is_default: bool = True  # of a run that names none
-    least: int = 8  # requests of a turn: with few clients each asks several times, or a turn would be too short to tell who else used the machine
+    is_default: bool = True  # numbers of clients of a run that names none
+    least: int = 8  # requests per turn: with few clients each asks several times, so that a turn is long enough to detect other load
 
     def tokens(self) -> int:
         return self.shared + self.own + self.output
@@ -28,16 +28,16 @@ class Workload:
 WORKLOADS = {
     "distinct": Workload("distinct", 0, 128, 64, (1, 2, 4, 8, 16, 32, 64)),
     "shared": Workload("shared", 1024, 64, 32, (8, 32)),
-    "alone": Workload("alone", 0, 512, 64, (1,)),  # prompts and output apart: Asker.alone, or the engine's own tool
+    "alone": Workload("alone", 0, 512, 64, (1,)),  # measures prompts and output separately: Asker.alone, or the engine's own tool
     "long": Workload("long", 0, 8000, 64, (1,), is_default=False, least=1),
 }
 
 
 @dataclasses.dataclass
 class Contestant:
-    """An engine with its settings. `command` makes the server's command line of port, workload and number of clients; a server runs until
-    this asks for another one. `body` is what a request has besides what all have. `alone`, where the engine has a tool of its own for it,
-    gives the figures of that workload."""
+    """An engine with its settings. `command` makes the server's command line from port, workload and number of clients. A server runs until
+    its command changes. `body` contains the fields of a request that other engines do not have. `alone`, if the engine has a tool for that
+    workload, returns its figures."""
 
     name: str
     about: str
@@ -49,7 +49,7 @@ class Contestant:
 
 
 class Unavailable(Exception):
-    """Why an engine does not take part, and what to do about it."""
+    """The reason why an engine does not take part, and how to fix it."""
 
 
 def installed_version(environment: Path, package: str) -> str:

@@ -1,4 +1,4 @@
-"""How much of the processors others used: neither the server that is measured nor its client."""
+"""The use of the processors by other processes: neither the measured server nor its client."""
 
 import os
 import re
@@ -8,19 +8,19 @@ PROC = Path("/proc")
 
 
 def machine_ticks(text: str) -> tuple:
-    """(used by processes, all) since boot, of the first line of /proc/stat"""
-    fields = [int(field) for field in text.splitlines()[0].split()[1:9]]  # the guests' that follow are in these already
+    """(ticks used by processes, all ticks) since boot, from the first line of /proc/stat"""
+    fields = [int(field) for field in text.splitlines()[0].split()[1:9]]  # the ticks of guests, which follow, are already included
     return sum(fields[:3]), sum(fields)
 
 
 def process_ticks(text: str) -> tuple:
-    """(parent, ticks of it and of children that it has waited for), of a /proc/PID/stat. The name in it may have spaces and brackets."""
+    """(parent, ticks of it and of waited-for children) from a /proc/PID/stat. The name in it may have spaces and brackets."""
     fields = text[text.rindex(")") + 2 :].split()
     return int(fields[1]), sum(int(field) for field in fields[11:15])
 
 
 def tree(root: int, processes: dict) -> list:
-    """`root` and all that descend from it; processes: {pid: (parent, ticks)}"""
+    """`root` and all its descendants; processes: {pid: (parent, ticks)}"""
     found = [root]
     for pid in found:
         found += [child for child, (parent, _) in processes.items() if parent == pid]
@@ -34,19 +34,19 @@ def read_processes(proc: Path = PROC) -> dict:
             try:
                 found[int(folder.name)] = process_ticks((folder / "stat").read_text())
             except (OSError, ValueError):
-                pass  # it ended meanwhile
+                pass  # the process has ended meanwhile
     return found
 
 
 def tree_peak_mib(root: int) -> float:
-    """The most that was resident, of each process of the tree. Pages that several share count for each."""
+    """The largest resident memory, summed over the processes of the tree. Shared pages count for each process."""
     statuses = [(PROC / str(pid) / "status").read_text() for pid in tree(root, read_processes())]
     return sum(int(re.search(r"^VmHWM:\s+(\d+)", status, re.M).group(1)) for status in statuses) / 1024
 
 
 class Watch:
-    """From its making on: the share of all processors that processes used which are neither this one nor of the server's tree. This one counts
-    with children that it has waited for; servers that it runs beside are foreign as long as they are not the one measured."""
+    """The share of all processors that other processes have used since this object was made. This process and the server's tree do not
+    count, nor waited-for children of this process. Other servers of this benchmark count while they are not measured."""
 
     def __init__(self, server: int | None):
         self.server = server

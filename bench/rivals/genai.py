@@ -1,4 +1,5 @@
-"""OpenVINO GenAI with continuous batching, on the same GGUF file. It has no server on PyPI: genai_front.py is a thin one in its own process."""
+"""OpenVINO GenAI with continuous batching, on the same GGUF file. PyPI has no server for it: genai_front.py is a thin one in a separate
+process."""
 
 from pathlib import Path
 
@@ -16,5 +17,5 @@ def contestants(arguments) -> list:
     def command(port, workload, clients):
         return [home / "bin/python", FRONT, arguments.model, str(port)]
 
-    about = f"OpenVINO GenAI {installed_version(home, 'openvino_genai')}, same GGUF, ContinuousBatchingPipeline behind a front of ours"
+    about = f"OpenVINO GenAI {installed_version(home, 'openvino_genai')}, same GGUF, ContinuousBatchingPipeline with a minimal HTTP front"
     return [Contestant("OpenVINO GenAI", about, command, environment=environment)]

@@ -1,6 +1,7 @@
-"""OpenVINO GenAI's ContinuousBatchingPipeline behind as little HTTP as the benchmark's client needs:  genai_front.py MODEL.gguf PORT
+"""A minimal HTTP server around OpenVINO GenAI's ContinuousBatchingPipeline, for the benchmark's client:  genai_front.py MODEL.gguf PORT
 
-One thread: what has arrived is read between two steps, each step's tokens are written at once. So nothing of Python runs beside the engine.
+It has one thread: requests are read between two steps, and each step's tokens are written immediately. No other Python runs next to the
+engine.
 """
 
 import json
@@ -14,13 +15,13 @@ import openvino_genai
 
 
 class Connection:
-    """One request: bytes until it is whole, then its place in the pipeline."""
+    """One request: its bytes until it is complete, then its handle in the pipeline."""
 
     def __init__(self, peer):
         self.peer, self.received, self.handle, self.num_left, self.max_tokens = peer, b"", None, 0, 0
 
     def request(self):
-        """(path, body) once all has arrived, else None"""
+        """(path, body) when the request is complete, else None"""
         head, _, body = self.received.partition(b"\r\n\r\n")
         length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
         whole = b"\r\n\r\n" in self.received and len(body) >= length
@@ -82,7 +83,7 @@ class Front:
         self.running.append(connection)
 
     def write(self, connection) -> bool:
-        """True when that was the last of it."""
+        """Returns True if this was the last part."""
         if not connection.handle.can_read():
             return False
         (output,) = connection.handle.read().values()

@@ -1,8 +1,9 @@
-"""llama.cpp's server: as many slots as clients with the context that these need, and no cache of old prompts. Its alone figures are those of
-llama-bench. It has fast kernels for Q4_0, and for Q4_1, the default model's type, only on some machines: both take part unless told.
+"""llama.cpp's server with one slot per client, the context that the clients need, and no cache of old prompts. The `alone` figures
+come from llama-bench. llama.cpp has fast kernels for Q4_0, but for Q4_1, the default model's type, only on some machines; by default both
+take part.
 
-Without flash attention, which on the default model costs its server a fifth to two thirds of its speed wherever several tokens or streams meet;
-llama-bench tries both and the better one counts.
+Flash attention is off: on the default model it costs the server a fifth to two thirds of its speed with several tokens or streams.
+llama-bench tries both settings, and the better one counts.
 """
 
 import json
@@ -22,7 +23,7 @@ def contestants(arguments) -> list:
 
 
 def models(arguments, binaries: Path) -> dict:
-    """Model file by type, requantised once into the cache where the model is of another type."""
+    """Model file by type, requantised once into the cache if the model has another type."""
     given = Path(arguments.model)
     own = given.stem.rpartition(".")[2]
     return {kind: given if kind == own else requantised(given, kind, binaries) for kind in arguments.llama_types}
@@ -36,7 +37,7 @@ def requantised(given: Path, kind: str, binaries: Path) -> Path:
         command = [binaries / "llama-quantize", "--allow-requantize", given, part, kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Unavailable(f"llama-quantize makes no {kind}: {done.stderr[-500:]}")
+            raise Unavailable(f"llama-quantize failed for {kind}: {done.stderr[-500:]}")
         part.rename(target)
     return target
 

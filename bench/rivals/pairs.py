@@ -1,11 +1,12 @@
-"""The order of turns, and ratios of turns that are neighbours in time."""
+"""The order of turns, and ratios of adjacent turns."""
 
 import itertools
 import statistics
 
 
 def order(ours: list, rivals: list, rounds: int) -> list:
-    """Alternately one of ours, in rotation, and a rival, with one of ours at both ends: every turn of a rival is between two of ours."""
+    """Alternates the variants of quire, in rotation, with the rivals; quire has both ends, so every turn of a rival is between two of
+    quire's."""
     mine = itertools.cycle(ours)
     if not rivals:
         return [next(mine) for _ in range(rounds * len(ours))]
@@ -14,7 +15,7 @@ def order(ours: list, rivals: list, rounds: int) -> list:
 
 
 def ratios(turns: list, ours: str, rival: str, figure: str) -> list:
-    """One per turn of the rival that has turns of `ours` beside it: their mean over the rival's. turns: [(name, {figure: value})]"""
+    """One ratio per turn of the rival with adjacent turns of `ours`: their mean over the rival's. turns: [(name, {figure: value})]"""
     found = []
     for index, (name, values) in enumerate(turns):
         beside = [turns[at][1][figure] for at in (index - 1, index + 1) if 0 <= at < len(turns) and turns[at][0] == ours]

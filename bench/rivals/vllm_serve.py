@@ -1,5 +1,5 @@
-"""vLLM on CPU with its own server, as its log asks for with Intel's OpenMP and tcmalloc preloaded. In bf16, with its kernels for AMX where the
-machine has that, and in int8 (weights per channel, activations per token): the first is faster for many streams, the second for one.
+"""vLLM on CPU with its own server. Intel's OpenMP and tcmalloc are preloaded, as its log recommends. In bf16 it uses its AMX kernels if the
+machine has AMX, and in int8 (weights per channel, activations per token): bf16 is faster for many streams, int8 for one.
 """
 
 import os
@@ -7,24 +7,24 @@ from pathlib import Path
 
 from .contestant import CACHE, HOME, Contestant, Unavailable, installed_version
 
-# By type: what the folder's name ends in, and whether it is faster with the kernels for AMX.
+# By type: the suffix of the folder's name, and whether the AMX kernels make it faster.
 TYPES = {"bf16": ("", "1"), "int8": (".int8", "0")}
 
 
 def contestants(arguments) -> list:
     if arguments.as_avx2:
-        raise Unavailable("its libraries are too large to be told of another processor")
+        raise Unavailable("--avx2 does not support it, because its libraries are too large to patch")
     return [contestant(arguments, kind) for kind in arguments.vllm_types]
 
 
 def contestant(arguments, kind: str) -> Contestant:
     home = Path(os.environ.get("QUIRE_ORACLE_VENV", CACHE / "oracle")).resolve()
     if kind not in TYPES:
-        raise Unavailable(f"there is no type {kind}, only {', '.join(TYPES)}")
+        raise Unavailable(f"unknown type {kind}. Choose from {', '.join(TYPES)}")
     suffix, amx_kernels = TYPES[kind]
     folder = HOME / "models" / (Path(arguments.model).stem + suffix)
     if not (folder / "config.json").exists():
-        raise Unavailable(f"{folder} is missing, for it reads no GGUF; make it with tools/gguf_to_hf.py and tools/hf_to_int8.py")
+        raise Unavailable(f"{folder} is missing. vLLM reads no GGUF: make the folder with tools/gguf_to_hf.py and tools/hf_to_int8.py")
 
     def command(port, workload, clients):
         return [home / "bin/python", "-m", "vllm.entrypoints.openai.api_server", "--model", folder, "--port", str(port), "--dtype", "bfloat16",

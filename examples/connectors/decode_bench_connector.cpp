@@ -1,5 +1,5 @@
-// Like vLLM's DecodeBenchConnector: all of a prompt but its last token counts as loaded, and its blocks are filled with numbers around
-// fill_mean. What is generated means nothing: it is for measuring how fast, without waiting for prompts.
+// Measures decoding speed without computing prompts, like vLLM's DecodeBenchConnector. All tokens of a prompt except the last one count as
+// loaded, and their blocks are filled with numbers around fill_mean. The generated text is meaningless.
 #include <cstring>
 #include <random>
 #include <set>
@@ -15,7 +15,7 @@ class DecodeBenchConnector final : public quire::Connector, public CopyingTransp
       : block_size_(block_size), mean_(static_cast<float>(mean)), deviation_(static_cast<float>(deviation)) {}
 
   quire::ExternalMatch match(const quire::RequestView& request, std::uint32_t num_local_tokens) override {
-    if (filled_.contains(request.id)) return {.num_tokens = 0, .load_async = false};  // once: a preempted one computes
+    if (filled_.contains(request.id)) return {.num_tokens = 0, .load_async = false};  // only once: a preempted request computes its tokens
     first_ = num_local_tokens / block_size_;
     return {.num_tokens = static_cast<std::uint32_t>(request.tokens.size()) - num_local_tokens - 1, .load_async = false};
   }
@@ -30,7 +30,7 @@ class DecodeBenchConnector final : public quire::Connector, public CopyingTransp
     return false;
   }
   void planned(const quire::StepPlan& /*plan*/) override {}
-  // A pass runs on them at once, so they cannot wait for room; where there is none they hold what they held.
+  // The step needs these blocks, so a refused transfer is not tried again: the blocks then keep their old contents.
   void plan_transfers(const quire::StepPlan& /*plan*/, quire::TransferList& transfers) override {
     for (const Fill& fill : std::exchange(pending_, {})) {
       const std::vector<std::uint64_t> places(fill.blocks.size());
@@ -69,20 +69,20 @@ class DecodeBenchConnector final : public quire::Connector, public CopyingTransp
   std::uint32_t first_ = 0;
   std::set<quire::RequestId> filled_;
   std::vector<Fill> pending_;
-  std::mt19937 random_{1};  // the worker's half
+  std::mt19937 random_{1};  // used by the transport
   std::normal_distribution<float> normal_;
 };
 
 }  // namespace
 
-quire::Result<quire::ConnectorHalves> make_decode_bench(const quire::ConnectorParameters& parameters,
-                                                        const quire::ConnectorContext& context) {
+quire::Result<quire::ConnectorAndTransport> make_decode_bench(const quire::ConnectorParameters& parameters,
+                                                              const quire::ConnectorContext& context) {
   quire::ParameterReader reader(parameters);
   const auto mean = reader.number("fill_mean", 0.015);
   const auto deviation = reader.number("fill_std", 0.0);
   if (auto read = reader.finish(); !read) return std::unexpected(read.error());
   const auto both = std::make_shared<DecodeBenchConnector>(mean, deviation, context.config->block_size);
-  return quire::ConnectorHalves{.connector = both, .transport = both};
+  return quire::ConnectorAndTransport{.connector = both, .transport = both};
 }
 
 }  // namespace examples

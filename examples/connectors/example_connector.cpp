@@ -1,5 +1,6 @@
-// Like vLLM's ExampleConnector: a file per block in a folder (shared_storage_path), found again by any process with the same model, block
-// size and hash of names. To read, not to serve from: nothing is ever deleted, and nothing says whose model a file is of.
+// Stores each block as a file in a folder (shared_storage_path), like vLLM's ExampleConnector. Any process with the same model, block size
+// and hash algorithm finds the files. It is an example, not for production: it never deletes a file, and does not check the model of a
+// file.
 #include "example_connector.h"
 
 #include <filesystem>
@@ -12,7 +13,7 @@ class ExampleConnector final : public PrefixConnector, public CopyingTransport {
  public:
   ExampleConnector(std::filesystem::path folder, std::uint32_t block_size) : PrefixConnector(block_size), folder_(std::move(folder)) {}
 
-  // What is in the folder belongs to others, too.
+  // Returns false, because other processes use the folder, too.
   bool reset() override { return false; }
 
  private:
@@ -33,7 +34,7 @@ class ExampleConnector final : public PrefixConnector, public CopyingTransport {
   void stored(const std::string& /*name*/, bool /*is_good*/) override {}
   void forget(const std::string& name) override { std::filesystem::remove(path_of(name)); }
 
-  // Transfers carry numbers: those of the names, in the order in which they came up.
+  // Returns the slot number of a block hash for transfers: its index in `names_`, in order of first use.
   std::uint64_t place_of(const std::string& name) {
     const std::lock_guard lock(mutex_);
     const auto [found, is_new] = places_.try_emplace(name, names_.size());
@@ -50,7 +51,7 @@ class ExampleConnector final : public PrefixConnector, public CopyingTransport {
     for (const auto part : parts) file.read(reinterpret_cast<char*>(part.data()), static_cast<std::streamsize>(part.size()));
     return file.good() && file.peek() == std::ifstream::traits_type::eof();
   }
-  // Under its name when it is whole.
+  // The file gets its final name only after it is complete.
   bool store(std::uint64_t place, const Parts& parts) override {
     const std::filesystem::path path = path_of(place);
     const std::filesystem::path unfinished = path.string() + ".part";
@@ -63,22 +64,23 @@ class ExampleConnector final : public PrefixConnector, public CopyingTransport {
   }
 
   const std::filesystem::path folder_;
-  std::mutex mutex_;  // the two halves are called by different threads
+  std::mutex mutex_;  // the connector and the transport run on different threads
   std::map<std::string, std::uint64_t> places_;
   std::vector<std::string> names_;
 };
 
 }  // namespace
 
-quire::Result<quire::ConnectorHalves> make_example(const quire::ConnectorParameters& parameters, const quire::ConnectorContext& context) {
+quire::Result<quire::ConnectorAndTransport> make_example(const quire::ConnectorParameters& parameters,
+                                                         const quire::ConnectorContext& context) {
   quire::ParameterReader reader(parameters);
   const std::filesystem::path folder = reader.text("shared_storage_path", "/tmp");
   if (auto read = reader.finish(); !read) return std::unexpected(read.error());
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return quire::fail(quire::ErrorCode::io, "shared_storage_path", folder.string() + " cannot be made: " + error.message());
+  if (error) return quire::fail(quire::ErrorCode::io, "shared_storage_path", folder.string() + " cannot be created: " + error.message());
   const auto both = std::make_shared<ExampleConnector>(folder, context.config->block_size);
-  return quire::ConnectorHalves{.connector = both, .transport = both};
+  return quire::ConnectorAndTransport{.connector = both, .transport = both};
 }
 
 }  // namespace examples

@@ -1,5 +1,5 @@
-// An eviction policy: who came first goes first, however often it was used. By the name fifo, for OffloadingConnector's eviction_policy and
-// for --kv-disk-policy.
+// Evicts the block that was inserted first, regardless of its use. The policy has the name fifo, for eviction_policy of
+// OffloadingConnector and for --kv-disk-policy.
 #include <list>
 
 #include "example_connector.h"

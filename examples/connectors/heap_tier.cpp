@@ -1,4 +1,4 @@
-// A tier for OffloadingConnector (spec_name=HeapTier,blocks=1000): its blocks lie in vectors.
+// A tier for OffloadingConnector that keeps its blocks in vectors: spec_name=HeapTier,blocks=1000.
 #include "example_connector.h"
 
 namespace examples {
@@ -13,7 +13,7 @@ class HeapTier final : public CopyingTransport {
     const std::byte* from = blocks_[place].data();
     std::size_t size = 0;
     for (const auto part : parts) size += part.size();
-    if (blocks_[place].size() != size) return false;  // nothing was stored there, or a block of another group
+    if (blocks_[place].size() != size) return false;  // the slot is empty, or has a block of another group
     for (const auto part : parts) {
       std::copy_n(from, part.size(), part.data());
       from += part.size();
@@ -26,7 +26,7 @@ class HeapTier final : public CopyingTransport {
     return true;
   }
 
-  std::vector<std::vector<std::byte>> blocks_;  // by place
+  std::vector<std::vector<std::byte>> blocks_;  // by slot
 };
 
 }  // namespace
@@ -35,7 +35,7 @@ quire::Result<quire::OffloadTier> make_heap_tier(const quire::ConnectorParameter
   quire::ParameterReader reader(parameters);
   const auto num_places = reader.number<std::uint32_t>("blocks", 0);
   if (auto read = reader.finish(); !read) return std::unexpected(read.error());
-  if (num_places == 0) return quire::fail(quire::ErrorCode::invalid_argument, "blocks", "there is room for none", "give 1 or more");
+  if (num_places == 0) return quire::fail(quire::ErrorCode::invalid_argument, "blocks", "must be at least 1, got 0", "use 1 or more");
   return quire::OffloadTier{.num_places = num_places, .transport = std::make_shared<HeapTier>(num_places)};
 }
 

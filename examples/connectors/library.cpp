@@ -1,10 +1,10 @@
-// A library of connectors, a tier and an eviction policy: quire serve --kv-connector SimpleCPUOffloadConnector,cpu_bytes_to_use=1000000000
-// --kv-connector-library PATH.so
+// A shared library with connectors, a tier and an eviction policy. Example of use: quire serve MODEL --kv-connector-library PATH.so
+// --kv-connector SimpleCPUOffloadConnector,cpu_bytes_to_use=1000000000
 #include "example_connector.h"
 
 namespace {
 
-void add_names(quire::ConnectorNames& names) {
+void add_names(quire::ConnectorRegistrar& names) {
   names.add("ExampleConnector", examples::make_example);
   names.add("SimpleCPUOffloadConnector", examples::make_simple_cpu);
   names.add("DecodeBenchConnector", examples::make_decode_bench);

@@ -1,6 +1,6 @@
 #pragma once
-// What the connectors beside it have in common. The scheduler's half: a request's full blocks are stored when it has ended well, and loaded
-// where a prompt begins with them, while the request waits. The worker's half copies at once, where it stands.
+// Base classes of the connectors in this folder. PrefixConnector stores the full blocks of a request when it has ended without an error,
+// and loads them for prompts that begin with them, while the request waits. CopyingTransport copies synchronously, in start().
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace examples {
 
-inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // what was to be loaded has gone
+inline constexpr std::uint64_t kNowhere = UINT64_MAX;  // the block to load was removed
 
 class PrefixConnector : public quire::Connector {
  public:
@@ -22,7 +22,7 @@ class PrefixConnector : public quire::Connector {
 
   quire::ExternalMatch match(const quire::RequestView& request, std::uint32_t num_local_tokens) override {
     const std::uint32_t first = first_[request.id] = num_local_tokens / block_size_;
-    std::uint32_t end = first;  // one token at least is computed
+    std::uint32_t end = first;  // at least one token is computed
     while (end < (request.tokens.size() - 1) / block_size_ && find(name_of(request, end))) ++end;
     return {.num_tokens = (end - first) * block_size_, .load_async = end > first};
   }
@@ -49,11 +49,11 @@ class PrefixConnector : public quire::Connector {
       if (const auto place = reserve(name_of(request, i))) store.add(name_of(request, i), blocks[0][i], *place);
     if (store.blocks.empty()) return false;
     pending_.push_back(std::move(store));
-    return true;  // the core says when the store is over
+    return true;  // completed() is called when the store is over
   }
   void planned(const quire::StepPlan& /*plan*/) override {}
   void plan_transfers(const quire::StepPlan& /*plan*/, quire::TransferList& transfers) override {
-    std::erase_if(pending_, [&](const Moving& moving) {  // what finds no room is asked for again with the next plan
+    std::erase_if(pending_, [&](const Moving& moving) {  // a refused transfer is added again with the next plan
       quire::Transfer transfer;
       transfer.request = moving.request;
       transfer.direction = moving.direction;
@@ -75,12 +75,12 @@ class PrefixConnector : public quire::Connector {
   void step_output() override {}
 
  protected:
-  // Where a stored block is.
+  // Returns the slot of a stored block.
   virtual std::optional<std::uint64_t> find(const std::string& name) = 0;
-  // Where a block is to be stored; nullopt: nowhere, or it is stored already.
+  // Returns the slot for a block to store; nullopt: there is no room, or the block is stored already.
   virtual std::optional<std::uint64_t> reserve(const std::string& name) = 0;
   virtual void stored(const std::string& name, bool is_good) = 0;
-  // Its place stays what it is from a load's hold() to its release().
+  // The slot of the block must not change from the hold() of a load to its release().
   virtual void hold(const std::string& /*name*/) {}
   virtual void release(const std::string& /*name*/) {}
   virtual void forget(const std::string& name) = 0;
@@ -107,7 +107,7 @@ class PrefixConnector : public quire::Connector {
   }
 
   std::uint32_t block_size_;
-  std::map<quire::RequestId, std::uint32_t> first_;  // block that match() was asked from
+  std::map<quire::RequestId, std::uint32_t> first_;  // index of the first block that match() looked up
   std::vector<Moving> pending_;                      // for the next plan
   std::map<quire::TransferId, Moving> moving_;
 };
@@ -136,12 +136,12 @@ class CopyingTransport : public quire::Transport {
     over.insert(over.end(), over_.begin(), over_.end());
     over_.clear();
   }
-  void wait(quire::TransferId /*transfer*/) override {}  // what has begun is over
+  void wait(quire::TransferId /*transfer*/) override {}  // start() has completed the transfer
   void detach() override {}
 
  protected:
   using Parts = std::vector<std::span<std::byte>>;
-  // False: it could not be done.
+  // Return false if the copy failed.
   virtual bool load(std::uint64_t place, const Parts& parts) = 0;
   virtual bool store(std::uint64_t place, const Parts& parts) = 0;
 

@@ -1,4 +1,4 @@
-// Like vLLM's SimpleCPUOffloadConnector: so many bytes of host memory (cpu_bytes_to_use), the least recently used block goes first.
+// Stores blocks in host memory (cpu_bytes_to_use), like vLLM's SimpleCPUOffloadConnector. The least recently used block is evicted first.
 #include <list>
 
 #include "example_connector.h"
@@ -23,7 +23,7 @@ class SimpleCpuConnector final : public PrefixConnector, public CopyingTransport
     std::uint64_t slot = 0;
     std::uint32_t num_uses = 0;  // transfers
     bool is_stored = false;
-    bool is_doomed = false;  // goes when what is in transfer is over
+    bool is_doomed = false;  // removed when its transfers are over
     std::list<std::string>::iterator order = {};
   };
 
@@ -84,18 +84,18 @@ class SimpleCpuConnector final : public PrefixConnector, public CopyingTransport
   std::map<std::string, Entry> entries_;
   std::list<std::string> order_;  // the least recently used first
   std::vector<std::uint64_t> free_;
-  std::vector<std::vector<std::byte>> slots_;  // the worker's half
+  std::vector<std::vector<std::byte>> slots_;  // used by the transport
 };
 
 }  // namespace
 
-quire::Result<quire::ConnectorHalves> make_simple_cpu(const quire::ConnectorParameters& parameters,
-                                                      const quire::ConnectorContext& context) {
+quire::Result<quire::ConnectorAndTransport> make_simple_cpu(const quire::ConnectorParameters& parameters,
+                                                            const quire::ConnectorContext& context) {
   quire::ParameterReader reader(parameters);
   const auto bytes = reader.number<std::uint64_t>("cpu_bytes_to_use", std::uint64_t{8} << 30U);
   if (auto read = reader.finish(); !read) return std::unexpected(read.error());
   const auto both = std::make_shared<SimpleCpuConnector>(bytes / context.bytes_per_block, context.config->block_size);
-  return quire::ConnectorHalves{.connector = both, .transport = both};
+  return quire::ConnectorAndTransport{.connector = both, .transport = both};
 }
 
 }  // namespace examples

@@ -1,6 +1,6 @@
 #pragma once
-// Copies KV blocks between a device that is host memory (vLLM on CPU) and slots of host memory, on a thread of its own, first come first
-// served: vLLM's own copies need a GPU.
+// Copies KV blocks between vLLM's KV cache on CPU and slots of a host-memory tier, since vLLM's own copies need a GPU. One separate thread
+// copies, in the order of submission.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace quire {
 
-// One tensor of the KV cache and where its blocks go: page_bytes for each block, one after the other, on both sides. A slot of host memory
-// is as many consecutive pages as blocks make an offloaded one; it is the caller who counts in them.
+// One tensor of the KV cache. On both sides its blocks lie one after the other, `page_bytes` each. A slot of host memory is several
+// consecutive pages: as many as there are cache blocks in one offloaded block. The caller converts slots to page numbers.
 struct CopiedTensor {
   std::byte* device = nullptr;
   std::byte* host = nullptr;
@@ -20,36 +20,40 @@ struct CopiedTensor {
   std::uint64_t num_device_pages = 0, num_host_pages = 0;
 };
 
+// One copy, from pages of the device to pages of host memory or back.
 struct CopyJob {
   std::uint64_t id = 0;
   bool to_host = false;
-  std::vector<std::uint64_t> device_pages, host_pages;  // parallel
-  std::vector<std::uint32_t> tensors = {};              // by number; empty: all
-  // When all is copied, marks[i] is written to number numbers[i]; what has seen it sees the bytes.
+  std::vector<std::uint64_t> device_pages, host_pages;  // parallel; page numbers
+  std::vector<std::uint32_t> tensors = {};              // indices into the copier's tensors; empty: all tensors
+  // After all pages are copied, `numbers[i]` is written to entry `marks[i]` of the copier's `marks`. A reader of that number sees the
+  // bytes.
   std::vector<std::uint64_t> marks, numbers;
 };
 
-struct CopyOver {
+// The end of a copy. `seconds` is the time of the copy itself.
+struct CopyCompletion {
   std::uint64_t id = 0;
   std::uint64_t bytes = 0;
   double seconds = 0.0;
 };
 
-// Any thread.
+// Copies blocks for workers. All methods may be called from any thread.
 class QUIRE_API BlockCopier {
  public:
-  // The memory outlives it. `marks`: num_marks numbers; may be null where no job has any.
+  // The memory of the tensors and `marks` must outlive the copier. `marks` has `num_marks` entries; it may be null if no job has marks.
   BlockCopier(std::vector<CopiedTensor> tensors, std::uint64_t* marks, std::uint64_t num_marks);
-  // What is being copied is finished, what was not begun is dropped.
+  // Finishes the job that is being copied, drops the queued ones and joins the thread.
   ~BlockCopier();
   BlockCopier(const BlockCopier&) = delete;
   BlockCopier& operator=(const BlockCopier&) = delete;
 
-  // Returns at once. false: a page or a mark is out of range, and nothing is copied.
+  // Queues the job and returns immediately. Returns false, and copies nothing, if a page, a tensor or a mark is out of range, or if the
+  // parallel lists differ in length.
   [[nodiscard]] bool submit(CopyJob job);
-  // Those that have ended since the last time, in one direction.
-  std::vector<CopyOver> take_over(bool to_host);
-  // Returns when none of these is waiting or being copied.
+  // Returns the jobs of one direction that have ended since the last call for this direction.
+  std::vector<CopyCompletion> take_over(bool to_host);
+  // Returns when none of these jobs is queued or being copied.
   void wait(std::span<const std::uint64_t> ids);
 
  private:

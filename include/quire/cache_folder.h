@@ -1,5 +1,5 @@
 #pragma once
-// A disk tier's folder (`quire serve --kv-disk`) while nothing serves from it: what it holds, and whether that is still what was stored.
+// Inspects the folder of a disk tier (`quire serve --kv-disk`) while no server uses it: lists its blocks, verifies them, removes them.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,42 +12,44 @@
 
 namespace quire {
 
-// Read when the folder was opened. Sizes in bytes; a place is a fixed share of a file, which one block fills or less.
+// Facts about the folder, read when it was opened. Sizes are in bytes. A slot is a fixed range of the block file that holds at most one
+// block.
 struct CacheFolderInfo {
-  std::string fingerprint;                // of the model, its KV layout and its arithmetic, in hexadecimal digits
-  std::uint64_t num_openings = 0;         // how often a process has opened it to serve
-  std::uint64_t place_bytes = 0;          // of a place, which holds one block
-  std::uint64_t num_places = 0;           // that the table has entries for
-  std::uint64_t num_blocks = 0;           // that the table names
-  std::uint64_t block_bytes = 0;          // of these, without what fills their last pages
-  std::uint64_t disk_bytes = 0;           // of the folder, as `du` counts it
-  std::uint64_t num_damaged_entries = 0;  // of the table, which name nothing
+  std::string fingerprint;                // hex digits; identifies the model, its KV layout and its arithmetic
+  std::uint64_t num_openings = 0;         // how often a process has opened the folder to serve from it
+  std::uint64_t place_bytes = 0;          // size of one slot
+  std::uint64_t num_places = 0;           // slots that the table has entries for
+  std::uint64_t num_blocks = 0;           // valid entries of the table
+  std::uint64_t block_bytes = 0;          // sum of the blocks' sizes, without padding to full pages
+  std::uint64_t disk_bytes = 0;           // size of the folder, as `du` counts it
+  std::uint64_t num_damaged_entries = 0;  // damaged entries of the table; they name no block
 };
 
-// One entry of the table. `bytes` are the block's own, without padding.
+// One valid entry of the table: the block `name` (block hash and cache group) in slot `place`. `bytes` excludes padding.
 struct CachedBlock {
   OffloadKey name;
   std::uint32_t place = 0;
   std::uint32_t bytes = 0;
-  std::uint64_t sequence = 0;  // greater: stored later
+  std::uint64_t sequence = 0;  // a block with a greater number was stored later
 
   friend bool operator==(const CachedBlock&, const CachedBlock&) = default;
 };
 
-// One thread at a time. For tools (`quire cache`): the engine opens its folder itself.
+// An open folder, for tools (`quire cache`); an engine opens its folder itself. One thread at a time may use it.
 class CacheFolder {
  public:
-  // Locks the folder while the object lives, and changes nothing in it. Errors (`folder`): it is not there or holds no disk tier, a process
-  // serves from it, it is of another version, its header is broken, or it cannot be read.
+  // Opens the folder and locks it while the object lives; changes nothing in it. Errors name the field `folder`: the folder does not exist
+  // or holds no disk tier, a process serves from it, its version differs, its header is broken, or it cannot be read.
   static QUIRE_API Result<std::unique_ptr<CacheFolder>> open(const std::string& folder);
   virtual ~CacheFolder() = default;
 
   [[nodiscard]] virtual const CacheFolderInfo& info() const = 0;
-  // Of all that the table names, by the order in which they were stored.
+  // Returns all valid entries of the table in the order in which their blocks were stored.
   [[nodiscard]] virtual const std::vector<CachedBlock>& blocks() const = 0;
-  // Reads each block and appends those that do not verify, or cannot be read, to `bad`. `progress`, which may be empty, hears 0 to 1.
+  // Reads each block and appends the blocks that fail their checksum or cannot be read to `bad`, ordered by slot. `progress` may be empty;
+  // it is called with values from 0 to 1. Errors: there is no memory for the reads.
   virtual Result<void> verify(const std::function<void(double)>& progress, std::vector<CachedBlock>& bad) = 0;
-  // Removes the tier's files; the object knows of no block any more.
+  // Removes the tier's files; afterwards blocks() is empty. Error: a file cannot be removed.
   virtual Result<void> drop() = 0;
 };
 

@@ -1,26 +1,26 @@
 #pragma once
-// What a request would find in the cache and behind it, without asking in earnest (Core::probe, Connector::peek, Engine::probe). Values;
-// counts are tokens.
+// Values that say how much of a prompt the prefix cache and the tiers hold now. Results of Core::probe, Connector::peek and Engine::probe,
+// which change nothing. Counts are tokens.
 #include <cstdint>
 #include <vector>
 
 namespace quire {
 
-// What a tier would give a request, behind all that comes before it.
+// The tokens that one tier would supply, after the tokens of the prefix cache and of the tiers before it.
 struct TierMatch {
-  std::uint32_t tier = 0;  // Transfer::tier
+  std::uint32_t tier = 0;  // `Transfer::tier`
   std::uint32_t num_tokens = 0;
-  bool load_async = false;  // ExternalMatch::load_async
+  bool load_async = false;  // `ExternalMatch::load_async`
 
   friend bool operator==(const TierMatch&, const TierMatch&) = default;
 };
 
-// What a request would find if it were looked up now.
+// The tokens of a request's prompt that would be found if the request were looked up now.
 struct CacheProbe {
-  std::uint32_t num_tokens = 0;        // of its prompt
-  std::uint32_t num_local_tokens = 0;  // in the prefix cache
-  std::vector<TierMatch> external;     // what the connector has behind them, tier by tier, in the order of the tokens
-  bool is_external_known = true;       // false: there is a connector, and it cannot say
+  std::uint32_t num_tokens = 0;        // prompt length
+  std::uint32_t num_local_tokens = 0;  // found in the prefix cache
+  std::vector<TierMatch> external;     // found by the connector after the local tokens, tier by tier, in token order
+  bool is_external_known = true;       // false: there is a connector, but it cannot say
 
   [[nodiscard]] std::uint32_t num_external_tokens() const {
     std::uint32_t sum = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// The seams that must answer in the middle of a step: a KV connector, an encoder-cache connector, a grammar, who names tools. Each is a
-// synchronous call on the core's thread; none may call back into the core except for the const members of Core. The rules are those of vLLM
-// V1 (v0.19.0): KVConnectorBase_V1 (scheduler half), ECConnectorBase, StructuredOutputManager.
+// Interfaces that the core calls in the middle of a step: KV connector, encoder-cache connector, grammar, tool namer. Each call is
+// synchronous, on the core's thread. An implementation may call only const members of Core. The rules come from vLLM V1 (v0.19.0):
+// KVConnectorBase_V1 (scheduler half), ECConnectorBase and StructuredOutputManager.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,102 +20,110 @@ namespace quire {
 class Core;
 struct StepPlan;
 
-// The blocks of a request: one list per cache group, in the order of the tokens. A view, valid during the call.
+// The blocks of a request: one list per cache group, in token order. A view, valid during the call.
 using GroupBlocks = std::span<const std::span<const BlockId>>;
 
+// A connector's answer to match().
 struct ExternalMatch {
-  // Counts tokens, not blocks. The core asks again in every step in which the request is looked at until it gets a number.
-  std::optional<std::uint32_t> num_tokens;  // beyond the local hit; nullopt: not known yet, ask again in a later step
-  bool load_async = false;                  // the blocks are filled while the request waits
+  // Counts tokens, not blocks. Until the number is known, the core asks again in every step in which it looks at the request.
+  std::optional<std::uint32_t> num_tokens;  // tokens after the local hit; nullopt: not known yet, ask again in a later step
+  bool load_async = false;                  // true: the request waits while its blocks are filled
 };
 
+// Scheduler half of a KV connector (vLLM's KVConnectorBase_V1): decides which blocks of a request are loaded and stored.
 class Connector {
  public:
   virtual ~Connector() = default;
-  // Once, before all others: who asks. Its const members may be called at any time, also in the middle of a step.
+  // Called once, before all other calls, with the core that will call it. Const members of `core` may be called at any time, also in the
+  // middle of a step.
   virtual void bind(const Core& /*core*/) {}
-  // SupportsHMA: whether it knows several cache groups, and lists with null blocks, which a window has passed.
+  // vLLM's SupportsHMA. Returns true if it supports several cache groups, and block lists with null blocks (blocks that a sliding window
+  // has passed).
   [[nodiscard]] virtual bool supports_groups() const { return false; }
-  // And groups that keep states (MambaSpec): of what it loads only the last block counts there, and a token is left to run behind its end.
+  // Returns true if it also supports groups that keep states (MambaSpec). A load of such a group needs only its last block, and one token
+  // after the loaded ones stays to be computed.
   [[nodiscard]] virtual bool supports_states() const { return false; }
-  // get_num_new_matched_tokens; not asked of a request that loads nothing (NewRequest::loads_nothing), nor of a fork with its share.
-  // `num_local_tokens` are those that the prefix cache has; the answer counts from there. Asked again for a request that was not admitted,
-  // so an answer must not take anything for granted: only allocated() says that the request got its blocks.
+  // get_num_new_matched_tokens. Returns how many tokens it can supply after the first `num_local_tokens`, which the prefix cache holds. Not
+  // called for a request that loads nothing (NewRequest::loads_nothing), nor for a fork that holds shared blocks. Called again for a
+  // request that was not admitted, so it must not reserve anything: only allocated() means that the request got its blocks.
   virtual ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) = 0;
-  // What match() would answer, appended to `matches` in the order of the tokens, as often as anybody asks: nothing is counted, kept young,
-  // awaited or remembered, and `request` is not known to the core. What is being loaded for others counts as there. False: it cannot say.
+  // Appends to `matches` what match() would answer, in token order. It has no side effects: it counts nothing, does not change the order of
+  // eviction and waits for nothing. `request` is not known to the core. Blocks that are being loaded for other requests count as present.
+  // Returns false if the connector cannot say.
   virtual bool peek(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/, std::vector<TierMatch>& /*matches*/) {
     return false;
   }
-  // update_state_after_alloc: all blocks of the request, in every group
+  // update_state_after_alloc. `blocks` are all blocks of the request, in every group.
   virtual void allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) = 0;
-  // request_finished(_all_groups): true keeps the blocks until finished_sending names the request. Of one that has had transfers the core
-  // says so itself, as vLLM's workers do: with the first result, from that of the plan on which names it as finished, by which none of them
-  // is open and none was refused
+  // request_finished(_all_groups). Returning true keeps the blocks until finished_sending lists the request. If the request had transfers,
+  // the core itself lists it, as vLLM's workers do: with the result of the plan that names it as finished, or the first later one at which
+  // no transfer of it is open or was refused. The blocks hold the view's `num_computed_tokens` tokens; 0 if the request has given them
+  // back.
   virtual bool finished(const RequestView& request, GroupBlocks blocks) = 0;
-  // build_connector_meta: before the planned tokens count as computed
-  // Once per plan, after everything in it is decided. The plan is a view: what is needed later must be copied.
+  // build_connector_meta. Called once per plan, after all its decisions and before its tokens count as computed. The plan is a view: copy
+  // whatever is needed later.
   virtual void planned(const StepPlan& plan) = 0;
-  // Thereafter: the transfers that begin with this plan. A request that waits for its blocks needs a load in the plan that has let it wait,
-  // and goes on when its loads are over.
+  // Called after planned(): adds the transfers that begin with this plan. A request that waits for its blocks needs a load in the plan that
+  // made it wait, and continues when its loads are over. A store that is delayed to a later plan must call Core::blocks() in each plan, and
+  // is dropped if the request no longer holds its blocks: a window has passed them, or a waiting request has given them back.
   virtual void plan_transfers(const StepPlan& /*plan*/, TransferList& /*transfers*/) {}
-  // In apply(): a transfer is over.
+  // Called within apply() when a transfer is over.
   virtual void completed(const TransferCompletion& /*completion*/) {}
-  // Some requests end because their blocks could not be loaded (KvLoadFailurePolicy::fail). May reorder `finishing`, the order in which
-  // they are finished, and `reported`, the order of their updates. Both are given in the order found: first the num_async requests that
-  // wait for their blocks, then running ones. vLLM iterates over Python sets here, and a host that must match it reorders accordingly.
+  // Called when requests end because their blocks could not be loaded (KvLoadFailurePolicy::fail). It may reorder `finishing`, the order in
+  // which they are finished, and `reported`, the order of their updates. Both arrive in the order found: first the `num_async` requests
+  // that wait for their blocks, then running ones. vLLM iterates over Python sets here, and a host that must match it reorders accordingly.
   virtual void order_failed(std::size_t /*num_async*/, std::span<RequestId> /*finishing*/, std::span<RequestId> /*reported*/) {}
-  // Its blocks hold what nobody may read (Core::forget_blocks): what was stored of them is not to be loaded again.
+  // The request's blocks hold unusable values (Core::forget_blocks): stored copies of these blocks must not be loaded again.
   virtual void forget_blocks(const RequestView& /*request*/) {}
-  // In apply(): what the request has computed behind so many of its tokens came of blocks that a load was to fill and has not
-  // (CureOptions::unloaded_begin_anew). It is not to be stored: a store of it that was refused or not asked for yet is to be forgotten.
-  // None has begun. The request has ended, ends now, or begins anew.
-  virtual void spoiled(const RequestView& /*request*/, std::uint32_t /*num_good_tokens*/) {}
-  // In apply(): what kept the blocks of a finished request is over, and they are given back.
+  // Called within apply(): everything that the request computed after its first `num_valid_tokens` tokens used blocks that a load should
+  // have filled but did not (FixOptions::unloaded_begin_anew). These tokens must not be stored: forget their stores that were refused or
+  // not added yet. No store of them has begun. The request has ended, ends now, or is computed from scratch.
+  virtual void invalidated(const RequestView& /*request*/, std::uint32_t /*num_valid_tokens*/) {}
+  // Called within apply(): the last transfer that kept the blocks of a finished request is over, and the blocks are freed.
   virtual void sent(RequestId /*request*/) {}
-  // update_connector_output: the step's results are taken, the finished transfers are not yet
-  // Within apply(), where the result carries connector output (StepResult::has_connector_output, or a transfer that is over).
+  // update_connector_output. Called within apply() when the result carries connector output (StepResult::has_connector_output, or a
+  // transfer that is over): after the step's tokens are taken, and before the finished transfers are taken.
   virtual void step_output() = 0;
-  // reset_cache
-  // True: it holds nothing any more. False: it keeps what it has, and the core's caller is told so.
+  // reset_cache. Returns true if the connector holds nothing afterwards; false if it keeps its blocks, which the core reports to its
+  // caller.
   virtual bool reset() = 0;
 };
 
-// Where outputs of an image or sound encoder are kept outside of this worker (vLLM's ECConnectorBase). Held by the caller of Core::create.
+// Keeps outputs of image and audio encoders outside of this worker (vLLM's ECConnectorBase). Owned by the caller of Core::create.
 class EncoderConnector {
  public:
   virtual ~EncoderConnector() = default;
-  // has_cache_item: another place holds this encoder output
+  // has_cache_item. Returns true if this encoder output is stored outside.
   virtual bool has(std::string_view identifier) = 0;
-  // update_state_after_alloc, for input `index` of the request
+  // update_state_after_alloc, for input `index` of the request.
   virtual void allocated(const RequestView& request, std::uint32_t index) = 0;
 };
 
-// Says which outputs a request with structured output may have. One object serves all requests of a core; it knows them by id and is told
-// of outputs in the order in which they were sampled.
+// Decides which output tokens a request with structured output may have. One object serves all requests of a core. It identifies them by id
+// and receives outputs in the order in which they were sampled.
 class Grammar {
  public:
   virtual ~Grammar() = default;
-  // The request's grammar is compiled.
+  // Returns true when the request's grammar is compiled.
   virtual bool ready(RequestId id) = 0;
-  // It cannot be compiled (DecisionRules::refused_tokens_end: its request ends; else it is never asked).
+  // Returns true if the grammar cannot be compiled. Called only with DecisionRules::grammar_rejection_ends_request; the request then ends.
   virtual bool failed(RequestId /*id*/) { return false; }
-  // Output tokens move the grammar on (they do not while a reasoning part runs).
+  // Returns true if output tokens advance the grammar. They do not while the model is in its reasoning part.
   virtual bool should_advance(const RequestView& request) = 0;
-  // Sampled tokens. False: they do not fit; the request goes on all the same, as in vLLM.
+  // Advances the grammar by sampled tokens. Returns false if they do not match; the request continues all the same, as in vLLM.
   virtual bool accept(RequestId id, std::span<const TokenId> tokens) = 0;
-  // Number of leading draft tokens that fit.
+  // Returns the number of leading draft tokens that match the grammar.
   virtual std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) = 0;
-  // The child, which is unknown so far, begins behind the first output tokens of the parent, and then goes its own way. False: it cannot be
-  // there, and the request is not forked.
+  // Starts the grammar state of the new request `child` after the first `num_outputs` output tokens of `parent`; both then advance
+  // separately. Returns false if the grammar cannot go back to that token; the request is then not forked.
   virtual bool fork(RequestId /*parent*/, RequestId /*child*/, std::uint32_t /*num_outputs*/) { return false; }
 };
 
-// Under SchedulingPolicy::continuum: which tool a job runs after a turn, where the request's tags do not say.
+// Names the tool that a job runs after a turn when the request's tags do not (SchedulingPolicy::continuum).
 class ToolNamer {
  public:
   virtual ~ToolNamer() = default;
-  // By the finished request's output; empty: none.
+  // Returns the tool that the finished request's output calls; empty: none.
   virtual std::string tool_of(const RequestView& request) = 0;
 };
 

@@ -1,13 +1,13 @@
 #pragma once
-// KV connectors, tiers and eviction policies by name: quire's own, those that a host adds, and those of shared libraries, which are opened
-// when a name is asked for that nobody else has.
+// Registry of KV connectors, tiers and eviction policies by name: quire's own, names that a host adds, and names from shared libraries. A
+// library is opened when a requested name is not known otherwise.
 //
 //   const auto registry = std::make_shared<ConnectorRegistry>();
 //   registry->add_library("libmine.so");
 //   EngineBuilder(options).connectors(registry, {{.name = "MyConnector", .parameters = {{"size", "3"}}}}).build();
 //
-// A library says QUIRE_CONNECTOR_LIBRARY(f) in one of its files, with f(ConnectorNames&) adding its names. It is compiled with the headers
-// of the same version of quire, by a compiler with the same C++ interface, and need not be linked with quire.
+// One source file of a library contains QUIRE_CONNECTOR_LIBRARY(f), where f(ConnectorRegistrar&) adds its names. The library is compiled
+// with the headers of the same version of quire, by a compiler with the same C++ ABI. It need not be linked with quire.
 #include <charconv>
 #include <cstdint>
 #include <functional>
@@ -31,69 +31,72 @@
 
 namespace quire {
 
-// As text, by name: those of vLLM's kv_connector_extra_config, where it has such a connector.
+// Parameters as text, by name. The names equal vLLM's kv_connector_extra_config where vLLM has such a connector.
 using ConnectorParameters = std::map<std::string, std::string>;
 
+// A connector as a user asks for it: its name in the registry, and its parameters.
 struct NamedConnector {
   std::string name = {};
   ConnectorParameters parameters = {};
 };
 
-// What a connector stands for: "MultiConnector,connectors=A:key=value|B" for A and B, as vLLM's does, any other for itself. Errors name the
-// field `kv_connector`.
+// Replaces "MultiConnector,connectors=A:key=value|B" by A and B, as vLLM does, and keeps every other connector. Errors name the field
+// `kv_connector`.
 QUIRE_API Result<std::vector<NamedConnector>> expand_connectors(std::span<const NamedConnector> connectors);
 
-// "NAME[,key=value...]". Errors name the field `kv_connector`.
+// Parses "NAME[,key=value...]". Errors name the field `kv_connector`.
 QUIRE_API Result<NamedConnector> parse_named_connector(std::string_view text);
 
-// What a connector is made for. A view, valid during the call.
+// The configuration that a connector is created for. A view, valid during the call.
 struct ConnectorContext {
   const CoreConfig* config = nullptr;
-  std::uint64_t bytes_per_block = 0;  // of a block in all layers of its cache group; of the largest group
-  // OffloadingConnector stores no more at a time, and gives way to computing, as KvTierPolicy::measured says. What loads cost it is told by
-  // the engine alone.
+  std::uint64_t bytes_per_block = 0;  // size of a block in all layers of its cache group, for the largest group
+  // OffloadingConnector limits each store and yields to computation, as KvTierPolicy::measured says. Only the engine reports the costs of
+  // loads to it.
   bool is_measured = false;
+  // Set for a tier: the parameter names that OffloadingConnector has read already. ParameterReader lists them in its errors.
+  std::vector<std::string> read_parameters = {};
 };
 
-// The scheduler's half and the worker's.
-struct ConnectorHalves {
+// A connector: the scheduler's half decides, the worker's half moves bytes.
+struct ConnectorAndTransport {
   std::shared_ptr<Connector> connector = {};
   std::shared_ptr<Transport> transport = {};
 };
 
-using ConnectorFactory = std::function<Result<ConnectorHalves>(const ConnectorParameters&, const ConnectorContext&)>;
+using ConnectorFactory = std::function<Result<ConnectorAndTransport>(const ConnectorParameters&, const ConnectorContext&)>;
 
-// // What OffloadingConnector needs from a tier: how many blocks it holds, and who moves them there and back.
+// A tier as OffloadingConnector needs it: the number of its slots, and the transport that moves blocks in and out.
 //
-// Places outside the cache, each for a block of the largest cache group. OffloadingConnector decides what lies where.
+// Each slot holds a block of the largest cache group, outside the cache. OffloadingConnector decides which block each slot holds.
 struct OffloadTier {
   std::uint32_t num_places = 0;
-  // Transfer::places are below num_places. A load gives what was stored last in its place, or fails.
+  // `Transfer::places` are below `num_places`. A load returns the block stored last in its slot, or fails.
   std::shared_ptr<Transport> transport = {};
 };
 
-// Of the connector's parameters it is given those that are not the connector's own.
+// Creates a tier from the parameters that OffloadingConnector has not read itself.
 using OffloadTierFactory = std::function<Result<OffloadTier>(const ConnectorParameters&, const ConnectorContext&)>;
 
-// Where names are added. Errors: the name is taken.
-class ConnectorNames {
+// Receives the names that a host or a library adds. Error: the name is taken.
+class ConnectorRegistrar {
  public:
   virtual Result<void> add(const std::string& name, ConnectorFactory factory) = 0;
-  // For OffloadingConnector's spec_name.
+  // Adds a tier that OffloadingConnector's parameter `spec_name` may name.
   virtual Result<void> add_tier(const std::string& name, OffloadTierFactory factory) = 0;
-  // For eviction_policy, of OffloadingConnector and of quire's own tiers.
+  // Adds a policy that `eviction_policy` may name, in OffloadingConnector and in quire's own tiers.
   virtual Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) = 0;
 
  protected:
-  ~ConnectorNames() = default;
+  ~ConnectorRegistrar() = default;
 };
 
-// Not thread-safe: names are added and asked for by the thread that sets up the engine. The engine holds it (by shared_ptr) to its end,
-// since what a library has made must go before the registry does.
-class QUIRE_API ConnectorRegistry final : public ConnectorNames {
+// Finds connectors, tiers and policies by name, and creates them. Not thread-safe: used only by the thread that sets up the engine. The
+// engine holds the registry (by shared_ptr) to its end, since objects made by a library must be destroyed before the registry.
+class QUIRE_API ConnectorRegistry final : public ConnectorRegistrar {
  public:
-  // With quire's own: OffloadingConnector (block_size, eviction_policy, store_threshold, max_tracker_size as in OffloadConnectorOptions;
-  // spec_name), which has the tier CPUOffloadingSpec in host memory (cpu_bytes_to_use) unless it is told of another.
+  // Starts with quire's own names. OffloadingConnector takes block_size, eviction_policy, store_threshold and max_tracker_size as in
+  // OffloadConnectorOptions, and spec_name. The default tier is CPUOffloadingSpec, in host memory (cpu_bytes_to_use).
   ConnectorRegistry();
   ConnectorRegistry(const ConnectorRegistry&) = delete;
   ConnectorRegistry& operator=(const ConnectorRegistry&) = delete;
@@ -101,29 +104,30 @@ class QUIRE_API ConnectorRegistry final : public ConnectorNames {
   Result<void> add(const std::string& name, ConnectorFactory factory) override;
   Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override;
   Result<void> add_policy(const std::string& name, EvictionPolicyFactory factory) override;
-  // Opened when a name is asked for that is not known yet. It stays open to the end of the process. `is_default`: after all others, and
-  // what has the name of something that is there already is passed over.
+  // Registers a library. It is opened when a requested name is not known yet, and stays open to the end of the process. `is_default`:
+  // opened after all others; its names that are taken already are ignored.
   void add_library(std::string path, bool is_default = false);
 
-  // Errors: `kv_connector`, the name is not known (the message lists those that are) or the parameters are wrong; `kv_connector_library`,
-  // a file that is missing, is no such library, or is of another version.
-  [[nodiscard]] Result<ConnectorHalves> create(const NamedConnector& connector, const ConnectorContext& context);
-  // All of them as one, each with a tier of its own: all store, and a request loads from the first that has something, or from the one that
-  // has most.
-  [[nodiscard]] Result<ConnectorHalves> create(std::span<const NamedConnector> connectors, bool loads_longest,
-                                               const ConnectorContext& context);
+  // Creates a connector. Errors: `kv_connector`: the name is not known (the message lists the known names) or a parameter is wrong;
+  // `kv_connector_library`: the file is missing, is not a connector library, or is of another version.
+  [[nodiscard]] Result<ConnectorAndTransport> create(const NamedConnector& connector, const ConnectorContext& context);
+  // Creates one connector that combines all of them, each with a separate tier. Every tier stores. A request loads from the first connector
+  // that has blocks for it or, with `prefers_longest_match`, from the one that has the most.
+  [[nodiscard]] Result<ConnectorAndTransport> create(std::span<const NamedConnector> connectors, bool prefers_longest_match,
+                                                     const ConnectorContext& context);
 
-  // Empty for quire's own (parse_offload_policy). Errors: `eviction_policy`, the name is not known; those of libraries.
+  // Returns a policy's factory; an empty one for quire's own policies (parse_offload_policy). Errors: `eviction_policy`: the name is not
+  // known; and the errors of libraries.
   [[nodiscard]] Result<EvictionPolicyFactory> policy(const std::string& name);
 
-  // Of connectors, in alphabetical order; of libraries, those that were opened.
+  // Returns the names of connectors in alphabetical order, including names from libraries opened so far.
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:
-  // What has this name. Errors: no library has it either.
+  // Returns the entry of this name, and opens libraries until one adds it. Error: no library has the name.
   template <class Factory>
   Result<Factory> find(const std::map<std::string, Factory>& known, const std::string& name, const char* field, const char* kind);
-  Result<ConnectorHalves> make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context);
+  Result<ConnectorAndTransport> make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context);
 
   std::map<std::string, ConnectorFactory> factories_;
   std::map<std::string, OffloadTierFactory> tiers_;
@@ -132,41 +136,46 @@ class QUIRE_API ConnectorRegistry final : public ConnectorNames {
     std::string path;
     bool is_default;
   };
-  std::vector<Library> libraries_;  // not opened yet; those that are default last
+  std::vector<Library> libraries_;  // not opened yet; default ones last
 };
 
-// Reads parameters one by one; finish() says what was wrong with them: a value that is no such thing, or a name that nobody has read.
+// Reads parameters one by one. finish() reports what was wrong: a value that does not parse, or a parameter that was never read.
 class ParameterReader {
  public:
-  explicit ParameterReader(const ConnectorParameters& parameters) : parameters_(parameters) {}
+  // `read_before`: names that an earlier reader took from the list; errors list them too (ConnectorContext::read_parameters).
+  explicit ParameterReader(const ConnectorParameters& parameters, const std::vector<std::string>& read_before = {})
+      : parameters_(parameters), known_(read_before.begin(), read_before.end()) {}
 
-  // `fallback` where the parameter is not given. Reading a name makes it known to finish() and takes it out of rest().
+  // Returns the parameter's text, or `fallback` if it is not given. Reading marks the name as known to finish() and removes it from rest().
   std::string text(const std::string& name, const std::string& fallback) {
     known_.insert(name);
     const auto found = parameters_.find(name);
     return found == parameters_.end() ? fallback : found->second;
   }
   template <class Number>
-  // The whole text must be one number that fits; else `fallback`, and read() tells of the first one that was wrong.
+  // Returns the parameter as a number. If the text is not exactly one number in range, returns `fallback`, and read() reports the first
+  // such error.
   Number number(const std::string& name, Number fallback) {
     const std::string value = text(name, "");
     if (!parameters_.contains(name)) return fallback;
     Number number{};
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error == std::errc() && end == value.data() + value.size()) return number;
-    if (wrong_.empty()) wrong_ = name + "=" + value + " is no number in range";
+    if (wrong_.empty()) wrong_ = name + "=" + value + " is not a number in the valid range";
     return fallback;
   }
-  // Those that nobody has read.
+  // Returns the names read so far, by this reader and by earlier ones.
+  [[nodiscard]] std::vector<std::string> known() const { return {known_.begin(), known_.end()}; }
+  // Returns the parameters that were not read.
   [[nodiscard]] ConnectorParameters rest() const {
     ConnectorParameters rest;
     for (const auto& [name, value] : parameters_)
       if (!known_.contains(name)) rest.emplace(name, value);
     return rest;
   }
-  // What was wrong with those that were read.
+  // Returns the first error among the values read so far.
   [[nodiscard]] Result<void> read() const {
-    if (!wrong_.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", wrong_, "give a number");
+    if (!wrong_.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", wrong_, "use a number in the valid range");
     return {};
   }
   [[nodiscard]] Result<void> finish() const {
@@ -175,14 +184,14 @@ class ParameterReader {
       if (known_.contains(name)) continue;
       std::string names;
       for (const std::string& known : known_) names += (names.empty() ? "" : ", ") + known;
-      return fail(ErrorCode::invalid_argument, "kv_connector", "it knows no parameter " + name,
-                  names.empty() ? "give none" : "it knows " + names);
+      return fail(ErrorCode::invalid_argument, "kv_connector", "unknown parameter " + name,
+                  names.empty() ? "remove it: the connector takes no parameters" : "use one of: " + names);
     }
     return {};
   }
 
  private:
-  // Not copied: the parameters outlive the reader.
+  // A reference: the parameters must outlive the reader.
   const ConnectorParameters& parameters_;
   std::set<std::string> known_;
   std::string wrong_;
@@ -190,11 +199,11 @@ class ParameterReader {
 
 }  // namespace quire
 
-// Once in a library that adds names. The version is asked first, and the other function not at all where it is another one.
-#define QUIRE_CONNECTOR_LIBRARY(add_names)                                              \
-  extern "C" QUIRE_API const char* quire_connector_library_version() {                  \
-    return quire::kVersion.data();                                                      \
-  }                                                                                     \
-  extern "C" QUIRE_API void quire_connector_library_add(quire::ConnectorNames* names) { \
-    add_names(*names);                                                                  \
+// Place this once in a library that adds names. quire checks the version first; if it differs, the second function is not called.
+#define QUIRE_CONNECTOR_LIBRARY(add_names)                                                      \
+  extern "C" QUIRE_API const char* quire_connector_library_version() {                          \
+    return quire::kVersion.data();                                                              \
+  }                                                                                             \
+  extern "C" QUIRE_API void quire_connector_library_add(quire::ConnectorRegistrar* registrar) { \
+    add_names(*registrar);                                                                      \
   }

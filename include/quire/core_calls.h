@@ -1,12 +1,12 @@
 #pragma once
-// The configuration of a core and the calls that it was given, as bytes. With what its seams answered (seam_record.h) they are all that its
-// decisions depend on.
+// The configuration of a core and the calls made to it, as bytes. Together with the answers of its seams (seam_record.h) they determine all
+// its decisions.
 //
 //   encode(config)  ...  Core::create(*decode_core_config(bytes), seams)
 //   CoreCallWriter calls;  Core::create(config, {.calls = &calls.sink()});  ...  calls.take()
 //   CoreCallReader reader(bytes);  while (*reader.next()) if (const StepPlan* plan = reader.play(core)) ...
 //
-// Functions without state, on any thread; a writer is told on its core's thread, a reader belongs to one thread.
+// The functions have no state and may be called on any thread. A writer belongs to its core's thread, a reader to one thread.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,17 +16,18 @@
 #include "quire/base/core_config.h"
 #include "quire/base/error.h"
 #include "quire/core.h"
+#include "quire/core_call.h"
 
 namespace quire {
 
-// Compact, with a version.
+// Returns the configuration in a compact form with a version.
 QUIRE_API std::vector<std::uint8_t> encode(const CoreConfig& config);
-// Errors: `invalid_argument`, and the byte at which it is none. Takes memory in proportion to the bytes, whatever they say. Whether a core
-// can be made with it, CoreConfig::validate() says.
+// Returns the configuration that `bytes` hold. Error: `invalid_argument`, with the first wrong byte. Memory use is proportional to the size
+// of `bytes`, whatever they contain. The result is not validated: call CoreConfig::validate().
 QUIRE_API Result<CoreConfig> decode_core_config(std::span<const std::uint8_t> bytes);
 
-// Writes what is told to its sink: each call, without its answer and without what the core only hands through (sampling parameters).
-// Keeps its bytes until take(): it grows without bound where nobody takes them.
+// Writes each call that its sink receives, without the answer and without data that the core only passes through (sampling parameters). Its
+// memory grows until take().
 class QUIRE_API CoreCallWriter {
  public:
   CoreCallWriter();
@@ -34,9 +35,10 @@ class QUIRE_API CoreCallWriter {
   CoreCallWriter(const CoreCallWriter&) = delete;
   CoreCallWriter& operator=(const CoreCallWriter&) = delete;
 
-  // For Core::create; or told by whoever calls the core, with the same arguments and before it does.
+  // Returns the sink, for Core::create. Alternatively the caller of the core calls the sink itself, with the same arguments, before each
+  // call.
   [[nodiscard]] CallSink& sink();
-  // What was written since the last call; parts follow each other as one. The first begins with a version.
+  // Returns the bytes written since the last take(). Concatenated parts form one record; the first part begins with a version.
   [[nodiscard]] std::vector<std::uint8_t> take();
 
  private:
@@ -44,20 +46,20 @@ class QUIRE_API CoreCallWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-// Plays back what a writer has written. Its views (of the call that was read) are valid until the next next().
+// Makes the calls that a writer has recorded. Views of the current call are valid until the next next().
 class QUIRE_API CoreCallReader {
  public:
-  // The bytes outlive it.
+  // `bytes` must outlive the reader.
   explicit CoreCallReader(std::span<const std::uint8_t> bytes);
   ~CoreCallReader();
   CoreCallReader(const CoreCallReader&) = delete;
   CoreCallReader& operator=(const CoreCallReader&) = delete;
 
-  // Reads a call; false: there is none left. Errors: `invalid_argument`, and the byte at which it is none. Takes memory in proportion to
-  // the bytes, whatever they say.
+  // Reads the next call; returns false at the end. Error: `invalid_argument`, with the first wrong byte. Memory use is proportional to the
+  // size of the bytes, whatever they contain.
   Result<bool> next();
-  // Makes the call that was read. Answers the plan where it was schedule(), else null. Only of calls that a core has taken: others, such as
-  // one plan too many, are a host's that makes them.
+  // Makes the call that was read on `core`. Returns the plan if the call was schedule(), else null. Use it only for calls that a core has
+  // accepted: a call that breaks the core's rules, such as one plan too many, stops the program.
   const StepPlan* play(Core& core);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// Which blocks are evicted from a tier when others need room. A policy keeps the order of the resident slots; the ledger of the tier says
-// which of them may go. Decisions of quire's own lru and arc are those of vLLM's CachePolicy classes (v0.19.0). Others come from a host
-// (OffloadOptions::own_policy) or from a library (connector_registry.h). One thread; nothing may throw.
+// Decides which blocks are evicted from a tier. A policy orders the resident slots; the tier's ledger says which slots are evictable.
+// quire's own lru and arc decide as vLLM's CachePolicy classes (v0.19.0). Other policies come from a host (OffloadOptions::custom_policy)
+// or a library (connector_registry.h). One thread; no function may throw.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,55 +11,56 @@
 
 namespace quire {
 
-// The order of a policy, for comparisons, tests and explanations: keys from the oldest on.
+// The order of a policy, for comparisons, tests and explanations. Each list starts with the oldest key.
 struct PolicySnapshot {
   std::vector<std::vector<OffloadKey>> lists = {};  // lru: all; arc and arc_paper: t1, t2, b1, b2; s3fifo: small, main, ghosts
   double target_t1_size = 0;                        // arc and arc_paper
 };
 
-// What lies in a resident slot; to be asked for those only. It outlives the policy.
+// Maps slots to keys. It outlives the policy.
 class SlotKeys {
  public:
+  // Returns the key in a resident slot. Must not be called for other slots.
   [[nodiscard]] virtual const OffloadKey& key_of(std::uint32_t slot) const = 0;
 
  protected:
   ~SlotKeys() = default;
 };
 
-// States of a slot, as the policy sees it:
-//   absent     nothing of it is known                        remove(), evict(), replace(old)
+// A policy of a tier. States of a slot, and the calls that lead to them:
+//   absent     not known to the policy                       remove(), evict(), replace(old)
 //   resident   in the order, not evictable: in transfer      insert(), insert_oldest(), replace(slot)
-//   evictable  may be given by evict()                       set_evictable(slot, true)
+//   evictable  may be returned by evict()                    set_evictable(slot, true)
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
-  // The slot becomes resident, the most recently used, and not evictable. It has its key already.
+  // Makes the slot resident, most recently used and not evictable. Its key is set already.
   virtual void insert(std::uint32_t slot) = 0;
-  // As insert(), but the least recently used.
+  // Like insert(), but least recently used.
   virtual void insert_oldest(std::uint32_t slot) = 0;
-  // `slot` becomes resident in the place of `old`, which is evicted; neither is evictable.
+  // Puts `slot` at the position of `old`, which is evicted. Neither is evictable.
   virtual void replace(std::uint32_t old, std::uint32_t slot) = 0;
-  // The slot is removed without a trace: what was to be stored there never came. It has its key still.
+  // Removes the slot without a record: its store never completed. Its key is still set.
   virtual void remove(std::uint32_t slot) = 0;
-  // A resident key was looked up, perhaps in each step in which a request waits, or lies before one that is stored. `ready`: its block has
-  // been stored.
+  // A resident key was looked up (perhaps in each step of a waiting request), or precedes a key that is stored. `ready`: its block has been
+  // stored.
   virtual void touch(std::uint32_t slot, bool ready) = 0;
   // A key that is not resident was looked up.
-  virtual void touch_absent(const OffloadKey& /*key*/) {}
-  // A request that wants this resident key was admitted. Policies that tell what is used once from what is used again count this: a touch
-  // is no sign of another user.
+  virtual void touch_missing(const OffloadKey& /*key*/) {}
+  // A request that needs this resident key was admitted. Policies that separate single use from reuse count this: a touch may come from the
+  // same request again.
   virtual void use(std::uint32_t /*slot*/) {}
-  // Idempotent.
+  // Makes a resident slot evictable or not. Idempotent.
   virtual void set_evictable(std::uint32_t slot, bool evictable) = 0;
-  // Before `incoming` are inserted, in this order: takes the `count` evictable slots out that there must be for the last of them, appended
-  // to `slots` in order; false, and nothing changed, if the policy has not that many to give. They have their keys still. Asked for 0 of
-  // them, too, when there is room.
+  // Called before `incoming` are inserted, in this order. Removes `count` evictable slots, so that all of `incoming` find room, and appends
+  // them to `slots` in order. Their keys are still set. Returns false, and changes nothing, if it cannot give as many. `count` is 0 if
+  // there is room already.
   virtual bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) = 0;
 
-  // Appends evictable slots that look as if they would be evicted next, the first one first, `most` at most: what a lower tier takes while
-  // it is still here. Fewer, or none, where the policy cannot say. Nothing changes.
-  virtual void append_next(std::size_t /*most*/, std::vector<std::uint32_t>& /*slots*/) const {}
+  // Appends at most `most` evictable slots that are likely to be evicted next, the first one first. A lower tier stores them before they
+  // are evicted. Appends fewer, or none, if the policy cannot predict. Changes nothing.
+  virtual void append_next_victims(std::size_t /*most*/, std::vector<std::uint32_t>& /*slots*/) const {}
 
   [[nodiscard]] virtual bool is_evictable(std::uint32_t slot) const = 0;
   [[nodiscard]] virtual std::uint32_t num_resident() const = 0;

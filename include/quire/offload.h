@@ -1,6 +1,6 @@
 #pragma once
-// Words of the ledger of a lower KV tier (host memory): its keys, its slots, its options and its answers.
-// Shared by the offloading connector, the eviction policies, the tiers and the Python package. Counts are of blocks unless a unit is named.
+// Types of the ledger of a lower KV tier (host memory): keys, slots, options and answers. Used by the offloading connector, the eviction
+// policies, the tiers and the Python package. Counts are blocks unless a unit is given.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -16,13 +16,14 @@
 
 namespace quire {
 
-// The name of an offloaded block: its block hash (shorter ones end in zeros) and its cache group.
+// Identifies an offloaded block: its block hash (padded with zeros) and its cache group.
 struct OffloadKey {
   std::array<std::uint8_t, 32> hash{};
   std::uint32_t group = 0;
 
   friend bool operator==(const OffloadKey&, const OffloadKey&) = default;
 
+  // Returns the first 8 bytes of the hash, for hash tables.
   [[nodiscard]] std::uint64_t prefix() const {
     std::uint64_t value = 0;
     std::memcpy(&value, hash.data(), sizeof value);
@@ -30,70 +31,74 @@ struct OffloadKey {
   }
 };
 
-// Where a block is, as far as a tier and what lies below it know.
-enum class OffloadPlace : std::uint8_t {
+// The state of a block in a tier and in the tier below it.
+enum class OffloadState : std::uint8_t {
   absent,
-  stored,   // it can be loaded
-  storing,  // a store of it is under way
-  coming,   // it is on its way up from below
-  below,    // it can be brought up
+  stored,   // can be loaded
+  storing,  // its store is in flight
+  coming,   // is being loaded from the tier below
+  below,    // is only in the tier below, and can be brought up
 };
 
-// A place for one block in the tier: 0 <= value < num_slots.
+// A slot of the tier, which holds one block: 0 <= value < num_slots.
 using OffloadSlot = Id<struct OffloadSlotTag, std::uint32_t>;
 
-// lru and arc decide as vLLM's; arc_paper is ARC as it was published (Megiddo and Modha, 2003), s3fifo is S3-FIFO (Yang et al., 2023).
+// lru and arc decide as vLLM's policies. arc_paper is ARC as published (Megiddo and Modha, 2003), s3fifo is S3-FIFO (Yang et al., 2023).
 enum class OffloadPolicy : std::uint8_t { lru, arc, arc_paper, s3fifo };
 
-// vLLM's eviction_policy: "lru", "arc"; and "arc_paper", "s3fifo".
+// Parses vLLM's eviction_policy: "lru" or "arc"; also "arc_paper" and "s3fifo". Error: `eviction_policy`: unknown.
 QUIRE_API Result<OffloadPolicy> parse_offload_policy(std::string_view name);
 
-// Another policy (eviction_policy.h), made for slots 0 to num_slots - 1; never null.
+// Creates a custom policy (eviction_policy.h) for slots 0 to num_slots - 1. Must not return null.
 class EvictionPolicy;
 class SlotKeys;
 using EvictionPolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t num_slots, const SlotKeys& keys)>;
 
+// Options of an OffloadManager or of a tier's ledger.
 struct OffloadOptions {
   std::int64_t num_slots = 0;  // at most 2^28; 0: nothing can be stored
   OffloadPolicy policy = OffloadPolicy::lru;
   std::int64_t store_threshold = 0;        // lookups of a key before it is stored; below 2: no filter
-  std::int64_t max_tracked_keys = 64'000;  // keys whose lookups are counted, least recently looked up forgotten; used with a filter only
+  std::int64_t max_tracked_keys = 64'000;  // keys with counted lookups, LRU; used only with a filter
   bool enable_events = false;
-  std::int64_t max_pending_event_keys = 1 << 20;  // an event beyond it is lost and counted; take events every step
-  bool restores = false;                          // blocks may be there from before: OffloadLedger::restore() tells of each slot
-  EvictionPolicyFactory own_policy = {};          // instead of `policy`
+  std::int64_t max_pending_event_keys = 1 << 20;  // further events are lost and counted; take events every step
+  bool restores = false;                          // slots may hold blocks already: `OffloadLedger::restore()` reports each
+  EvictionPolicyFactory custom_policy = {};       // instead of `policy`
 };
 
-// What the offloading connector can be told: names and defaults are those of vLLM's kv_connector_extra_config.
+// Options of the offloading connector, with names and defaults from vLLM's kv_connector_extra_config.
 struct OffloadConnectorOptions {
-  std::uint64_t cpu_bytes_to_use = 0;      // of the tier, over all ranks; at least 1
+  std::uint64_t cpu_bytes_to_use = 0;      // size of the tier over all ranks; at least 1
   std::uint32_t block_size = 0;            // tokens of an offloaded block, a multiple of the cache's; 0: the cache's
-  std::string eviction_policy = "lru";     // as parse_offload_policy
-  std::int64_t store_threshold = 0;        // as in OffloadOptions
-  std::int64_t max_tracker_size = 64'000;  // OffloadOptions::max_tracked_keys
-  bool enable_events = false;              // kv_events_config.enable_kv_cache_events
-  // vLLM lets a request wait while a block that it wants is being loaded for another one, and finds that block in the prefix cache, or
-  // loads it then. With this option the request loads it too, at once: it neither waits for others nor for their fate.
+  std::string eviction_policy = "lru";     // see parse_offload_policy()
+  std::int64_t store_threshold = 0;        // see `OffloadOptions`
+  std::int64_t max_tracker_size = 64'000;  // `OffloadOptions::max_tracked_keys`
+  bool enable_events = false;              // `kv_events_config.enable_kv_cache_events`
+  // In vLLM a request waits while one of its blocks is being loaded for another request. It then finds that block in the prefix cache, or
+  // loads it. With this option the request also loads the block immediately, and does not depend on the other request.
   bool join_loads = false;
-  // In vLLM a block can be loaded from the end of its request on, or from when that is preempted, although the store may be under way. With
-  // this option it can when its store is over.
-  bool found_when_stored = false;
-  // Blocks of the cache that may be under way to the tier at a time, or be about to go: a slow tier would keep the blocks of those that
-  // have ended from others. What is more is stored when there is room again, if its request still runs. 0: any number.
+  // In vLLM a block can be loaded as soon as its request ends or is preempted, although its store may still be in flight. With this option
+  // it can be loaded when its store is over.
+  bool hit_after_store_completes = false;
+  // Limit for cache blocks that are being stored or wait for their store: a slow tier would keep blocks of ended requests from other
+  // requests. Further blocks are stored when there is room again, if their request still runs. 0: no limit.
   std::uint32_t max_storing_blocks = 0;
-  // Where nearly all that leaves the tier was never found, one new request in sixteen is stored, and those for which something was found.
-  bool thins_churn = false;
-  EvictionPolicyFactory own_policy = {};  // instead of eviction_policy
+  // If nearly all blocks leave the tier without a hit, only one new request in sixteen is stored, and each request that had a hit.
+  bool skips_stores_on_churn = false;
+  // vLLM stores all blocks that a request fills in a step, or none, so a request larger than the tier stores nothing. With this option the
+  // leading blocks that fit are stored, and a request never evicts its own leading blocks.
+  bool stores_leading_blocks = false;
+  EvictionPolicyFactory custom_policy = {};  // instead of eviction_policy
 };
 
-// What a tier can do now. Said by the engine's watch over a tier that fails or hangs; read when the next request is matched.
+// Whether a tier may load and store now. Set by the engine's supervision of tiers that fail or hang; read when a request is matched.
 struct TierService {
   bool loads = true, stores = true;
 
   friend bool operator==(const TierService&, const TierService&) = default;
 };
 
-// What a tier's policy weighs (KvTierPolicy::measured): while one of them is 0, all that is found is loaded. Measured; 0: not known yet.
+// Measured speeds for a tier's policy (KvTierPolicy::measured). 0: not known yet; while either is 0, every hit is loaded.
 struct TierCosts {
   double load_bytes_per_s = 0.0;
   double compute_tokens_per_s = 0.0;
@@ -101,27 +106,28 @@ struct TierCosts {
   friend bool operator==(const TierCosts&, const TierCosts&) = default;
 };
 
-// Totals from the start, in offloaded blocks.
+// Totals since the start, in offloaded blocks.
 struct OffloadCounters {
   std::uint64_t num_stored = 0, num_loaded = 0;  // planned
   std::uint64_t num_failed_stores = 0, num_failed_loads = 0;
-  std::uint64_t num_loaded_tokens = 0;    // of prompts: what loads that are over have saved
-  std::uint64_t num_without_room = 0;     // not stored now because the tier is full of blocks in transfer
-  std::uint64_t num_held_back = 0;        // not stored now because of max_storing_blocks
-  std::uint64_t num_stored_at_end = 0;    // held back, and stored when their request had ended and nobody else ran or waited
-  std::uint64_t num_thinned = 0;          // of requests that were not to be stored (OffloadConnectorOptions::thins_churn)
-  std::uint64_t num_computed_tokens = 0;  // could have been loaded, but not as fast (TierCosts)
+  std::uint64_t num_loaded_tokens = 0;      // prompt tokens from completed loads
+  std::uint64_t num_without_slot = 0;       // found no room; a block counts again at each further attempt
+  std::uint64_t num_deferred_by_limit = 0;  // not stored now because of `max_storing_blocks`
+  std::uint64_t num_stored_when_idle = 0;   // held back, and stored after their request ended and no other request ran or waited
+  std::uint64_t num_skipped_for_churn = 0;  // blocks of requests that are not stored (`OffloadConnectorOptions::skips_stores_on_churn`)
+  std::uint64_t num_computed_tokens = 0;    // not loaded because computing is faster (`TierCosts`)
 };
 
-// What prepare_store decided. `keys` go to `slots`, one each; `evicted` left the tier for them, in the order of their eviction. Views of
-// the ledger, valid until its next call.
+// The result of prepare_store. `keys[i]` goes to `slots[i]`. `evicted` keys were evicted for them, in that order. `left` keys follow `keys`
+// and found no slot. Views of the ledger, valid until its next call.
 struct PreparedStore {
   std::span<const OffloadKey> keys;
   std::span<const OffloadSlot> slots;
   std::span<const OffloadKey> evicted;
+  std::span<const OffloadKey> left = {};
 };
 
-// Blocks became loadable, or left the tier. A view of the ledger, valid until its next call.
+// An event: blocks became loadable, or left the tier (`removed`). A view of the ledger, valid until its next call.
 struct OffloadEvent {
   std::span<const OffloadKey> keys;
   bool removed = false;

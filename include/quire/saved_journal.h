@@ -1,5 +1,5 @@
 #pragma once
-// The last minutes of a journal, as they were saved (Engine::save_journal(), CoreJournal::save()).
+// The result of saving the last minutes of a journal (Engine::save_journal(), CoreJournal::save()).
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -8,14 +8,15 @@
 
 namespace quire {
 
+// A journal file saved from memory.
 struct SavedJournal {
   std::string path;
   std::uint64_t num_bytes = 0;
   std::uint64_t num_steps = 0;
-  double covered_s = 0.0;  // from its first plan to its last, by the engine's clock
+  double covered_s = 0.0;  // engine time from its first plan to its last
 };
 
-// Called once, on a thread of the journal's; what is refused at once, on the caller's (Engine::save_journal()).
-using JournalSaveAnswer = std::function<void(Result<SavedJournal>)>;
+// Called once: on the journal's thread, or on the caller's thread for an error found immediately.
+using JournalSaveCallback = std::function<void(Result<SavedJournal>)>;
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// What the seams of a core answered, as values that can be written down: one recorder for all of them, and a player that answers in their
-// place. A core that is given the same calls and the recorded answers makes the same plans, wherever it runs.
+// The answers of a core's seams, recorded as values. SeamRecorder wraps the seams and records their answers; SeamPlayer replaces them and
+// returns the recorded answers. A core that receives the same calls and these answers makes the same plans on any machine.
 //
 //   SeamRecorder recorder(seams);  Core::create(config, recorder.seams());  ...  encode(recorder.take())
 //   SeamPlayer player(*decode_seam_record(bytes));  Core::create(config, player.seams());  ...  player.status()
@@ -17,7 +17,7 @@
 
 namespace quire {
 
-// Calls that answer; the others only tell.
+// The seam calls that return an answer. All other seam calls only notify.
 enum class SeamCall : std::uint8_t {
   connector_match = 1,
   connector_finished,
@@ -32,34 +32,37 @@ enum class SeamCall : std::uint8_t {
   tool_of,
   hash,
   grammar_fork,
-  grammar_failed  // noted where it did; no answer is none that failed
+  grammar_failed  // recorded only if it failed; without a record the grammar has not failed
 };
 
+// One recorded answer of a seam.
 struct SeamAnswer {
   SeamCall call{};
-  RequestId request{};                // whom it is about; 0 where it is about none
-  std::uint64_t question = 0;         // a digest of what was asked; of a request its state and counts, not its tokens
+  RequestId request{};                // the request in question; 0: none
+  std::uint64_t question = 0;         // digest of the question; for a request, of its state and counts, without tokens
   std::vector<std::uint64_t> values;  // the answer: numbers, ids, flags, in the order of the seam's fields
-  std::string bytes;                  // a name
+  std::string bytes;                  // a text answer: a tool or a block hash
 
   friend bool operator==(const SeamAnswer&, const SeamAnswer&) = default;
 };
 
+// All recorded answers of a core's seams, and which seams it had.
 struct SeamRecord {
   bool has_connector = false, has_encoder_connector = false, has_grammar = false, has_tools = false, has_hash = false;
-  // Questions are digested without the tokens in them, and names of blocks are others (NameKey): a player may be asked with others.
-  bool leaves_tokens_out = false;
+  // Digests of questions exclude tokens, and block hashes are replaced (PseudonymKey), so a player accepts questions with other tokens.
+  bool omits_tokens = false;
   std::vector<SeamAnswer> answers;  // in the order in which they were given
 
   friend bool operator==(const SeamRecord&, const SeamRecord&) = default;
 };
 
-// Compact, with a version.
+// Returns the record in a compact form with a version.
 QUIRE_API std::vector<std::uint8_t> encode(const SeamRecord& record);
-// Errors: `invalid_argument`, and the byte at which it is no record. Takes memory in proportion to the bytes, whatever they say.
+// Returns the record that `bytes` hold. Error: `invalid_argument`, with the first wrong byte. Memory use is proportional to the size of
+// `bytes`, whatever they contain.
 QUIRE_API Result<SeamRecord> decode_seam_record(std::span<const std::uint8_t> bytes);
 
-// Stands before the seams of a core; both must outlive it. Belongs to the core's thread.
+// Wraps the seams of a core and records their answers. The seams and the recorder must outlive the core. Belongs to the core's thread.
 class QUIRE_API SeamRecorder {
  public:
   explicit SeamRecorder(const CoreSeams& seams);
@@ -67,9 +70,9 @@ class QUIRE_API SeamRecorder {
   SeamRecorder(const SeamRecorder&) = delete;
   SeamRecorder& operator=(const SeamRecorder&) = delete;
 
-  // For Core::create. Events and calls go on to their sinks, unrecorded.
+  // Returns the seams for Core::create. Events and calls are passed on to their sinks, unrecorded.
   [[nodiscard]] CoreSeams seams() const;
-  // What was answered since the last call.
+  // Returns the answers since the last take().
   [[nodiscard]] SeamRecord take();
 
  private:
@@ -77,8 +80,8 @@ class QUIRE_API SeamRecorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Stands in place of the seams of a core, which it must outlive. Belongs to the core's thread. Checks that it is asked what the recorder
-// was asked, not whether an answer makes sense: a record from elsewhere is as good as a connector from there.
+// Replaces the seams of a core by recorded answers, and must outlive the core. Belongs to the core's thread. It checks that questions equal
+// the recorded ones, but not that answers make sense: trust a record like the connector that made it.
 class QUIRE_API SeamPlayer {
  public:
   explicit SeamPlayer(SeamRecord record, EventSink* events = nullptr);
@@ -86,12 +89,12 @@ class QUIRE_API SeamPlayer {
   SeamPlayer(const SeamPlayer&) = delete;
   SeamPlayer& operator=(const SeamPlayer&) = delete;
 
-  // For Core::create.
+  // Returns the seams for Core::create.
   [[nodiscard]] CoreSeams seams() const;
-  // More of the record, behind what there is; what has been answered is forgotten.
+  // Appends answers to the record. Answers that were used already are dropped.
   void give(std::vector<SeamAnswer>& answers);
-  // To be looked at after each call of the core. An error: something else was asked than the record answers, or more; no answer has been
-  // taken from it since, and what the core has decided since says nothing.
+  // Check this after each call of the core. Error: a question was not in the record, or the record was exhausted. From then on no recorded
+  // answer is used, and the core's decisions are meaningless.
   [[nodiscard]] Result<void> status() const;
   [[nodiscard]] std::size_t num_left() const;
 

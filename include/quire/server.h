@@ -1,5 +1,5 @@
 #pragma once
-// The HTTP server: one thread, one io_context. Speaks the OpenAI API for one engine.
+// The HTTP server of one engine, with the OpenAI API. One thread, one io_context.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,10 +13,11 @@
 
 namespace quire {
 
+// Serves the OpenAI API over HTTP for one engine.
 class QUIRE_API Server {
  public:
-  // Binds and listens. `engine` and `logger` must outlive this, and the engine must be stopped before this goes if requests are under way.
-  // Errors: `io` (the address is taken), `invalid_argument`, and whatever the model's tokenizer says.
+  // Creates a server that listens. `engine` and `logger` must outlive it. If requests are open, stop the engine before destroying the
+  // server. Errors: `io` (the address is in use), `invalid_argument`, and the errors of the model's tokenizer.
   static Result<std::unique_ptr<Server>> create(Engine& engine, const ServerOptions& options, Logger& logger);
 
   ~Server();
@@ -24,17 +25,17 @@ class QUIRE_API Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] std::uint16_t port() const;
-  // max_connections, or what the limit of open files allows.
+  // Returns max_connections, or what the process's limit of open files allows.
   [[nodiscard]] std::uint32_t max_connections() const;
-  // Empty, or why chat requests will be refused.
+  // Returns why chat requests will be rejected; empty: they will not.
   [[nodiscard]] std::string chat_problem() const;
   [[nodiscard]] const std::string& model_name() const;
 
-  // Serves on the calling thread until it was asked to stop and the running requests have ended or drain_timeout_ms has passed; what
-  // still ran is aborted.
+  // Serves on the calling thread. Returns after request_stop(), when the running requests have ended or drain_timeout_ms has passed;
+  // requests that still run are aborted.
   void run();
 
-  // Any thread. The first call drains, the second ends at once.
+  // Callable on any thread. The first call drains, the second stops immediately.
   void request_stop();
 
  private:

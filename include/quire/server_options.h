@@ -1,5 +1,5 @@
 #pragma once
-// Limits of the server, with units and defaults.
+// Options and limits of the HTTP server, with units and defaults.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,82 +12,96 @@
 
 namespace quire {
 
-// Who sends this key is this tenant. A tenant may have several keys.
-// Keys (api_key too) are looked up by their digests, so the time of an answer tells nothing of one.
+// An API key of a tenant; a tenant may have several. Keys (also `api_key`) are looked up by their digests, so response times reveal nothing
+// about them.
 struct TenantKey {
   std::string tenant;  // letters, digits, '-', '_' and '.', at most 64
   std::string key;
 };
 
+// Options of a Server. Byte limits protect memory; a request beyond a limit gets an error.
 struct QUIRE_API ServerOptions {
   std::string host = "127.0.0.1";
-  std::uint16_t port = 8000;        // 0: any free one
-  std::string api_key{};            // of who operates the server; empty: no key asked for, unless tenants have some
-  bool allow_remote_admin = false;  // /pause, /resume, /reset_prefix_cache also for clients on other machines; needs api_key
-  // Tenants may use the model, and neither operate nor watch the server. Each sees its own requests only.
+  std::uint16_t port = 8000;        // 0: any free port
+  std::string api_key{};            // the operator's key; empty: no key is required, unless there are tenant keys
+  bool allow_remote_admin = false;  // /pause, /resume, /reset_prefix_cache also for remote clients; requires api_key
+  // Tenants may use the model, but not operate or monitor the server. Each tenant sees only its requests.
   std::vector<TenantKey> tenant_keys{};
-  // Goes with the tenant into the names of cached blocks: no tenant finds, by a hit or by the time of an answer, what another has sent.
-  // Blocks have the same names wherever the secret is the same. Empty: equal prefixes are shared by all.
+  // Mixed with the tenant into block hashes, so no tenant can learn from hits or response times what another tenant has sent. Servers with
+  // the same secret compute the same block hashes. Empty: all tenants share cached prefixes.
   std::string tenant_secret{};
-  // Names besides localhost, 127.0.0.0/8 and [::1] under which clients may reach this over loopback; "*": any.
+  // Host names under which clients may reach this server, in addition to localhost and IP addresses; "*": any. A request with another name
+  // gets 421 if it comes over loopback or no key is set: a web page's host name could point to this server (DNS rebinding).
   std::vector<std::string> allowed_hosts{};
-  std::vector<std::string> cors_allow_origins{};  // web pages that may use this, "https://chat.example.com"; "*": any
-  std::vector<std::string> trusted_proxies{};     // IP addresses whose Forwarded and X-Forwarded-For headers count
-  // Of one request's body; a larger one is refused with 413 before it has been read whole.
+  std::vector<std::string> cors_allow_origins{};  // origins of web pages that may use this server, "https://chat.example.com"; "*": any
+  std::vector<std::string> trusted_proxies{};     // IP addresses of proxies with trusted Forwarded and X-Forwarded-For headers
+  // Limit for the body of one request. A larger body gets 413 before it is read completely.
   std::uint64_t max_body_bytes = std::uint64_t{16} << 20;
-  std::uint64_t max_body_bytes_in_flight = std::uint64_t{64} << 20;  // of all connections together, until the requests are parsed
+  std::uint64_t max_body_bytes_in_flight = std::uint64_t{64} << 20;  // for all connections together, until the requests are parsed
   std::uint32_t max_header_bytes = 32 << 10;
   std::uint32_t max_header_fields = 100;
-  // At most as many as the process has descriptors for. At the limit the longest waiting idle or half-heard client makes room for a new
-  // one.
+  // Reduced to what the limit of open files allows. At the maximum a new client replaces the client that has been idle, or in the middle of
+  // a header or body, for longest. A sixteenth of the connections never wait for the model, so one is always replaceable.
   std::uint32_t max_connections = 4096;
-  std::uint32_t max_choices = 128;   // prompts times n of one request
-  std::uint32_t max_pictures = 999;  // of one request, where the model sees
-  bool enable_mm_embeds = false;     // a request may bring what an encoder has made of a picture, in its place
-  // Hosts from which pictures are fetched that requests give the address of (http, https); empty: none are. An address of a private
-  // network is reached only where it is named itself.
+  std::uint32_t max_choices = 128;                      // prompts times `n` of one request
+  std::uint32_t max_pictures = 999;                     // images per request, if the model supports images
+  std::uint64_t max_pixels = std::uint64_t{256} << 20;  // in all images of one request together, before scaling
+  bool enable_mm_embeds = false;                        // a request may contain encoder outputs instead of images
+  // Hosts from which image URLs of requests are fetched (http, https); empty: none. An address in a private network is fetched only if it
+  // is listed itself.
   std::vector<std::string> allowed_media_domains{};
-  std::uint64_t max_media_bytes = std::uint64_t{16} << 20;  // that one request has fetched
-  std::uint32_t media_timeout_ms = 10'000;                  // for all that one request has fetched
-  std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;    // prompt repeated by `echo`, over all choices: it waits in memory
-  // One per token of the prompt, and as many more as it has alternatives, over all choices that tell them: they are written at once.
+  std::uint64_t max_media_bytes = std::uint64_t{16} << 20;  // fetched for one request
+  std::uint32_t media_timeout_ms = 10'000;                  // for all fetches of one request
+  std::uint64_t max_echo_bytes = std::uint64_t{4} << 20;    // prompt text repeated by `echo`, over all choices; held in memory
+  // Limit for prompt log probabilities over all choices: one value per prompt token, plus one per alternative. They are written in one
+  // piece.
   std::uint64_t max_prompt_logprobs = 256 << 10;
-  // Whole answers tell which experts each token has gone through (docs/requests.md); so many numbers of prompts at most, over all choices.
+  // Complete answers may list the experts of each token (docs/requests.md), with at most `max_routed_experts` values for prompts, over all
+  // choices.
   bool enable_return_routed_experts = false;
   std::uint64_t max_routed_experts = std::uint64_t{32} << 20;
-  // Of the rows of all tokens that a call asks for (/pooling): they wait in memory for the last one, and are written at once.
+  // Limit for the values in all token rows that one call requests (/pooling). They are held in memory until the last row, and written in
+  // one piece.
   std::uint64_t max_hidden_numbers = std::uint64_t{4} << 20;
-  std::uint32_t max_sound_seconds = 1800;                              // of one recording
-  std::uint64_t max_sound_bytes_in_flight = std::uint64_t{512} << 20;  // of all recordings that are heard, decoded: 64,000 bytes a second
-  // Answers of /v1/responses that are kept for `previous_response_id`, with their conversations and tokens; 0: none are.
+  std::uint32_t max_audio_seconds = 1800;                              // length of one audio file
+  std::uint64_t max_audio_bytes_in_flight = std::uint64_t{512} << 20;  // decoded audio that is being transcribed: 64,000 bytes per second
+  // Limit for answers of /v1/responses stored for `previous_response_id`, with their conversations and tokens. 0: none are stored.
   std::uint64_t max_response_store_bytes = std::uint64_t{64} << 20;
-  std::uint64_t max_stream_buffer_bytes = 256 << 10;  // text a client has not read yet; beyond it its request is aborted
-  std::uint32_t send_buffer_bytes = 0;                // of the socket; 0: the system's default
+  std::uint64_t max_stream_buffer_bytes = 256 << 10;  // text that a client has not read yet; beyond it the request is aborted
+  std::uint32_t send_buffer_bytes = 0;                // socket buffer; 0: the system's default
   std::uint32_t idle_timeout_ms = 75'000;             // between two requests of a connection
   std::uint32_t header_timeout_ms = 10'000;           // from the first byte to the end of the headers
   std::uint32_t body_timeout_ms = 30'000;
+  // Bytes per second. A slower body is cut off; each pause has `body_grace_ms` of grace.
+  std::uint32_t min_body_rate = 1024;
+  std::uint32_t body_grace_ms = 5'000;
   std::uint32_t write_timeout_ms = 30'000;
-  std::uint32_t session_timeout_ms = 60'000;        // a streaming session whose client says nothing: it holds blocks of the KV cache
-  std::uint32_t max_parse_queue = 1024;             // requests over 4 KiB that wait to be read, and as many over 64 KiB; others get 503
-  bool low_parse_priority = true;                   // those give way to computing threads; tests on busy machines cannot wait so long
-  std::uint32_t drain_timeout_ms = 30'000;          // running requests after a request to stop
-  std::uint32_t retry_after_s = 1;                  // told to a client that is refused with 429 or 503
-  std::uint32_t log_slow_ms = 10'000;               // requests that take longer are warnings in the log; 0: none are
-  std::vector<std::string> served_model_aliases{};  // further names of the model, besides EngineOptions::served_model_name
-  std::string chat_template{};                      // instead of the model's own; empty: that one
-  bool allow_runtime_lora_updating = false;         // /v1/load_lora_adapter and /v1/unload_lora_adapter (vLLM's variable of this name)
-  bool strict_fields = false;                       // a field that would be ignored (X-Quire-Ignored-Fields) is refused
-  bool one_call_spelling = false;                   // of tools' arguments that a grammar holds, each value is written in one way
-  GenerationDefaults generation_defaults{};         // of requests that do not say it themselves
-  std::optional<PoolingKind> pooling{};             // of vectors of texts; nullopt: as the model's files say
-  bool is_matryoshka = false;                       // shorter vectors may be asked for, though the model's files do not say so
-  std::string hidden_states_folder{};               // where calls may have them written to (kv_transfer_params); empty: nowhere
-  // Where a span of each request goes: an OpenTelemetry collector, "http://127.0.0.1:4318/v1/traces". Empty: nowhere.
+  std::uint32_t session_timeout_ms = 60'000;        // without input from a streaming session's client: the session holds KV blocks
+  std::uint32_t max_parse_queue = 1024;             // requests over 4 KiB waiting to be parsed, and as many over 64 KiB; others get 503
+  std::uint32_t max_parse_ms = 10'000;              // CPU time to parse one request over 4 KiB; beyond it 413
+  bool low_parse_priority = true;                   // parsing threads yield to computing threads; off for tests on busy machines
+  std::uint32_t drain_timeout_ms = 30'000;          // for running requests after a request to stop
+  std::uint32_t retry_after_s = 1;                  // reported to a client that gets 429 or 503
+  std::uint32_t log_slow_ms = 10'000;               // slower requests are logged as warnings; 0: never
+  std::vector<std::string> served_model_aliases{};  // more names of the model, in addition to `EngineOptions::served_model_name`
+  std::string chat_template{};                      // replaces the model's template; empty: the model's
+  bool allow_runtime_lora_updating = false;         // enables /v1/load_lora_adapter and /v1/unload_lora_adapter (vLLM's variable)
+  bool strict_fields = false;                       // reject fields that would be ignored (X-Quire-Ignored-Fields)
+  bool one_call_spelling = false;                   // grammar-constrained tool arguments have only one spelling per value
+  GenerationDefaults generation_defaults{};         // sampling parameters of requests that do not set them
+  std::optional<PoolingKind> pooling{};             // kind of embedding vectors; nullopt: as in the model's files
+  bool is_matryoshka = false;                       // clients may request shorter vectors, although the model's files do not say so
+  std::string hidden_states_folder{};               // folder for hidden states that calls request (kv_transfer_params); empty: off
+  // Limit for all files in that folder. Beyond it, the tenant with the most bytes loses its oldest file. 0: no limit.
+  std::uint64_t max_hidden_states_bytes = std::uint64_t{4} << 30;
+  // OpenTelemetry collector that receives a span per request, "http://127.0.0.1:4318/v1/traces". Empty: none.
   std::string otlp_traces_endpoint{};
-  std::string otlp_service_name = "quire";  // what these spans say that they are of
-  bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops at once
+  std::string otlp_service_name = "quire";  // service name in these spans
+  bool handle_signals = false;              // SIGTERM and SIGINT drain; a second one stops immediately
 
-  // Every field in its range, or an error that names the field.
+  // Returns whether equal prefixes of different tenants share blocks.
+  [[nodiscard]] bool tenants_share_cache() const { return !tenant_keys.empty() && tenant_secret.empty(); }
+  // Returns an error that names the first field out of range.
   [[nodiscard]] Result<void> validate() const;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// "What if": a workload is played, in virtual time, to the same core that serves, with a model of the worker's seconds in place of the
-// worker (docs/simulate.md). Values, and functions without state: equal arguments give equal results. Called on any thread.
+// Simulates a workload in virtual time on the same core that serves, with a model of the worker's step times (docs/simulate.md). All
+// functions are stateless: equal arguments give equal results. They may be called on any thread.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,18 +19,18 @@ namespace quire {
 
 // ---- the worker
 
-// The sizes of a step that its duration depends on.
+// The sizes of a step that determine its duration.
 struct StepSizes {
-  double prefill_tokens = 0.0;  // in parts of prompts of more than one token
-  double decode_rows = 0.0;     // requests with one token
-  double context_tokens = 0.0;  // that such rows attend to, summed
-  double prefill_pairs = 0.0;   // of a token in a part of a prompt and a token that it attends to
+  double prefill_tokens = 0.0;  // in prompt chunks of more than one token
+  double decode_rows = 0.0;     // requests with one token in this step
+  double context_tokens = 0.0;  // total tokens that these rows attend to
+  double prefill_pairs = 0.0;   // pairs of a token in a prompt chunk and a token it attends to
 };
 
-// Seconds: host_s for the plan and the launch, then step_s and so much for each of the sizes. The defaults are about what an H100 takes
-// for a dense model of 8 B parameters in bf16.
+// Model of step times in seconds: `host_s` for plan and launch, then `step_s` plus a term per size. The defaults approximate an H100 with a
+// dense bf16 model of 8 B parameters.
 struct WorkerModel {
-  double host_s = 0.0005;  // with asynchronous scheduling hidden behind the step before, where there is one
+  double host_s = 0.0005;  // with asynchronous scheduling it overlaps the previous step, if there is one
   double step_s = 0.0065;
   double prefill_token_s = 32e-6;
   double decode_row_s = 15e-6;
@@ -44,7 +44,7 @@ struct WorkerModel {
   }
 };
 
-// The small JSON file that `quire calibrate` writes. Errors name the file and the key.
+// Reads the JSON file that `quire calibrate` writes, or returns its text. Errors name the file and the key.
 QUIRE_API Result<WorkerModel> read_worker_model(const std::string& path);
 QUIRE_API std::string worker_model_json(const WorkerModel& worker);
 
@@ -52,217 +52,226 @@ QUIRE_API std::string worker_model_json(const WorkerModel& worker);
 
 inline constexpr std::uint32_t kNoRequest = UINT32_MAX;
 
-// Ids first, first + 1, ... of Workload::id_tokens tokens each.
+// Consecutive ids first, first + 1, ...; each stands for Workload::id_tokens tokens.
 struct IdRun {
   std::uint64_t first = 0;
   std::uint32_t count = 0;
 };
 
+// One request of a workload: arrival, lengths, and content for the prefix cache.
 struct WorkloadRequest {
-  double start_s = 0.0;              // when it arrives; with `after`, so long after the end of that one
+  double start_s = 0.0;              // arrival time; with `after`: time after the end of that request
   std::uint32_t after = kNoRequest;  // index of an earlier request of the workload
   std::uint32_t session = 0;         // equal for the turns of one agent
   std::uint32_t prompt_tokens = 0, output_tokens = 0;
-  // What its prompt is, for the prefix cache: runs of ids, or tokens (prompt_tokens of them), or neither: then it shares nothing.
+  // Content of the prompt: runs of ids, or `prompt_tokens` tokens, or neither: then it shares no prefix.
   std::uint32_t first_run = 0, num_runs = 0;
   std::uint64_t first_token = 0;
   bool has_tokens = false;
   bool ends_session = false;
-  // Equal ids are equal content only within a name space, but for the first `shared_ids`.
+  // Ids below `shared_ids` have the same content everywhere. Other equal ids have equal content only within one name space.
   std::uint32_t name_space = 0, shared_ids = 0;
 };
 
-// Two prompts share a prefix as long as their ids (or tokens) are equal from the first on.
+// Requests to simulate. Two prompts share the prefix in which their ids (or tokens) are equal.
 struct Workload {
   std::string name;
   std::uint32_t id_tokens = 0;  // 0: no ids
   std::vector<WorkloadRequest> requests;
   std::vector<IdRun> runs;
   std::vector<TokenId> tokens;
-  std::vector<std::string> notes;  // what a reader should know of how it was read
+  std::vector<std::string> notes;  // remarks for the user about how the file was read
 };
 
+// Which workload file to read, and how to change it.
 struct WorkloadOptions {
-  std::string path{};              // .gz too, where this build has zlib
-  std::string prompts{};           // of a vLLM run: the file with its prompts' tokens
-  std::uint32_t max_requests = 0;  // the first so many; 0: all
-  double rate_scale = 1.0;         // above 1: arrivals come closer together
-  bool spread_bursts = false;      // arrivals of equal time are spread evenly up to the next time
-  // Of files of sessions, which do not say when they began: so many agents (0: as many as there are sessions), each a session drawn with
-  // `seed`, whose starts are uniform over ramp_s.
+  std::string path{};              // also .gz, if this build has zlib
+  std::string prompts{};           // for a vLLM run: the file with the prompts' tokens
+  std::uint32_t max_requests = 0;  // only the first requests; 0: all
+  double rate_scale = 1.0;         // above 1: arrivals are closer together
+  bool spread_bursts = false;      // requests with equal times are spread evenly up to the next time
+  // For files of sessions without start times: number of agents (0: one per session). Each agent plays a session drawn with `seed`, and
+  // starts at a uniform time within `ramp_s`.
   std::uint32_t num_agents = 0;
   double ramp_s = 60.0;
-  double max_think_s = 0.0;  // longer think times are cut to this; 0: none is
+  double max_think_s = 0.0;  // longer think times are cut to this; 0: no limit
   std::uint64_t seed = 1;
 };
 
-// Which format it is, the file's first line says (docs/simulate.md lists them). Errors name the line. A journal is one, too.
+// Reads a workload. The file's first line determines the format (docs/simulate.md); a journal is a workload, too. Errors name the line.
 QUIRE_API Result<Workload> read_workload(const WorkloadOptions& options);
 
-// Poisson arrivals, log-normal lengths.
+// Options of a synthetic workload: Poisson arrivals, log-normal lengths.
 struct GeneratorOptions {
   std::uint32_t num_requests = 1000;
-  double rate_per_s = 4.0;                              // infinity: all at once
+  double rate_per_s = 4.0;                              // infinity: all arrive together
   double input_tokens = 1000.0, output_tokens = 200.0;  // means
-  double spread = 0.5;                                  // standard deviation over mean, of both lengths
-  std::uint32_t shared_tokens = 0;                      // of the input, those of a common prefix
-  std::uint32_t num_prefixes = 1;                       // of which there are so many
+  double spread = 0.5;                                  // standard deviation divided by mean, of both lengths
+  std::uint32_t shared_tokens = 0;                      // input tokens in a common prefix
+  std::uint32_t num_prefixes = 1;                       // number of different prefixes
   std::uint64_t seed = 1;
 };
-// Errors name the option.
+// Returns a synthetic workload. Errors name the option.
 QUIRE_API Result<Workload> generate_workload(const GeneratorOptions& options);
 
 // ---- the simulation
 
+// How requests are distributed over instances.
 enum class Routing : std::uint8_t {
   round_robin,
-  by_prefix,    // to who computed the longest known prefix, unless he has much more to do than the idlest
-  least_loaded  // to who has the fewest open requests
+  by_prefix,    // the instance with the longest known prefix, unless it has far more open requests than the idlest one
+  least_loaded  // the instance with the fewest open requests
 };
 
-// Memory beside each KV cache (docs/tiers.md), behind a link that moves one copy after the other each way. The core's own connector decides
-// what is stored and loaded.
+// Host memory next to each KV cache (docs/tiers.md), with a link that makes one copy at a time in each direction. The core's connector
+// decides what is stored and loaded.
 struct TierModel {
-  std::uint64_t bytes = 0;       // for blocks that requests have left; 0: none
-  std::uint64_t swap_bytes = 0;  // for blocks of preempted requests (docs/pressure.md); 0: they are computed again
+  std::uint64_t bytes = 0;       // for blocks of ended requests; 0: no tier
+  std::uint64_t swap_bytes = 0;  // for blocks of preempted requests (docs/pressure.md); 0: they are recomputed
   SwapChoice swap_choice = SwapChoice::measured;
   double load_bytes_per_s = 20e9, store_bytes_per_s = 20e9;
-  double latency_s = 50e-6;             // of each copy, beside its bytes
-  std::string eviction_policy = "lru";  // as parse_offload_policy
+  double latency_s = 50e-6;             // per copy, in addition to its bytes
+  std::string eviction_policy = "lru";  // see parse_offload_policy()
 };
 
+// The simulated deployment.
 struct SimulationOptions {
   SchedulerOptions scheduler{.max_num_waiting = 1U << 20U};  // max_model_len 0: the workload's longest request
   PressureOptions pressure;
   ContinuumOptions continuum{.pins_give_way = true, .pins_end_with_job = true, .jobless_in_order = true};
   bool enable_prefix_caching = true;
-  std::uint32_t block_size = 0;     // tokens; 0: the workload's ids, else 16
-  std::uint32_t num_blocks = 0;     // of each instance, the null block included; 0: 400,000 tokens
-  std::uint32_t num_instances = 1;  // each has a core, a worker and a cache of its own
+  std::uint32_t block_size = 0;     // tokens; 0: the workload's `id_tokens`, or 16
+  std::uint32_t num_blocks = 0;     // per instance, with the null block; 0: 400,000 tokens
+  std::uint32_t num_instances = 1;  // each has a separate core, worker and cache
   Routing routing = Routing::round_robin;
   TierModel tier;
-  std::uint64_t kv_bytes_per_token = 131'072;  // what a token's keys and values take: an 8B model's in bf16; counts with a tier only
+  std::uint64_t kv_bytes_per_token = 131'072;  // keys and values per token, as of an 8B model in bf16; used only with a tier
   WorkerModel worker;
-  double slo_ttft_s = 0.0, slo_tpot_s = 0.0;  // goodput counts who keeps both; 0: any
-  std::uint32_t curve_names = 0;              // CurveOptions::max_tracked of each instance; 0: no curve is drawn
+  double slo_ttft_s = 0.0, slo_tpot_s = 0.0;  // goodput counts requests that meet both; 0: no limit
+  std::uint32_t curve_max_tracked = 0;        // `CurveOptions::max_tracked` of each instance; 0: no curve
 };
 
+// Times of one simulated request.
 struct RequestTimes {
   double arrival_s = 0.0, scheduled_s = -1.0, first_token_s = -1.0, last_token_s = -1.0;  // -1: never
   std::uint32_t prompt_tokens = 0, output_tokens = 0;
-  std::uint32_t cached_tokens = 0;  // of the prompt, at its first admission
+  std::uint32_t cached_tokens = 0;  // prompt tokens found at first admission
   std::uint32_t instance = 0;
   bool refused = false;
 };
 
-// Percentiles lie between two values in proportion, as numpy's do.
+// Statistics of values. Percentiles are interpolated linearly, as in numpy.
 struct Distribution {
   std::uint64_t count = 0;
   double mean = 0.0, p50 = 0.0, p90 = 0.0, p99 = 0.0, max = 0.0;
 };
+// Returns the statistics of `values`.
 QUIRE_API Distribution distribution_of(std::vector<double> values);
 
-// All instances together, at a moment.
+// The load of all instances together at one time.
 struct LoadSample {
   double time_s = 0.0;
   std::uint32_t num_running = 0, num_waiting = 0;
-  double kv_usage = 0.0;  // share of blocks that requests hold
+  double kv_usage = 0.0;  // fraction of blocks that requests hold
 };
 
+// The result of simulate().
 struct SimulationResult {
-  std::vector<RequestTimes> requests;  // as in the workload
+  std::vector<RequestTimes> requests;  // in the workload's order
   std::vector<LoadSample> samples;     // at most 1,000, evenly spaced
   std::uint64_t num_finished = 0, num_refused = 0, num_stuck = 0;
-  std::string first_refusal;                                              // why
-  std::uint64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;  // of those that finished
-  std::uint64_t computed_tokens = 0;                                      // by all steps, preempted work included
+  std::string first_refusal;                                              // error message of the first rejected request
+  std::uint64_t prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;  // sums over finished requests
+  std::uint64_t computed_tokens = 0;                                      // by all steps, including work lost to preemption
   std::uint64_t num_steps = 0, num_preemptions = 0, num_evicted_blocks = 0;
-  // With a tier: prompt tokens that were loaded from it, bytes both ways, requests that were swapped out.
+  // With a tier: prompt tokens loaded from it, bytes loaded and stored, requests swapped out.
   std::uint64_t loaded_tokens = 0, loaded_bytes = 0, stored_bytes = 0, num_swapped_out = 0;
-  double makespan_s = 0.0;                             // first arrival to last token
-  Distribution ttft_s, tpot_s, end_to_end_s, queue_s;  // TPOT: of those with two tokens or more
-  double goodput_per_s = 0.0, good_share = 0.0;        // requests that kept the SLO
+  double makespan_s = 0.0;                             // from first arrival to last token
+  Distribution ttft_s, tpot_s, end_to_end_s, queue_s;  // TPOT: requests with two or more output tokens
+  double goodput_per_s = 0.0, good_share = 0.0;        // requests within the SLO
   double kv_usage_mean = 0.0, kv_usage_peak = 0.0;     // over the time in which steps ran
-  double busy_share = 0.0;                             // of all workers' time up to the makespan
-  // Seconds of steps that began while requests waited, by what kept them waiting.
+  double busy_share = 0.0;                             // fraction of all workers' time up to the makespan
+  // Seconds of steps that began while requests waited, by the reason for waiting.
   double held_by_batch_s = 0.0, held_by_budget_s = 0.0, held_by_blocks_s = 0.0;
-  std::optional<CacheCurve> curve;  // with SimulationOptions::curve_names: the instances' counts in one, sizes are those of each
+  std::optional<HitRateCurve> curve;  // with `SimulationOptions::curve_max_tracked`: sum over instances; sizes are per instance
 };
 
-// From 0 to 1, now and then, on the calling thread (a sweep: on any, one at a time).
+// Called with values from 0 to 1 on the calling thread (for a sweep: on any thread, one call at a time).
 using SimulationProgress = std::function<void(double)>;
 
-// Errors name the option; among them a block size that does not fit the workload's ids. Requests that the core refuses (too long for its
-// cache) are counted, not errors.
+// Simulates the workload. Errors name the option, for instance a block size that does not fit the workload's ids. Requests that the core
+// rejects (too long for its cache) are counted, and are no error.
 QUIRE_API Result<SimulationResult> simulate(const Workload& workload, const SimulationOptions& options,
                                             const SimulationProgress& progress = {});
 
 // ---- sweeps
 
-// "kv-blocks=1000,2000"
+// An option with several values. parse_sweep_axis() reads "kv-blocks=1000,2000".
 struct SweepAxis {
   std::string name;
   std::vector<std::string> values;
 };
 QUIRE_API Result<SweepAxis> parse_sweep_axis(std::string_view text);
-// "kv-blocks, instances, ..."
+// Returns the names of all axes: "kv-blocks, instances, ..."
 QUIRE_API std::string sweep_axis_names();
 
+// One combination of axis values.
 struct SweepPoint {
   std::vector<std::string> values;  // one per axis
   SimulationOptions options;
 };
-// All combinations, the last axis fastest. Errors name the axis.
+// Returns all combinations of values; the last axis changes fastest. Errors name the axis.
 QUIRE_API Result<std::vector<SweepPoint>> sweep_points(const SimulationOptions& base, std::span<const SweepAxis> axes);
-// Seconds of one core that the points may take, from short runs of the first requests.
+// Returns the estimated CPU seconds for all points, from short runs of the first requests.
 QUIRE_API Result<double> estimate_sweep_s(const Workload& workload, std::span<const SweepPoint> points);
-// In the order of the points, on so many threads.
+// Simulates all points on `num_threads` threads. Results are in the order of the points.
 QUIRE_API Result<std::vector<SimulationResult>> sweep(const Workload& workload, std::span<const SweepPoint> points,
                                                       std::uint32_t num_threads, const SimulationProgress& progress = {});
 
 // ---- reports
 
+// Return the result as a text table, and as JSON.
 QUIRE_API std::string simulation_table(const SimulationResult& result, const SimulationOptions& options);
 QUIRE_API std::string simulation_json(const SimulationResult& result, const SimulationOptions& options);
-// Queues, cache and distributions.
-QUIRE_API std::string simulation_svg(const SimulationResult& result, std::string_view title);
 
+// Return the results of a sweep as a text table, and as JSON.
 QUIRE_API std::string sweep_table(std::span<const SweepAxis> axes, std::span<const SweepPoint> points,
                                   std::span<const SimulationResult> results);
 QUIRE_API std::string sweep_json(std::span<const SweepAxis> axes, std::span<const SweepPoint> points,
                                  std::span<const SimulationResult> results);
-QUIRE_API std::string sweep_svg(std::span<const SweepAxis> axes, std::span<const SweepPoint> points,
-                                std::span<const SimulationResult> results);
 
 // ---- calibration
 
+// The result of a calibration.
 struct FitReport {
   WorkerModel worker;
   std::uint64_t num_used = 0;      // steps, or requests
-  double mean_error = 0.0;         // of what was fitted: mean of |model - measured| / measured
-  std::vector<std::string> lines;  // for people
+  double mean_error = 0.0;         // mean of |model - measured| / measured over the fitted values
+  std::vector<std::string> lines;  // text for the user
 };
 
-// From a trace of steps (docs/trace.md: PATH.steps.jsonl) or a journal (docs/journal.md): non-negative least squares on how long steps
-// took.
+// Fits a worker model to measured step durations by non-negative least squares. `path` is a step trace (docs/trace.md: PATH.steps.jsonl) or
+// a journal (docs/journal.md).
 QUIRE_API Result<FitReport> fit_worker_to_steps(const std::string& path);
 
-// From what vLLM says of each request of a run: a search, through the simulator, for the worker that gives the times of the first
-// `fit_share` of the requests. `options` says how vLLM was set up; its worker is where the search begins.
+// Measurements of a vLLM run. fit_worker_to_run() searches, by simulation, for the worker model that reproduces the times of the first
+// `fit_share` of the requests. Its `options` describe vLLM's setup; the search starts at their worker model.
 struct RunFitOptions {
   std::string requests{};  // requests.jsonl: arrival_time, queued_ts, scheduled_ts, first_token_ts, last_token_ts
-  std::string prompts{};   // with input_tok_ids, line by line the same requests; empty: no prefix is shared
+  std::string prompts{};   // file with input_tok_ids, one request per line as in `requests`; empty: no shared prefixes
   double fit_share = 0.5;
   std::uint32_t max_rounds = 400;  // simulations
 };
+// Fits a worker model to a vLLM run. Errors name the file or the option.
 QUIRE_API Result<FitReport> fit_worker_to_run(const RunFitOptions& run, const SimulationOptions& options,
                                               const SimulationProgress& progress = {});
 
-// Simulated against measured, of the requests that were not fitted.
+// A simulated and a measured value, over the requests that were not used for the fit.
 struct ScoreLine {
   std::string what;
   double measured = 0.0, simulated = 0.0;
 };
+// Compares a simulation of the whole run with the measurements. Returns makespan, TTFT and TPOT lines. Errors name the file or the option.
 QUIRE_API Result<std::vector<ScoreLine>> score_run(const RunFitOptions& run, const SimulationOptions& options);
 
 }  // namespace quire

@@ -1,13 +1,13 @@
 #pragma once
-// The record of each step (docs/trace.md) of a core that one steps oneself; an engine keeps its own (EngineOptions::trace).
+// Writes a record of each step (docs/trace.md) for a core that the host steps itself. An engine keeps its own trace (EngineOptions::trace).
 //
 //   const auto trace = StepTrace::create(options, config).value();
 //   const auto core = Core::create(config, {.events = trace.get()}).value();
 //   trace->follow(*core);
 //   trace->planned(core->schedule(now));  // and so on, step by step
 //
-// It must outlive the core. All calls on the thread that steps the core, which never waits for the disk: a thread of the trace's own
-// writes. Where that is 16 steps behind, whole steps are left out.
+// The trace must outlive the core. All calls come from the thread that steps the core, and never wait for the disk: a separate thread
+// writes. While 16 steps wait to be written, further steps are dropped.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,19 +23,20 @@ namespace quire {
 
 class Core;
 
+// A step trace. Pass it to the core as CoreSeams::events.
 class QUIRE_API StepTrace : public EventSink {
  public:
-  // `connector`: who loads and stores, as the records name it; empty: nobody. Errors name the option: a number out of range, or `trace`, a
-  // file that cannot be written.
+  // Creates a trace. `connector` is the connector's name in the records; empty: none. Errors name the option: a number out of range, or
+  // `trace`: the file cannot be written.
   static Result<std::unique_ptr<StepTrace>> create(const TraceOptions& options, const CoreConfig& config, std::string connector = {});
 
-  // Once, before the core's first step.
+  // Call once, before the core's first step.
   virtual void follow(const Core& core) = 0;
-  // After each schedule(), while its plan is valid.
+  // Call after each schedule(), while its plan is valid.
   virtual void planned(const StepPlan& plan) = 0;
-  // Waits for the disk: what was planned is written, or lost, when this returns. For the end of a process that destroys nothing.
+  // Waits until every planned step is written or dropped. For a process that exits without destroying the trace.
   virtual void flush() = 0;
-  // Steps, since the start.
+  // Return the number of steps written and dropped since the start.
   [[nodiscard]] virtual std::uint64_t num_written() const = 0;
   [[nodiscard]] virtual std::uint64_t num_dropped() const = 0;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// The seam that moves bytes: what a connector has planned is carried out beside the steps.
+// Interface that moves bytes: carries out the transfers that a connector has planned, in parallel with the steps.
 #include <cstddef>
 #include <functional>
 #include <span>
@@ -10,38 +10,38 @@
 
 namespace quire {
 
-// The memory of the KV cache. What a page holds is the business of the layers that write it.
+// The memory of the KV cache. Only the layers that write a page know its content.
 struct KvPages {
   const KvLayout* layout = nullptr;
-  std::vector<std::byte*> tensors;  // where each begins: page_bytes[tensor] for each block
+  std::vector<std::byte*> tensors;  // start of each tensor, which has `page_bytes[tensor]` per block
 
-  // What a block has in a tensor. A block of group g has pages in the first groups[g].layers.size() tensors.
+  // Returns the page of a block in a tensor. A block of group g has pages in the first groups[g].layers.size() tensors.
   [[nodiscard]] std::span<std::byte> page(std::uint32_t tensor, BlockId block) const {
     const std::uint64_t bytes = layout->page_bytes[tensor];
     return {tensors[tensor] + block.value * bytes, bytes};
   }
 };
 
-// attach() and detach() are called where the engine is made and ends, the others by the thread that leads the step, which may be another
-// one in each step. None may throw.
+// Worker half of a KV connector. attach() and detach() are called when the engine is created and destroyed; all other functions by the
+// thread that leads a step, which may differ from step to step. No function may throw.
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Once, before all others. The memory stays until detach(). `notify` is called after each end of a transfer, from any thread.
+  // Called once, before all others. The memory stays valid until detach(). The transport calls `notify` after each end of a transfer, on
+  // any thread.
   virtual void attach(const KvPages& pages, std::function<void()> notify) = 0;
-  // Begins a transfer and returns; its views are valid until then. Blocks of a load are written by nobody else until it is over, those of a
-  // store neither.
-  // In the order in which plans name them. An error that shows here is told by poll() like any other, as TransferOutcome::failed.
+  // Starts a transfer and returns. The views in `transfer` are valid until then. Called in the order of the plans. Until a load or store is
+  // over, no other code writes to its blocks. An error found here is reported by poll() like any other, as TransferOutcome::failed.
   virtual void start(const Transfer& transfer) = 0;
-  // Appends what is over since the last call, each transfer once, in any order; views are valid until the next call.
+  // Appends the transfers that ended since the last call, each once, in any order. Views are valid until the next call.
   virtual void poll(std::vector<TransferCompletion>& over) = 0;
-  // Returns when the transfer is over; one that poll() has told of is.
+  // Returns when the transfer is over. A transfer that poll() has reported is over.
   virtual void wait(TransferId transfer) = 0;
-  // Returns when a load has filled a layer of the model.
+  // Returns when a load has filled one layer of the model.
   virtual void wait_for_layer(TransferId transfer, std::uint32_t /*layer*/) { wait(transfer); }
-  // The keys and values of this step's tokens are in this layer's pages.
+  // Called when this step's keys and values are in the pages of this layer.
   virtual void layer_written(std::uint32_t /*layer*/) {}
-  // No transfer touches the memory any more when it returns, whatever becomes of those that are open.
+  // When it returns, no transfer accesses the memory any more, even if it has not ended.
   virtual void detach() = 0;
 };
 

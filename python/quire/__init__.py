@@ -1,4 +1,4 @@
-"""quire: which tokens of which requests run in each step of an LLM, and in which KV-cache blocks.
+"""quire decides which tokens of which requests run in each step of an LLM, and in which KV-cache blocks.
 
     import quire
 
@@ -6,10 +6,10 @@
     request = core.add([1, 2, 3], max_tokens=2)
     while core.has_work:
         plan = core.schedule()                                             # what the worker has to run
-        outcome = core.apply({r.id: [7] for r in plan.scheduled if r.samples})  # what it sampled
+        outcome = core.apply({r.id: [7] for r in plan.scheduled if r.samples})  # what the worker sampled
 
 `quire.vllm.Scheduler` puts the same core into vLLM: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`. `quire.Engine` is the whole
-engine, where the package carries it (the wheel of ./dev package does, pip install ./python does not).
+engine, if the package contains it (the wheel of ./dev package does, pip install ./python does not).
 """
 
 from typing import TYPE_CHECKING
@@ -61,11 +61,11 @@ from quire import connectors
 if TYPE_CHECKING:
     from quire.engine import Engine, EngineConfig, Generation, Output, SamplingParams
 
-_OF_THE_ENGINE = ("Engine", "EngineConfig", "Generation", "Output", "SamplingParams")
+_ENGINE_NAMES = ("Engine", "EngineConfig", "Generation", "Output", "SamplingParams")
 
 
 def __getattr__(name: str):
-    if name in _OF_THE_ENGINE:  # loaded by those who ask for it: the core inside vLLM needs none of it
+    if name in _ENGINE_NAMES:  # imported on first use: the core inside vLLM does not need it
         from quire import engine
 
         return getattr(engine, name)

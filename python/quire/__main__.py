@@ -1,4 +1,5 @@
-"""`python -m quire serve MODEL`: the server, where the package carries it (the wheel of ./dev package does, pip install ./python does not)."""
+"""`python -m quire serve MODEL`: the server, if the package contains it (the wheel of ./dev package does, pip install ./python does not).
+"""
 
 import os
 import pathlib
@@ -8,7 +9,7 @@ import sys
 def main() -> None:
     binary = pathlib.Path(__file__).with_name("bin") / "quire"
     if not binary.exists():
-        sys.exit("quire: this installation has the library alone; the wheel that ./dev package makes has the command too")
+        sys.exit("quire: this installation contains only the library; the wheel of ./dev package also contains the command")
     os.execv(binary, ["quire", *sys.argv[1:]])
 
 

@@ -1,5 +1,5 @@
-"""What comes out of a scheduler of vLLM's, as plain values in which order counts where its callers see it, and the first difference of two
-such. The oracle and the shadow compare with it; it needs nothing of vLLM, so that importing it comes too early for nobody.
+"""Converts the results of a vLLM scheduler to plain values, with order only where callers see it, and finds the first difference of two
+results. The oracle and the shadow use it. It imports nothing of vLLM, so it can be imported at any time.
 """
 
 from dataclasses import asdict
@@ -11,7 +11,7 @@ def shorten(value, limit: int = 600) -> str:
 
 
 def first_difference(left, right, path: str = ""):
-    """(path, left part, right part) of the first place where the two differ."""
+    """Returns (path, left part, right part) of the first position where the two differ."""
     if isinstance(left, dict) and isinstance(right, dict):
         for key in [*left, *(key for key in right if key not in left)]:
             if key not in left or key not in right or left[key] != right[key]:
@@ -49,7 +49,7 @@ def _new_request(data) -> tuple:
 
 
 def plan(output) -> dict:
-    """A SchedulerOutput."""
+    """Returns a SchedulerOutput as plain values."""
     cached = output.scheduled_cached_reqs
     return {
         "num_scheduled_tokens": list(output.num_scheduled_tokens.items()),
@@ -79,7 +79,7 @@ def plan(output) -> dict:
 
 
 def _newer(output) -> dict:
-    """The fields of newer versions of vLLM."""
+    """Returns the fields of newer versions of vLLM."""
     if not hasattr(output, "num_spec_tokens_to_schedule"):
         return {}
     return {
@@ -91,7 +91,8 @@ def _newer(output) -> dict:
 
 
 def plan_sent(output) -> dict:
-    """A SchedulerOutput whose new requests the workers have had already: vLLM may share a list of tokens with a request, which grows."""
+    """Returns a SchedulerOutput that the workers have already received, without its new requests: vLLM may share a list of tokens with a
+    request, and that list grows."""
     return {key: value for key, value in plan(output).items() if key != "new_reqs"}
 
 
@@ -115,7 +116,7 @@ def _output(output, decided: bool) -> tuple:
 
 
 def _cached(output) -> tuple:
-    """What of a prompt was found in caches; newer versions of vLLM tell it once."""
+    """Returns which part of a prompt was found in caches; newer versions of vLLM report it once."""
     if hasattr(output, "num_cached_tokens"):
         return output.num_cached_tokens, output.num_external_computed_tokens
     told = output.prefill_stats
@@ -123,12 +124,12 @@ def _cached(output) -> tuple:
 
 
 def outputs(by_client: dict, decided: bool = False) -> list:
-    """What update_from_output returned: EngineCoreOutputs per client, in the dict's order. `decided`: without what the clock, chance and the
-    workers say, in which two schedulers of one process differ.
+    """Returns the result of update_from_output: EngineCoreOutputs per client, in the dict's order. `decided` leaves out values of the
+    clock, of random numbers and of the workers, in which two schedulers of one process differ.
     """
     items = _clients_in_order(by_client) if decided else list(by_client.items())
     told = [stats(core.scheduler_stats, decided) for _, core in items]
-    if items != list(by_client.items()):  # whoever came first has them
+    if items != list(by_client.items()):  # the client that came first has the statistics
         told.sort(key=lambda value: value is None)
     return [
         (
@@ -144,7 +145,7 @@ def outputs(by_client: dict, decided: bool = False) -> list:
 
 
 def _is_unordered(output) -> bool:
-    """Newer versions of vLLM end requests whose grammars are none in the order of a set, behind all that was sampled."""
+    """Newer versions of vLLM end requests with invalid grammars in the order of a set, after all sampled outputs."""
     return hasattr(output, "prefill_stats") and not output.new_token_ids and getattr(output.finish_reason, "name", "") == "ERROR"
 
 
@@ -164,7 +165,7 @@ def _clients_in_order(by_client: dict) -> list:
 
 
 def stats(value, decided: bool = False) -> dict | None:
-    """SchedulerStats."""
+    """Returns SchedulerStats as plain values."""
     if value is None:
         return None
     fields = value.__dict__.copy()
@@ -178,7 +179,7 @@ def stats(value, decided: bool = False) -> dict | None:
 
 
 def grammar(output) -> tuple | None:
-    """A GrammarOutput."""
+    """Returns a GrammarOutput as plain values."""
     if output is None:
         return None
     told = (output.structured_output_request_ids, _array(output.grammar_bitmask))

@@ -1,4 +1,4 @@
-// quire.Connector's calls, and the list that a connector adds transfers to.
+// Binds the calls of quire.Connector, and the list to which a connector adds transfers.
 #include "connector.h"
 
 #include <nanobind/stl/optional.h>
@@ -16,7 +16,7 @@
 namespace quire::python {
 namespace {
 
-// Valid while plan_transfers() runs.
+// Valid only while plan_transfers() runs.
 class PyTransferList {
  public:
   explicit PyTransferList(TransferList& list) : list_(&list) {}
@@ -24,8 +24,8 @@ class PyTransferList {
 
   std::optional<std::uint64_t> add(std::uint64_t request, TransferDirection direction, const std::vector<std::uint32_t>& blocks,
                                    const std::vector<std::uint64_t>& places, TransferNeed need, std::uint32_t group, std::uint32_t tier) {
-    if (list_ == nullptr) raise_state("transfers: this plan is made already; add them in plan_transfers()");
-    if (blocks.empty() || blocks.size() != places.size()) throw nb::value_error("places: give one for each block, and at least one");
+    if (list_ == nullptr) raise_state("transfers: the plan is complete; call add() only in plan_transfers()");
+    if (blocks.empty() || blocks.size() != places.size()) throw nb::value_error("places: must have one entry per block, and at least one");
     std::vector<BlockId> ids;
     ids.reserve(blocks.size());
     for (const std::uint32_t block : blocks) ids.push_back(BlockId{block});
@@ -59,7 +59,7 @@ void PyConnector::ask(Call&& call) {
     call();
   } catch (const nb::python_error& error) {
     failure_ = nb::borrow(error.value());
-  } catch (const std::exception& error) {  // an answer that cannot be read
+  } catch (const std::exception& error) {  // an answer that cannot be converted
     failure_ = nb::borrow(PyExc_TypeError)(error.what());
   }
 }
@@ -83,7 +83,7 @@ ExternalMatch PyConnector::match(const RequestView& request, std::uint32_t num_l
       return;
     }
     const auto num_tokens = nb::cast<std::uint32_t>(answer[0]);
-    if (num_local_tokens + num_tokens > request.tokens.size()) throw nb::value_error("match(): more tokens than the request has");
+    if (num_local_tokens + num_tokens > request.tokens.size()) throw nb::value_error("match(): returned more tokens than the request has");
     match = {.num_tokens = num_tokens, .load_async = load_async};
   });
   return match;
@@ -138,18 +138,20 @@ bool PyConnector::reset() {
 }
 
 void bind_connector(nb::module_& m) {
-  nb::enum_<TransferDirection>(m, "TransferDirection", "Which way a transfer goes.")
+  nb::enum_<TransferDirection>(m, "TransferDirection", "Direction of a transfer.")
       .value("LOAD", TransferDirection::load, "Fills the blocks.")
-      .value("STORE", TransferDirection::store, "Reads what the steps before its plan have written to them.");
-  nb::enum_<TransferNeed>(m, "TransferNeed", "What must not begin before a transfer is over.")
-      .value("NOTHING", TransferNeed::nothing, "A store, or a load whose request waits for it.")
-      .value("STEP", TransferNeed::step, "The forward pass of its plan.")
+      .value("STORE", TransferDirection::store, "Reads what earlier steps have written to the blocks.");
+  nb::enum_<TransferNeed>(m, "TransferNeed", "The work that must not begin before a transfer is over.")
+      .value("NOTHING", TransferNeed::nothing, "No work: a store, or a load that its request waits for.")
+      .value("STEP", TransferNeed::step, "The forward pass of the plan.")
       .value("LAYER_BY_LAYER", TransferNeed::layer_by_layer, "Layer i of the forward pass needs layer i of the blocks.");
-  nb::class_<PyTransferList>(m, "TransferList", "What a connector adds to a plan, during plan_transfers().")
+  nb::class_<PyTransferList>(m, "TransferList", "Adds a connector's transfers to a plan. Usable only during plan_transfers().")
       .def("add", &PyTransferList::add, nb::arg("request"), nb::arg("direction"), nb::arg("blocks"), nb::arg("places"),
            nb::arg("need") = TransferNeed::nothing, nb::arg("group") = 0, nb::arg("tier") = 0,
-           "The transfer's id; None: as many are open as may be, so ask again with the next plan, or never. places: where each block is\n"
-           "outside, in the connector's own numbers. request must be one that the core knows.");
+           "Adds a transfer to the plan and returns its id. Returns None if max_open_transfers transfers are open, or if a\n"
+           "store must wait for a load that the step in flight needs; the connector may ask again with the next plan.\n"
+           "request: id of a request in the core. blocks: block ids. places: the slot of each block, in the connector's own\n"
+           "numbers. RuntimeError outside of plan_transfers(); ValueError if blocks is empty or places has another length.");
 }
 
 }  // namespace quire::python

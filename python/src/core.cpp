@@ -1,4 +1,4 @@
-// quire.Core: the core stepped by hand.
+// Binds quire.Core: the core, stepped by hand.
 #include "quire/core.h"
 
 #include <nanobind/stl/optional.h>
@@ -32,8 +32,8 @@ Tokens tokens_of(nb::handle value) {
   return tokens;
 }
 
-// Nothing here would tell of them, or ask for what they bound.
-CoreConfig without_effect_refused(CoreConfig config) {
+// Refuses options that have no effect on quire.Core, which neither reports their results nor asks for what they limit.
+CoreConfig refuse_options_without_effect(CoreConfig config) {
   const std::pair<const char*, bool> given[] = {{"enable_kv_events", config.report.enable_kv_events},
                                                 {"kv_metrics_sample", config.report.kv_metrics_sample > 0.0},
                                                 {"include_finished_set", config.report.include_finished_set},
@@ -44,16 +44,16 @@ CoreConfig without_effect_refused(CoreConfig config) {
                                                 {"pipeline_parallel", config.parallel.pipeline_parallel}};
   for (const auto& [option, is_given] : given)
     if (is_given)
-      throw nb::value_error((std::string(option) + ": has no effect on quire.Core; leave it out (quire.vllm heeds it)").c_str());
+      throw nb::value_error((std::string(option) + ": has no effect on quire.Core; leave it out (only quire.vllm uses it)").c_str());
   return config;
 }
 
-// The core with what Python's manners need: ids given out here, results as {id: tokens}, misuse as exceptions.
+// The core for Python: it assigns ids, takes results as {id: tokens}, and raises exceptions for misuse.
 class PyCore {
  public:
   PyCore(const CoreConfig& config, const nb::object& connector)
       : connector_(connector.is_none() ? nullptr : std::make_unique<PyConnector>(connector)),
-        core_(value_or_raise(Core::create(without_effect_refused(config), {.connector = connector_.get()}))),
+        core_(value_or_raise(Core::create(refuse_options_without_effect(config), {.connector = connector_.get()}))),
         max_plans_(config.limits.max_outstanding_plans),
         num_groups_(config.kv.groups.size()) {}
 
@@ -68,16 +68,16 @@ class PyCore {
 
   nb::object schedule(StepInput input) {
     if (core_->num_outstanding_plans() >= max_plans_)
-      raise_state("schedule(): as many plans are outstanding as max_outstanding_plans allows; apply() the oldest first");
+      raise_state("schedule(): max_outstanding_plans plans are outstanding; call apply() for the oldest plan first");
     const StepPlan& plan = core_->schedule(input);
-    remember(plan);
-    return unless_failed("plan", to_python(plan));
+    add_pending_plan(plan);
+    return raise_or_return("plan", to_python(plan));
   }
 
   nb::object apply(const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, const std::vector<Completion>& completions,
                    StepInput input) {
-    if (pending_.empty()) raise_state("apply(): no plan is outstanding; schedule() makes one");
-    const Pending& oldest = pending_.front();
+    if (pending_plans_.empty()) raise_state("apply(): no plan is outstanding; call schedule() first");
+    const PendingPlan& oldest = pending_plans_.front();
     StepResult result;
     result.step = oldest.step;
     std::vector<SampledToken> sampled = in_plan_order(oldest, tokens);
@@ -99,15 +99,16 @@ class PyCore {
     }
     result.completions = over;
     const StepOutcome* outcome = value_or_raise(core_->apply(result, input));
-    pending_.erase(pending_.begin());
-    return unless_failed("outcome", to_python(*outcome));
+    pending_plans_.erase(pending_plans_.begin());
+    return raise_or_return("outcome", to_python(*outcome));
   }
 
   bool finish(std::uint64_t id, RequestStatus status) {
     if (!is_finished(status))
-      throw nb::value_error("status: not a finished one; give RequestStatus.FINISHED_ABORTED, FINISHED_STOPPED or another FINISHED_ value");
+      throw nb::value_error(
+          "status: must be a finished status; use RequestStatus.FINISHED_ABORTED, FINISHED_STOPPED or another FINISHED_ value");
     const bool is_known = core_->finish(RequestId{id}, status) != FinishEffect::unknown;
-    unless_failed("is_known", nb::bool_(is_known));
+    raise_or_return("is_known", nb::bool_(is_known));
     return is_known;
   }
 
@@ -131,7 +132,9 @@ class PyCore {
   std::vector<std::uint32_t> blocks(std::uint64_t id, std::uint32_t group) const {
     view(id);
     if (group >= num_groups_)
-      throw nb::value_error(("group: is " + std::to_string(group) + ", and there are " + std::to_string(num_groups_)).c_str());
+      throw nb::value_error(
+          ("group: cache group " + std::to_string(group) + " does not exist; number of cache groups: " + std::to_string(num_groups_))
+              .c_str());
     std::vector<std::uint32_t> out;
     for (const BlockId block : core_->blocks(RequestId{id}, group)) out.push_back(block.value);
     return out;
@@ -139,25 +142,25 @@ class PyCore {
 
   bool reset_prefix_cache(bool preempt_running, bool reset_connector) {
     const bool is_done = value_or_raise(core_->reset_prefix_cache(preempt_running, reset_connector));
-    unless_failed("is_done", nb::bool_(is_done));
+    raise_or_return("is_done", nb::bool_(is_done));
     return is_done;
   }
 
   Core& core() { return *core_; }
 
  private:
-  struct Pending {
+  struct PendingPlan {
     StepId step;
-    std::vector<std::pair<RequestId, bool>> scheduled;  // samples?
+    std::vector<std::pair<RequestId, bool>> scheduled;  // request, and whether it samples
   };
 
-  void remember(const StepPlan& plan) {
-    Pending pending{plan.step, {}};
+  void add_pending_plan(const StepPlan& plan) {
+    PendingPlan pending{plan.step, {}};
     for (const ScheduledRequest& request : plan.scheduled) pending.scheduled.emplace_back(request.id, request.samples);
-    pending_.push_back(std::move(pending));
+    pending_plans_.push_back(std::move(pending));
   }
 
-  static std::vector<SampledToken> in_plan_order(const Pending& plan, const nb::dict& tokens) {
+  static std::vector<SampledToken> in_plan_order(const PendingPlan& plan, const nb::dict& tokens) {
     std::vector<SampledToken> out;
     std::size_t used = 0;
     for (const auto& [id, samples] : plan.scheduled) {
@@ -165,25 +168,25 @@ class PyCore {
       if (!tokens.contains(key)) continue;
       ++used;
       if (!samples)
-        throw nb::value_error(("tokens: request " + std::to_string(id.value) + " samples nothing in this step; leave it out").c_str());
+        throw nb::value_error(("tokens: request " + std::to_string(id.value) + " does not sample in this step; leave it out").c_str());
       for (const TokenId token : tokens_of(tokens[key])) out.push_back({id, token});
     }
     if (used != tokens.size())
-      throw nb::value_error("tokens: a request that the oldest outstanding plan does not name; give plan.scheduled's ids only");
+      throw nb::value_error("tokens: contains a request that is not in the oldest outstanding plan; use only ids from plan.scheduled");
     return out;
   }
 
-  nb::object unless_failed(const char* name, nb::object result) {
+  nb::object raise_or_return(const char* name, nb::object result) {
     if (connector_) connector_->raise_if_failed(name, result);
     return result;
   }
 
-  std::unique_ptr<PyConnector> connector_;  // null: none
+  std::unique_ptr<PyConnector> connector_;  // null: no connector
   std::unique_ptr<Core> core_;
   std::uint32_t max_plans_;
   std::size_t num_groups_;
   std::uint64_t next_id_ = 0;
-  std::vector<Pending> pending_;
+  std::vector<PendingPlan> pending_plans_;
 };
 
 using Class = nb::class_<PyCore>;
@@ -215,62 +218,70 @@ void bind_requests(Class& c) {
       nb::arg("stop_token_ids") = Tokens{}, nb::arg("priority") = 0, nb::arg("arrival_time") = 0.0, nb::arg("cache_salt") = "",
       nb::arg("lora_id") = 0, nb::arg("lora_name") = "", nb::arg("pooling") = false, nb::arg("skip_reading_prefix_cache") = false,
       nb::arg("job") = "", nb::arg("is_last_step") = false, nb::arg("tool") = "", nb::arg("id") = nb::none(), nb::arg("now") = 0.0,
-      "Puts a request into the waiting queue and returns its id.\n\n"
-      "prompt: token ids. It is computed by the steps that follow, sharing the blocks of equal prefixes that are in the cache (requests "
-      "with\n"
-      "different cache_salt or adapter never share). ValueError when it is empty or longer than max_model_len or the cache allow.");
+      "Adds a request to the waiting queue and returns its id.\n\n"
+      "prompt: token ids. Cached blocks of an equal prefix are reused; requests with different cache_salt or adapter\n"
+      "never share blocks. arrival_time, now: seconds of the caller's clock. id: None chooses a new one. ValueError if\n"
+      "the prompt is empty, or longer than max_model_len or the cache allow.");
   c.def("finish", &PyCore::finish, nb::arg("id"), nb::arg("status") = RequestStatus::finished_aborted,
-        "Ends a request from outside, in any state. False when there is no such request any more.");
+        "Ends a request in any state. Returns False if there is no such request. ValueError if status is not a FINISHED_ value.");
   c.def("set_drafts", &PyCore::set_drafts, nb::arg("drafts"),
-        "Draft tokens {id: [token, ...]} for the next plan. A drafted token is computed with the others; the step's result then holds the\n"
-        "accepted ones and one more.");
-  c.def("__getitem__", &PyCore::view, nb::arg("id"), "The request as it is now, a RequestInfo. KeyError when it ended.");
+        "Sets draft tokens {id: [token, ...]} for the next plan. They are computed with the other tokens of their\n"
+        "request. The result of that step then contains the accepted draft tokens and one more token.");
+  c.def("__getitem__", &PyCore::view, nb::arg("id"),
+        "Returns the current state of a request as a RequestInfo. KeyError if there is no such request.");
   c.def("__contains__", [](PyCore& self, std::uint64_t id) { return self.core().view(RequestId{id}).has_value(); }, nb::arg("id"));
-  c.def("blocks", &PyCore::blocks, nb::arg("id"), nb::arg("group") = 0,
-        "Block ids of a request in one cache group. KeyError when it ended.");
+  c.def(
+      "blocks", &PyCore::blocks, nb::arg("id"), nb::arg("group") = 0,
+      "Returns the block ids of a request in one cache group. KeyError if there is no such request; ValueError if there is no such group.");
 }
 
 void bind_steps(Class& c) {
   c.def(
       "schedule", [](PyCore& self, double now, std::uint64_t random) { return self.schedule({now, random}); }, nb::arg("now") = 0.0,
       nb::arg("random") = 0,
-      "Decides a step and returns its Plan: which tokens of which requests run, and in which blocks. Each plan must be applied, in order.\n"
-      "RuntimeError when max_outstanding_plans of them wait already.");
+      "Decides a step and returns its Plan: which tokens of which requests run, and in which blocks. Each plan must be\n"
+      "applied, in order. now: seconds of a monotonic clock. random: seed of the random draws. RuntimeError if\n"
+      "max_outstanding_plans plans are outstanding.");
   c.def(
       "apply",
       [](PyCore& self, const nb::dict& tokens, const std::vector<std::uint64_t>& pooled, const std::vector<Completion>& completions,
          double now, std::uint64_t random) { return self.apply(tokens, pooled, completions, {now, random}); },
       nb::arg("tokens"), nb::arg("pooled") = std::vector<std::uint64_t>{}, nb::arg("completions") = std::vector<Completion>{},
       nb::arg("now") = 0.0, nb::arg("random") = 0,
-      "Takes the result of the oldest outstanding plan: {id: [token, ...]} for every scheduled request with samples, one token each and "
-      "one\n"
-      "more for each accepted draft. Returns an Outcome. completions: the connector's transfers that are over, (id, whether it is done, "
-      "bad blocks of a load; []: all).\n"
-      "ValueError, and nothing changes, when the result does not match the plan.");
+      "Takes the result of the oldest outstanding plan and returns an Outcome.\n\n"
+      "tokens: {id: [token, ...]} for every scheduled request with samples: one token, and one more for each accepted\n"
+      "draft token. pooled: ids of requests with a pooled output. completions: transfers of the connector that have\n"
+      "ended, (id, whether it is done, bad blocks of a failed load; []: all). ValueError if the result does not match\n"
+      "the plan; then nothing has changed. RuntimeError if no plan is outstanding.");
   c.def(
       "reset_prefix_cache",
       [](PyCore& self, bool preempt_running, bool reset_connector) { return self.reset_prefix_cache(preempt_running, reset_connector); },
       nb::arg("preempt_running") = false, nb::arg("reset_connector") = false,
-      "Forgets all cached prefixes. False, and nothing happens, while a request holds blocks.");
+      "Forgets all cached prefixes and returns True. Returns False, and keeps them, while a request holds blocks, or if\n"
+      "the connector refuses its reset (reset_connector). preempt_running: preempts all running requests first;\n"
+      "ValueError if transfers still hold blocks then.");
   c.def("reset_encoder_cache", [](PyCore& self) { self.core().reset_encoder_cache(); }, "Forgets all encoder outputs.");
 }
 
 void bind_state(Class& c) {
   c.def_prop_rw(
       "pause_state", [](PyCore& self) { return self.core().pause_state(); },
-      [](PyCore& self, PauseState state) { self.core().set_pause_state(state); }, "What may be scheduled.");
-  c.def_prop_ro("has_work", [](PyCore& self) { return self.core().has_work(); }, "A request is running or waiting.");
+      [](PyCore& self, PauseState state) { self.core().set_pause_state(state); }, "Which requests may be scheduled.");
+  c.def_prop_ro("has_work", [](PyCore& self) { return self.core().has_work(); }, "True if a request is running or waiting.");
   c.def_prop_ro(
       "num_awaiting_transfers", [](PyCore& self) { return self.core().counters().num_awaiting_transfers; },
-      "Requests that have ended and whose blocks a transfer keeps.");
-  c.def_prop_ro("num_running", [](PyCore& self) { return self.core().counters().num_running; }, "Requests in the running batch.");
+      "Number of requests with blocks that a transfer fills, and of ended requests with blocks that a transfer keeps.");
+  c.def_prop_ro("num_running", [](PyCore& self) { return self.core().counters().num_running; }, "Number of running requests.");
   c.def_prop_ro(
-      "num_waiting", [](PyCore& self) { return self.core().counters().num_waiting; }, "Waiting requests, preempted ones included.");
+      "num_waiting", [](PyCore& self) { return self.core().counters().num_waiting; },
+      "Number of waiting requests, including preempted requests.");
   c.def_prop_ro(
       "num_free_blocks", [](PyCore& self) { return self.core().counters().num_free_blocks; },
-      "Blocks that no request holds; cached ones included.");
-  c.def_prop_ro("num_preemptions", [](PyCore& self) { return self.core().counters().num_preemptions; }, "Since the start.");
-  c.def_prop_ro("num_outstanding_plans", [](PyCore& self) { return self.core().num_outstanding_plans(); }, "Plans not yet applied.");
+      "Number of blocks that no request holds, including cached blocks.");
+  c.def_prop_ro("num_preemptions", [](PyCore& self) { return self.core().counters().num_preemptions; }, "Total number of preemptions.");
+  c.def_prop_ro(
+      "num_outstanding_plans", [](PyCore& self) { return self.core().num_outstanding_plans(); },
+      "Number of plans that are not applied yet.");
   c.def(
       "snapshot",
       [](PyCore& self) {
@@ -278,10 +289,10 @@ void bind_state(Class& c) {
         self.core().snapshot(snapshot);
         return to_python(snapshot);
       },
-      "Everything, copied, as a dict: queues, requests, blocks with reference counts and keys, the free queue in order.");
+      "Returns a copy of the whole state as a dict: queues, requests, blocks with reference counts and keys, the free queue in order.");
   c.def(
       "check_invariants", [](PyCore& self) { self.core().check_invariants(); },
-      "Recomputes from scratch what must hold; the program stops where it does not. For tests.");
+      "Recomputes all invariants and stops the program if one is broken. For tests.");
 }
 
 }  // namespace
@@ -294,12 +305,12 @@ void bind_core(nb::module_& m) {
           "    while core.has_work:\n"
           "        plan = core.schedule()\n"
           "        core.apply({r.id: [7] for r in plan.scheduled if r.samples})\n\n"
-          "Deterministic: no clock, thread or random number of its own; equal calls give equal plans. Not thread-safe. Misuse raises and\n"
-          "changes nothing.");
+          "Deterministic, without clock, threads or random source: equal calls give equal plans. Not thread-safe. Misuse\n"
+          "raises an exception and changes nothing.");
   c.def(nb::init<const CoreConfig&, const nb::object&>(), nb::arg("config"), nb::arg("connector") = nb::none(),
-        "connector: a quire.connectors.Connector; what it raises comes out of the call that asked it, whose result is then the\n"
-        "exception's attribute `plan` or `outcome`.\n"
-        "ValueError, naming the option and the remedy, for options that cannot be served.");
+        "connector: a quire.connectors.Connector. An exception from one of its methods is raised by the call of the core\n"
+        "that asked it; the result of that call is then the exception's attribute `plan` or `outcome`. ValueError if\n"
+        "options cannot be served; the message names the option and the remedy.");
   bind_requests(c);
   bind_steps(c);
   bind_state(c);

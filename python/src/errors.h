@@ -1,5 +1,5 @@
 #pragma once
-// Errors of the core as Python exceptions.
+// Raises errors of the core as Python exceptions.
 #include <nanobind/nanobind.h>
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace quire::python {
 
-// KeyError for an id that is not known, NotImplementedError for what this build cannot do, ValueError otherwise; the text names the field
-// and the remedy.
+// Raises KeyError for an unknown id, NotImplementedError for a feature that this build does not have, and ValueError otherwise. The text
+// names the field and the remedy.
 [[noreturn]] inline void raise(const Error& error) {
   const std::string text = error.to_string();
   switch (error.code) {

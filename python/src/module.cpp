@@ -1,4 +1,4 @@
-// quire._core: the C++ core for Python.
+// Binds quire._core, the C++ core for Python.
 #include "module.h"
 
 #include <nanobind/stl/string.h>
@@ -10,8 +10,8 @@
 namespace nb = nanobind;
 
 NB_MODULE(_core, m) {
-  nb::set_leak_warnings(false);  // vLLM's engine ends its process with everything alive
-  m.doc() = "The C++ core: which tokens of which requests run in each step, and in which KV-cache blocks.";
+  nb::set_leak_warnings(false);  // vLLM's engine ends its process while objects are alive
+  m.doc() = "The C++ core: decides which tokens of which requests run in each step, and in which KV-cache blocks.";
   m.attr("__version__") = std::string(quire::kVersion);
   quire::python::bind_specs(m);
   quire::python::bind_config(m);

@@ -1,4 +1,4 @@
-// What a step was planned to do, and what it did.
+// Binds plans and outcomes: what a step was planned to do, and what it did.
 #include "plan.h"
 
 #include <nanobind/stl/string.h>
@@ -11,7 +11,7 @@
 namespace quire::python {
 namespace {
 
-// Plain records with Python attributes: nothing to compute, only to read.
+// Plain records with read-only Python attributes.
 struct Plan {
   std::uint64_t step;
   nb::list scheduled, admitted, table_deltas, finished, preempted, num_common_prefix_blocks, freed_encoder_outputs, blocks_to_zero,
@@ -83,7 +83,7 @@ struct RequestInfo {
 };
 
 void bind_enums(nb::module_& m) {
-  nb::enum_<RequestStatus>(m, "RequestStatus", "Where a request stands; every value after PREEMPTED is finished.")
+  nb::enum_<RequestStatus>(m, "RequestStatus", "State of a request. Every value after PREEMPTED is a finished state.")
       .value("WAITING", RequestStatus::waiting)
       .value("WAITING_FOR_GRAMMAR", RequestStatus::waiting_for_grammar)
       .value("WAITING_FOR_REMOTE_KV", RequestStatus::waiting_for_remote_kv)
@@ -97,16 +97,16 @@ void bind_enums(nb::module_& m) {
       .value("FINISHED_ERROR", RequestStatus::finished_error)
       .value("FINISHED_REPETITION", RequestStatus::finished_repetition);
   nb::enum_<FinishReason>(m, "FinishReason", "Why a request ended.")
-      .value("STOP", FinishReason::stop, "A stop token.")
-      .value("LENGTH", FinishReason::length, "max_tokens or max_model_len.")
-      .value("ABORT", FinishReason::abort, "finish() said so.")
+      .value("STOP", FinishReason::stop, "A stop token or EOS was sampled.")
+      .value("LENGTH", FinishReason::length, "max_tokens or max_model_len was reached.")
+      .value("ABORT", FinishReason::abort, "finish() ended the request.")
       .value("ERROR", FinishReason::error, "Its external blocks could not be loaded.")
-      .value("REPETITION", FinishReason::repetition, "The output repeated itself.");
+      .value("REPETITION", FinishReason::repetition, "The output repeats a pattern.");
   nb::enum_<ScheduledKind>(m, "ScheduledKind", "How a request came into the plan.")
-      .value("FRESH", ScheduledKind::fresh, "For the first time.")
-      .value("RESUMED", ScheduledKind::resumed, "Again, after a preemption.")
-      .value("RUNNING", ScheduledKind::running, "It ran before.");
-  nb::enum_<TableUpdate>(m, "TableUpdate", "What a block-table delta does.")
+      .value("FRESH", ScheduledKind::fresh, "Scheduled for the first time.")
+      .value("RESUMED", ScheduledKind::resumed, "Scheduled again after a preemption.")
+      .value("RUNNING", ScheduledKind::running, "Running before this plan.");
+  nb::enum_<TableUpdate>(m, "TableUpdate", "Kind of a change of a block table.")
       .value("APPEND", TableUpdate::append)
       .value("REPLACE_ALL", TableUpdate::replace_all)
       .value("REPLACE_ONE", TableUpdate::replace_one);
@@ -115,15 +115,15 @@ void bind_enums(nb::module_& m) {
 void bind_plan_parts(nb::module_& m) {
   nb::class_<Scheduled>(m, "Scheduled", "Tokens [num_computed_tokens, num_computed_tokens + num_tokens) of a request run in this step.")
       .def_ro("id", &Scheduled::id)
-      .def_ro("slot", &Scheduled::slot, "The worker's row for this request.")
+      .def_ro("slot", &Scheduled::slot, "Row of the worker's batch for this request.")
       .def_ro("num_computed_tokens", &Scheduled::num_computed_tokens)
       .def_ro("num_tokens", &Scheduled::num_tokens)
-      .def_ro("samples", &Scheduled::samples, "A token is sampled after the last scheduled one: apply() wants it.")
+      .def_ro("samples", &Scheduled::samples, "A token is sampled after the last scheduled token; apply() needs it.")
       .def_ro("kind", &Scheduled::kind)
-      .def_ro("num_output_tokens", &Scheduled::num_output_tokens, "Placeholders included.")
-      .def_ro("drafts", &Scheduled::drafts, "Draft tokens among the scheduled ones; -1: the worker's own.")
-      .def_ro("encoder_inputs", &Scheduled::encoder_inputs, "Multimodal inputs whose encoder runs in this step.");
-  nb::class_<Admitted>(m, "Admitted", "A request that enters the worker's batch; its block table starts empty.")
+      .def_ro("num_output_tokens", &Scheduled::num_output_tokens, "Number of output tokens, including placeholders.")
+      .def_ro("drafts", &Scheduled::drafts, "Draft tokens, the last of the scheduled tokens; -1: the worker's own proposals.")
+      .def_ro("encoder_inputs", &Scheduled::encoder_inputs, "Indices of the multimodal inputs that are encoded in this step.");
+  nb::class_<Admitted>(m, "Admitted", "A request that is added to the worker's batch. Its block table starts empty.")
       .def_ro("id", &Admitted::id)
       .def_ro("slot", &Admitted::slot)
       .def_ro("tokens", &Admitted::tokens, "Prompt, then the outputs known so far.")
@@ -133,63 +133,64 @@ void bind_plan_parts(nb::module_& m) {
       .def_ro("slot", &TableDelta::slot)
       .def_ro("group", &TableDelta::group)
       .def_ro("update", &TableDelta::update)
-      .def_ro("index", &TableDelta::index, "The entry, with REPLACE_ONE.")
+      .def_ro("index", &TableDelta::index, "Index of the replaced entry, for REPLACE_ONE.")
       .def_ro("blocks", &TableDelta::blocks);
-  nb::class_<PlannedTransfer>(m, "Transfer", "What begins to move with this plan, on the connector's behalf.")
+  nb::class_<PlannedTransfer>(m, "Transfer", "A transfer of the connector that begins with this plan.")
       .def_ro("id", &PlannedTransfer::id)
-      .def_ro("request", &PlannedTransfer::request, "Its id.")
+      .def_ro("request", &PlannedTransfer::request, "Id of the request that the transfer is for.")
       .def_ro("direction", &PlannedTransfer::direction)
       .def_ro("need", &PlannedTransfer::need)
       .def_ro("group", &PlannedTransfer::group)
       .def_ro("tier", &PlannedTransfer::tier)
       .def_ro("blocks", &PlannedTransfer::blocks)
-      .def_ro("places", &PlannedTransfer::places, "One for each block.");
+      .def_ro("places", &PlannedTransfer::places, "Slot of each block, in the connector's own numbers.");
 }
 
 void bind_plan_class(nb::module_& m) {
-  nb::class_<Plan>(m, "Plan", "What the worker has to do in one step. A copy: it stays as it is.")
-      .def_ro("step", &Plan::step, "Steps are counted from 0.")
-      .def_ro("scheduled", &Plan::scheduled, "Scheduled, in order: running requests first, then admitted ones.")
-      .def_ro("admitted", &Plan::admitted, "Admitted: new or resumed requests.")
-      .def_ro("table_deltas", &Plan::table_deltas, "TableDelta: changes of block tables.")
-      .def_ro("num_scheduled_tokens", &Plan::num_scheduled_tokens, "Tokens of all scheduled requests.")
-      .def_ro("finished", &Plan::finished, "Ids of requests that ended since the plan before.")
-      .def_ro("preempted", &Plan::preempted, "Ids of requests that this plan put back into the waiting queue.")
-      .def_ro("num_common_prefix_blocks", &Plan::num_common_prefix_blocks, "Per cache group: blocks that all running requests share.")
-      .def_ro("freed_encoder_outputs", &Plan::freed_encoder_outputs, "Identifiers that the worker may forget.")
-      .def_ro("blocks_to_zero", &Plan::blocks_to_zero, "Blocks to be zeroed before use.")
-      .def_ro("transfers", &Plan::transfers, "Transfer: stores first see what earlier steps wrote, loads fill blocks.")
-      .def_ro("fences", &Plan::fences, "Ids of transfers that must be over before this step writes or these loads begin.")
+  nb::class_<Plan>(m, "Plan", "The work of one step for the worker. A copy that does not change.")
+      .def_ro("step", &Plan::step, "Number of the step, counted from 0.")
+      .def_ro("scheduled", &Plan::scheduled, "Scheduled objects, in order: running requests first, then admitted requests.")
+      .def_ro("admitted", &Plan::admitted, "Admitted objects: new or resumed requests.")
+      .def_ro("table_deltas", &Plan::table_deltas, "TableDelta objects: changes of block tables.")
+      .def_ro("num_scheduled_tokens", &Plan::num_scheduled_tokens, "Number of tokens of all scheduled requests.")
+      .def_ro("finished", &Plan::finished, "Ids of requests that ended since the previous plan.")
+      .def_ro("preempted", &Plan::preempted, "Ids of requests that this plan preempts, in order.")
+      .def_ro("num_common_prefix_blocks", &Plan::num_common_prefix_blocks,
+              "Number of blocks that all running requests share, per cache group.")
+      .def_ro("freed_encoder_outputs", &Plan::freed_encoder_outputs, "Identifiers of encoder outputs that the worker may forget.")
+      .def_ro("blocks_to_zero", &Plan::blocks_to_zero, "Blocks that must be zeroed before use.")
+      .def_ro("transfers", &Plan::transfers, "Transfer objects. Stores read what earlier steps wrote; loads fill blocks.")
+      .def_ro("fences", &Plan::fences, "Ids of transfers that must end before this step writes and before its loads begin.")
       .def("__repr__", [](const Plan& self) {
         return nb::str("Plan(step={}, {} requests, {} tokens)").format(self.step, nb::len(self.scheduled), self.num_scheduled_tokens);
       });
 }
 
 void bind_outcome(nb::module_& m) {
-  nb::class_<Update>(m, "Update", "What a result did to one request.")
+  nb::class_<Update>(m, "Update", "The effect of a result on one request.")
       .def_ro("id", &Update::id)
-      .def_ro("tokens", &Update::tokens, "Appended by this step.")
+      .def_ro("tokens", &Update::tokens, "Tokens appended by this step.")
       .def_ro("finished", &Update::finished)
       .def_ro("status", &Update::status)
-      .def_ro("reason", &Update::reason, "FinishReason, or None while it goes on.")
-      .def_ro("stop_token", &Update::stop_token, "The stop token that ended it, or None.")
-      .def_ro("session_waits", &Update::session_waits, "An input of a session ended, not the session.")
-      .def_ro("num_cached_tokens", &Update::num_cached_tokens, "Prompt tokens found in the cache at admission.")
+      .def_ro("reason", &Update::reason, "FinishReason; None while the request continues.")
+      .def_ro("stop_token", &Update::stop_token, "Stop token that ended the request, or None.")
+      .def_ro("session_waits", &Update::session_waits, "The input of a streaming session ended, not the request.")
+      .def_ro("num_cached_tokens", &Update::num_cached_tokens, "Number of prompt tokens found in a cache at first admission.")
       .def("__repr__",
            [](const Update& self) { return nb::str("Update(id={}, tokens={}, finished={})").format(self.id, self.tokens, self.finished); });
-  nb::class_<Stats>(m, "Stats", "Counted since the outcome before.")
+  nb::class_<Stats>(m, "Stats", "Statistics. Counters cover the time since the previous outcome.")
       .def_ro("num_running", &Stats::num_running)
       .def_ro("num_waiting", &Stats::num_waiting)
       .def_ro("kv_cache_usage", &Stats::kv_cache_usage, "Share of blocks in use, 0 to 1.")
       .def_ro("encoder_cache_usage", &Stats::encoder_cache_usage, "Share of the encoder cache in use, 0 to 1.")
-      .def_ro("prefix_requests", &Stats::prefix_requests, "Look-ups in the prefix cache.")
-      .def_ro("prefix_queries", &Stats::prefix_queries, "Tokens looked up.")
-      .def_ro("prefix_hits", &Stats::prefix_hits, "Tokens found.");
-  nb::class_<Outcome>(m, "Outcome", "What a result did. A copy: it stays as it is.")
+      .def_ro("prefix_requests", &Stats::prefix_requests, "Number of look-ups in the prefix cache.")
+      .def_ro("prefix_queries", &Stats::prefix_queries, "Number of tokens looked up.")
+      .def_ro("prefix_hits", &Stats::prefix_hits, "Number of tokens found.");
+  nb::class_<Outcome>(m, "Outcome", "The effects of a result. A copy that does not change.")
       .def_ro("step", &Outcome::step)
-      .def_ro("updates", &Outcome::updates, "Update, in the plan's order; none for a request of which there is nothing to tell.")
-      .def_ro("preempted", &Outcome::preempted, "Ids preempted when this step was planned.")
-      .def_ro("retired", &Outcome::retired, "Ids that the core refers to no more.")
+      .def_ro("updates", &Outcome::updates, "Update objects, in the plan's order. A request to which nothing happened has none.")
+      .def_ro("preempted", &Outcome::preempted, "Ids of requests that were preempted when this step was planned.")
+      .def_ro("retired", &Outcome::retired, "Ids to which the core no longer refers.")
       .def_ro("stats", &Outcome::stats, "Stats, or None without log_stats.");
 }
 
@@ -253,17 +254,19 @@ void bind_plan(nb::module_& m) {
   bind_plan_parts(m);
   bind_plan_class(m);
   bind_outcome(m);
-  nb::class_<RequestInfo>(m, "RequestInfo", "One request as it was when asked for.")
+  nb::class_<RequestInfo>(m, "RequestInfo", "The state of one request at the time of the call.")
       .def_ro("id", &RequestInfo::id)
       .def_ro("status", &RequestInfo::status)
       .def_ro("tokens", &RequestInfo::tokens, "Prompt, then outputs.")
       .def_ro("draft_tokens", &RequestInfo::draft_tokens)
       .def_ro("num_prompt_tokens", &RequestInfo::num_prompt_tokens)
       .def_ro("num_computed_tokens", &RequestInfo::num_computed_tokens)
-      .def_ro("num_output_placeholders", &RequestInfo::num_output_placeholders, "Tokens in flight, with async scheduling.")
+      .def_ro("num_output_placeholders", &RequestInfo::num_output_placeholders, "Number of tokens in flight, with async scheduling.")
       .def_ro("num_preemptions", &RequestInfo::num_preemptions)
-      .def_ro("num_cached_tokens", &RequestInfo::num_cached_tokens, "Found in the cache at first admission; -1: not admitted yet.")
-      .def_ro("names", &RequestInfo::names, "Of its full blocks, in order: what equal beginnings have in common.");
+      .def_ro("num_cached_tokens", &RequestInfo::num_cached_tokens,
+              "Number of tokens found in a cache at first admission; -1: not admitted yet.")
+      .def_ro("names", &RequestInfo::names,
+              "Hashes of its full blocks in order, 32 bytes each. Requests with equal prefixes have equal hashes.");
 }
 
 }  // namespace quire::python

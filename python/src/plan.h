@@ -1,5 +1,5 @@
 #pragma once
-// Plans and outcomes as Python keeps them: copies, valid for ever.
+// Converts plans and outcomes to Python objects: copies that stay valid.
 #include <nanobind/nanobind.h>
 
 #include "quire/core.h"
@@ -8,11 +8,11 @@ namespace quire::python {
 
 namespace nb = nanobind;
 
-// A plan as a quire.Plan.
+// Returns a plan as a quire.Plan.
 nb::object to_python(const StepPlan& plan);
-// An outcome as a quire.Outcome.
+// Returns an outcome as a quire.Outcome.
 nb::object to_python(const StepOutcome& outcome);
-// A request as a quire.RequestInfo.
+// Returns a request as a quire.RequestInfo.
 nb::object to_python(const RequestView& view);
 nb::object to_python(const CoreSnapshot& snapshot);
 

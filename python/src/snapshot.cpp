@@ -1,4 +1,4 @@
-// CoreSnapshot as a dict.
+// Converts a `CoreSnapshot` to a dict.
 #include <nanobind/stl/string.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Called by whoever writes JSON, tables or logs piece by piece, on any thread.
+// Called by code that writes JSON, tables or logs piece by piece, on any thread.
 #include "base/append_format.h"
 
 #include <iterator>

@@ -1,6 +1,6 @@
 #pragma once
-// Formatted text behind what a string holds already. fmt::format_to with a std::back_insert_iterator does the same, and has every file that
-// calls it compile all of the formatter (half a second each).
+// Appends formatted text to a string. fmt::format_to with a std::back_insert_iterator does the same, but makes every file that calls it
+// compile the whole formatter (half a second each).
 #include <fmt/format.h>
 
 #include <string>

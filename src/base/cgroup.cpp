@@ -7,7 +7,8 @@
 namespace quire {
 namespace {
 
-// A line of the membership is ID:CONTROLLERS:PATH; version 2 names no controllers. Version 1 mounts them under their names.
+// Returns the folders where the group of one line may be mounted. A line of the membership is ID:CONTROLLERS:PATH. Version 2 names no
+// controllers. Version 1 mounts controllers under their names.
 std::vector<std::string> mounts_of(std::string_view controllers, const std::string& controller, const std::string& root) {
   if (controllers.empty()) return {root, root + "/unified"};
   const std::string padded = "," + std::string(controllers) + ",";
@@ -17,7 +18,7 @@ std::vector<std::string> mounts_of(std::string_view controllers, const std::stri
 
 }  // namespace
 
-std::string own_cgroups() {
+std::string process_cgroups() {
   std::ifstream in("/proc/self/cgroup");
   return {std::istreambuf_iterator<char>(in), {}};
 }

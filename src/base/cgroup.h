@@ -8,12 +8,12 @@ namespace quire {
 
 inline constexpr const char* kCgroupRoot = "/sys/fs/cgroup";
 
-// The text of /proc/self/cgroup; empty where there is none.
-std::string own_cgroups();
+// Returns the text of /proc/self/cgroup; empty if the file does not exist.
+std::string process_cgroups();
 
-// Folders that may hold the limits of `controller` ("cpu", "memory"): those of each group and of the groups above it, where versions 1 and
-// 2 would mount them under `root`. `membership` is a text like own_cgroups(). Many of them do not exist: a container sees its own group as
-// the root, and may still be told the host's path.
+// Returns folders that may hold the limits of `controller` ("cpu", "memory"): the folders of each group and of the groups above it, where
+// versions 1 and 2 would mount them under `root`. `membership` is a text like process_cgroups(). Many of the folders do not exist: a
+// container sees its group as the root, and its membership may still name the host's path.
 std::vector<std::string> cgroup_folders(std::string_view membership, std::string_view controller, const std::string& root);
 
 }  // namespace quire

@@ -1,12 +1,12 @@
 #pragma once
-// Whether an option's number is one that may be, with the same words wherever options are checked.
+// Checks the range of a numeric option, with the same words for all options.
 #include <cstdint>
 
 #include "quire/base/error.h"
 
 namespace quire {
 
-// `field` is the option as the caller knows it; from `low` to `high`, both included. invalid_argument: it is not.
+// Returns `invalid_argument` unless `value` is in [low, high]. `field` is the option as the caller knows it.
 [[nodiscard]] Result<void> check_range(const char* field, std::uint64_t value, std::uint64_t low, std::uint64_t high);
 
 }  // namespace quire

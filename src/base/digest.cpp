@@ -7,8 +7,8 @@
 namespace quire {
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  QUIRE_CHECK(context_ != nullptr, "out of memory");
-  QUIRE_CHECK(EVP_DigestInit_ex(context_, EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256");
+  QUIRE_CHECK(context_ != nullptr, "the digest context is allocated");
+  QUIRE_CHECK(EVP_DigestInit_ex(context_, EVP_sha256(), nullptr) == 1, "OpenSSL provides SHA-256");
 }
 
 Sha256::~Sha256() {

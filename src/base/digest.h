@@ -12,8 +12,7 @@ namespace quire {
 
 using Sha256Digest = std::array<std::uint8_t, 32>;
 
-// Not thread-safe: one object per thread.
-// For names of blocks and for keys: thousands of short digests a second.
+// Computes thousands of short digests a second, for block hashes and keys. Not thread-safe: one object per thread.
 class Sha256 {
  public:
   Sha256();
@@ -22,7 +21,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void update(std::span<const std::byte> bytes);
-  // The digest of everything since the last finish(); the object is fresh afterwards.
+  // Returns the digest of everything since the last finish(). The object is fresh afterwards.
   Sha256Digest finish();
 
   static Sha256Digest of(std::span<const std::byte> bytes);
@@ -31,7 +30,7 @@ class Sha256 {
   evp_md_ctx_st* context_;
 };
 
-// Lower-case hexadecimal.
+// Returns the bytes in lower-case hexadecimal.
 std::string to_hex(std::span<const std::uint8_t> bytes);
 
 }  // namespace quire

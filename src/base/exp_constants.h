@@ -1,8 +1,9 @@
 #pragma once
-// What every exponential here is made of (after Cephes' expf): n = round(x / ln 2), r = x - n ln 2, exp(x) = 2^n (1 + r + r^2 p(r)).
+// Constants of all exponential functions in this code (after Cephes' expf):
+// n = round(x / ln 2), r = x - n ln 2, exp(x) = 2^n (1 + r + r^2 p(r)).
 //
-// The numbers only. The plain kernels, the vector kernels and the sampler each spell out the operations: some fuse multiply and add, some
-// cannot, and each promises its own bits.
+// Only the constants are shared. The plain kernels, the vector kernels and the sampler each spell out the operations. Some fuse multiply
+// and add, some cannot, and each guarantees its bits.
 namespace quire::exp_constants {
 
 inline constexpr float kLog2E = 1.44269504F;

@@ -1,6 +1,6 @@
 #pragma once
-// A doubly linked list through hooks inside the elements: no allocation, O(1) removal from the middle. Elements are not owned and must
-// be removed before they die.
+// A doubly linked list through hooks inside the elements: no allocation, O(1) removal from the middle. Elements are not owned and must be
+// removed before they are destroyed.
 #include <cstddef>
 
 #include "base/check.h"
@@ -15,12 +15,12 @@ struct ListHook {
 };
 
 template <class T, ListHook<T> T::* hook>
-// One thread. An element may be in several lists, by a hook for each.
+// Used by one thread. An element may be in several lists, with one hook for each.
 class IntrusiveList {
  public:
   [[nodiscard]] bool empty() const { return first_ == nullptr; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  // Null when empty.
+  // Returns null if the list is empty.
   [[nodiscard]] T* front() const { return first_; }
   [[nodiscard]] T* back() const { return last_; }
   [[nodiscard]] static T* next(const T& element) { return (element.*hook).next; }
@@ -31,7 +31,7 @@ class IntrusiveList {
 
   void remove(T& element) {
     ListHook<T>& h = element.*hook;
-    QUIRE_CHECK(h.linked, "removed twice");
+    QUIRE_CHECK(h.linked, "the element is in the list");
     (h.prev != nullptr ? (h.prev->*hook).next : first_) = h.next;
     (h.next != nullptr ? (h.next->*hook).prev : last_) = h.prev;
     h = {};
@@ -41,7 +41,7 @@ class IntrusiveList {
  private:
   void link(T& element, T* prev, T* next) {
     ListHook<T>& h = element.*hook;
-    QUIRE_CHECK(!h.linked, "linked twice");
+    QUIRE_CHECK(!h.linked, "the element is in no list");
     h = {prev, next, true};
     (prev != nullptr ? (prev->*hook).next : first_) = &element;
     (next != nullptr ? (next->*hook).prev : last_) = &element;

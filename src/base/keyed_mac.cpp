@@ -14,13 +14,13 @@ namespace {
 
 EVP_MAC_CTX* make_hmac_context() {
   EVP_MAC* const mac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
-  QUIRE_CHECK(mac != nullptr, "OpenSSL has no HMAC");
+  QUIRE_CHECK(mac != nullptr, "OpenSSL provides HMAC");
   EVP_MAC_CTX* const context = EVP_MAC_CTX_new(mac);
   EVP_MAC_free(mac);
   return context;
 }
 
-// OpenSSL takes a null pointer for "the key is the last one".
+// OpenSSL takes a null pointer as "use the previous key". A key of one zero byte gives the same MAC as an empty key.
 std::vector<std::byte> hmac_key_of(std::span<const std::byte> key) {
   return key.empty() ? std::vector<std::byte>(1) : std::vector<std::byte>(key.begin(), key.end());
 }
@@ -28,7 +28,7 @@ std::vector<std::byte> hmac_key_of(std::span<const std::byte> key) {
 }  // namespace
 
 KeyedMac::KeyedMac(std::span<const std::byte> key) : key_(hmac_key_of(key)), context_(make_hmac_context()) {
-  QUIRE_CHECK(context_ != nullptr, "out of memory");
+  QUIRE_CHECK(context_ != nullptr, "the MAC context is allocated");
   begin();
 }
 
@@ -40,7 +40,7 @@ void KeyedMac::begin() {
   std::array<char, 7> digest = {'S', 'H', 'A', '2', '5', '6', '\0'};
   const std::array parameters = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0), OSSL_PARAM_construct_end()};
   QUIRE_CHECK(EVP_MAC_init(context_, reinterpret_cast<const unsigned char*>(key_.data()), key_.size(), parameters.data()) == 1,
-              "OpenSSL has no HMAC-SHA-256");
+              "OpenSSL provides HMAC-SHA-256");
 }
 
 void KeyedMac::update(std::span<const std::byte> bytes) {

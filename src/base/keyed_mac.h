@@ -1,5 +1,5 @@
 #pragma once
-// HMAC-SHA-256: who does not have the key can neither make nor change what carries one.
+// HMAC-SHA-256. Without the key, data with a MAC can be neither made nor changed.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -10,20 +10,20 @@ struct evp_mac_ctx_st;
 
 namespace quire {
 
-// Not thread-safe: one object per thread.
+// Computes and compares MACs. Not thread-safe: one object per thread.
 class KeyedMac {
  public:
-  // Of any length, also none: then it is a digest, which keeps nobody out.
+  // The key may have any length. With an empty key the MAC is only a digest and protects nothing.
   explicit KeyedMac(std::span<const std::byte> key);
   ~KeyedMac();
   KeyedMac(const KeyedMac&) = delete;
   KeyedMac& operator=(const KeyedMac&) = delete;
 
   void update(std::span<const std::byte> bytes);
-  // Of everything since the last finish(); the object is fresh afterwards.
+  // Returns the MAC of everything since the last finish(). The object is fresh afterwards.
   Sha256Digest finish();
 
-  // In a time that does not tell where they differ.
+  // Returns true if the MACs are equal. The time does not depend on where they differ.
   static bool are_equal(std::span<const std::byte> mac, std::span<const std::byte> other);
 
  private:

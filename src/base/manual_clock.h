@@ -1,5 +1,5 @@
 #pragma once
-// Time that stands still until somebody moves it on; from any thread.
+// A clock that stands still until a thread sets `now`. Any thread may do so.
 #include <atomic>
 
 #include "quire/base/clock.h"

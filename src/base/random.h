@@ -4,7 +4,7 @@
 
 namespace quire {
 
-// Not for secrets. One thread; copy it to draw the same numbers twice.
+// Not for secrets. Used by one thread; copy it to draw the same numbers twice.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -17,12 +17,12 @@ class Random {
     return z ^ (z >> 31);
   }
 
-  // Uniform in [0, bound); bound > 0. The bias is below 2^-32 for bounds below 2^32.
+  // Returns a number that is uniform in [0, bound); bound > 0. The bias is below 2^-32 for bounds below 2^32.
   std::uint64_t below(std::uint64_t bound) { return next() % bound; }
-  // Uniform in [low, high].
+  // Returns a number that is uniform in [low, high].
   std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + below(high - low + 1); }
   bool chance(double probability) { return unit() < probability; }
-  // Uniform in [0, 1).
+  // Returns a number that is uniform in [0, 1).
   double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
  private:

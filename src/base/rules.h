@@ -1,12 +1,13 @@
 #pragma once
-// Rules of a structure, written once for two readers: who stops the program where one is broken, and who only wants to know which.
+// Invariants of a data structure, written once for two uses: stop the program if one is broken, or only report which.
 //
-//   const Rule* T::broken_rule() const { QUIRE_RULE(a == b, "what is counted"); return nullptr; }
+//   const Rule* T::broken_rule() const { QUIRE_RULE(a == b, "the counts are equal"); return nullptr; }
 //   void T::check_invariants() const { check_rules(broken_rule()); }
 #include "base/check.h"
 
 namespace quire {
 
+// An invariant: its condition, its description, and its position in the code.
 struct Rule {
   const char* file;
   int line;
@@ -14,7 +15,7 @@ struct Rule {
   const char* text;
 };
 
-// Null: none is broken.
+// Stops the program unless `broken` is null.
 inline void check_rules(const Rule* broken) {
   if (broken != nullptr) [[unlikely]]
     check_failed(broken->file, broken->line, broken->condition, broken->text);
@@ -22,7 +23,7 @@ inline void check_rules(const Rule* broken) {
 
 }  // namespace quire
 
-// In a function that returns the first rule that does not hold.
+// For a function that returns the first broken rule: returns the rule if `condition` is false.
 #define QUIRE_RULE(condition, text)                                                     \
   do {                                                                                  \
     if (!(condition)) [[unlikely]] {                                                    \

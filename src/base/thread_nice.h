@@ -1,5 +1,5 @@
 #pragma once
-// Less of the processors for a thread that must not keep computing ones from their work.
+// Gives less processor time to threads that must not slow down computing threads.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -9,17 +9,17 @@
 
 namespace quire {
 
-// Beside computing threads on all cores about a tenth of a core.
-inline constexpr int kNiceBeside = 10;
+// While all cores compute, a thread with this value gets about a tenth of a core.
+inline constexpr int kBackgroundNice = 10;
 
-// Of the calling thread; where the system refuses, it stays as it is.
+// Sets the nice value of the calling thread. If the system refuses, the value stays as it is.
 inline void set_thread_nice(int nice) {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice);
 }
 
-// What wakes the calling thread interrupts nobody from now on, and nobody waits long for its core: a step is as slow as the slowest of its
-// threads. Kernels before 6.12 have no turns of their own length.
-inline void set_thread_patient(int nice) {
+// From now on, wake-ups of the calling thread interrupt no other thread, and no thread waits long for its core: a step is as slow as its
+// slowest thread. Kernels before 6.12 ignore the short time slice.
+inline void set_thread_batch_policy(int nice) {
   struct {  // sched_setattr(2), which has no wrapper
     std::uint32_t size = sizeof(*this), policy = SCHED_BATCH;
     std::uint64_t flags = 0;

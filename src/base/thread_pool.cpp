@@ -1,6 +1,6 @@
-// A pool for loops that last microseconds. The engine's thread calls it, or, within a task, the thread of the pool that leads the task; one
-// caller at a time. Chunks are taken from one counter, so a thread that has lost its core holds up only its own chunk. No lock is taken and
-// no memory is allocated in a call; who waits spins for some microseconds and then sleeps.
+// A thread pool for loops that last microseconds. The engine's thread calls it, or, within a task, the pool thread that leads the task; one
+// caller at a time. Chunks are taken from one counter, so a thread that has lost its core delays only its chunk. A call takes no lock and
+// allocates no memory. Waiting threads spin for some microseconds and then sleep.
 #include "base/thread_pool.h"
 
 #include <atomic>
@@ -10,16 +10,16 @@
 
 #include "base/check.h"
 
-// States of a job: none -> published (ticket names its chunks left) -> all chunks taken (ticket's low half is 0) -> done (pending is 0).
-// The caller publishes; whoever takes a chunk by moving the ticket may read the job, because the caller cannot return from
-// run(), and so cannot write the next job, before that chunk is done. Threads that take no chunk touch nothing but the ticket.
+// States of a job: none -> published (the ticket holds the number of chunks left) -> all chunks taken (the ticket's low half is 0) -> done
+// (pending is 0). The caller publishes. A thread that takes a chunk by changing the ticket may read the job: the caller cannot return from
+// run(), and so cannot write the next job, before that chunk is done. Threads that take no chunk access only the ticket.
 //
-// States of a task, and who moves it:
+// States of a task, and the call that moves it:
 //   none -> offered    start()
-//   offered -> led     one thread, of the pool or in assist() or join(): it runs the task function, and so calls run() for its parts
-//   led -> ended       that thread, when the task function returns
+//   offered -> led     one thread, of the pool or in assist() or join(): it runs the task function, which calls run() for its parts
+//   led -> ended       the same thread, when the task function returns
 //   ended -> none      join()
-// The leader is thread 0 of each part. When a pool thread leads, its own number is free, and who called start() helps under that number.
+// The leader is thread 0 of each part. If a pool thread leads, the caller of start() helps under that thread's number, which is free then.
 
 namespace quire {
 namespace {
@@ -36,17 +36,17 @@ void relax() {
 #endif
 }
 
-// True as soon as `ready` is; false when the time is over.
+// Returns true as soon as `ready` is; false after kSpin.
 template <class Ready>
 bool spin_until(Ready ready) {
-  constexpr int kPausesPerLook = 16;
-  for (int i = 0; i < kPausesPerLook; ++i) {
+  constexpr int kPausesPerPoll = 16;
+  for (int i = 0; i < kPausesPerPoll; ++i) {
     if (ready()) return true;
     relax();
   }
   const auto end = std::chrono::steady_clock::now() + kSpin;
   while (std::chrono::steady_clock::now() < end) {
-    for (int i = 0; i < kPausesPerLook; ++i) {
+    for (int i = 0; i < kPausesPerPoll; ++i) {
       if (ready()) return true;
       relax();
     }
@@ -57,7 +57,7 @@ bool spin_until(Ready ready) {
 }  // namespace
 
 struct ThreadPool::State {
-  // Written by the caller before the ticket is, and read by helpers after it: the ticket publishes it.
+  // The caller writes the job before the ticket, and helpers read it after the ticket: the ticket publishes it.
   struct Job {
     Function function = nullptr;
     void* context = nullptr;
@@ -79,11 +79,11 @@ struct ThreadPool::State {
 
   [[nodiscard]] bool has_chunks() const { return (ticket.load() & kChunkMask) != 0; }
 
-  // Takes chunks until none is left.
+  // Runs chunks until none is left.
   void help(std::uint32_t thread) {
     std::uint64_t seen = ticket.load();
-    // A thread that was late sees the generation of another job in the ticket, so its exchange fails and it looks again: it takes no chunk
-    // of a job that it has not read.
+    // A late thread sees the generation of another job in the ticket, so its exchange fails and it looks again. It takes no chunk of a job
+    // that it has not read.
     while ((seen & kChunkMask) != 0) {
       if (!ticket.compare_exchange_weak(seen, seen - 1)) continue;
       const std::uint32_t chunk = job.num_chunks - static_cast<std::uint32_t>(seen & kChunkMask);
@@ -95,8 +95,8 @@ struct ThreadPool::State {
   [[nodiscard]] bool is_offered() const { return stage.load() == kOffered; }
   [[nodiscard]] bool has_ended() const { return stage.load() == kEnded; }
 
-  // False: another thread has it, or there is none.
-  // Exactly one thread gets from offered to led.
+  // Runs the task if it is offered. Exactly one thread moves it from offered to led. Returns false if another thread leads it, or there is
+  // no task.
   bool lead(std::uint32_t thread) {
     std::uint32_t expected = kOffered;
     if (!stage.compare_exchange_strong(expected, kLed + thread)) return false;
@@ -137,8 +137,8 @@ struct ThreadPool::State {
   }
 
   template <class Ready>
-  // Counted as a sleeper before the last look: who makes something ready looks at the sleepers after that, so one of the two sees the
-  // other.
+  // The thread counts as a sleeper before its last look. A thread that makes something ready looks at the sleepers after that, so one of
+  // the two sees the other.
   void sleep(Ready ready) {
     const std::uint32_t seen = wakes.load();
     sleepers.fetch_add(1);
@@ -163,7 +163,7 @@ struct ThreadPool::State {
   void* context = nullptr;
   Job job;
   std::uint64_t generation = 0;
-  // Default (sequentially consistent) order throughout: sleep() and run() must not both miss the other.
+  // All atomics use the default (sequentially consistent) order: sleep() and run() must not both miss the other.
   alignas(64) std::atomic<std::uint64_t> ticket{0};   // generation << kChunkBits | chunks not taken
   alignas(64) std::atomic<std::uint32_t> pending{0};  // chunks not done
   alignas(64) std::atomic<std::uint32_t> sleepers{0};
@@ -175,7 +175,7 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(std::uint32_t num_threads) {
-  QUIRE_CHECK(num_threads >= 1, "the caller is one of the threads");
+  QUIRE_CHECK(num_threads >= 1, "the pool has at least one thread, the caller");
   state_ = std::make_unique<State>(num_threads);
 }
 
@@ -183,7 +183,7 @@ ThreadPool::~ThreadPool() = default;
 
 void ThreadPool::start(Task task, void* context) {
   State& state = *state_;
-  QUIRE_CHECK(state.stage.load() == State::kNone, "one task at a time");
+  QUIRE_CHECK(state.stage.load() == State::kNone, "the pool runs at most one task at a time");
   state.task = task;
   state.context = context;
   state.caller_released.store(false);
@@ -196,7 +196,7 @@ void ThreadPool::assist() {
 }
 
 void ThreadPool::join() {
-  QUIRE_CHECK(state_->stage.load() != State::kNone, "there is no task");
+  QUIRE_CHECK(state_->stage.load() != State::kNone, "join follows start");
   state_->assist([this] { return state_->has_ended(); });
   state_->stage.store(State::kNone);
 }
@@ -211,7 +211,7 @@ std::uint32_t ThreadPool::num_threads() const {
 }
 
 void ThreadPool::run(std::uint32_t count, std::uint32_t grain, Function function, void* context) {
-  QUIRE_CHECK(grain >= 1, "chunks hold at least one item");
+  QUIRE_CHECK(grain >= 1, "a chunk has at least one item");
   if (count == 0) return;
   const std::uint32_t num_chunks = (count - 1) / grain + 1;
   if (num_chunks == 1 || state_->num_threads == 1) {
@@ -219,7 +219,7 @@ void ThreadPool::run(std::uint32_t count, std::uint32_t grain, Function function
       function(context, begin, count - begin < grain ? count : begin + grain, 0);
     return;
   }
-  QUIRE_CHECK(num_chunks <= kChunkMask, "too many chunks: use a larger grain");
+  QUIRE_CHECK(num_chunks <= kChunkMask, "the number of chunks fits into its bit field; a larger grain makes fewer chunks");
   State& state = *state_;
   state.job = {function, context, count, grain, num_chunks};
   state.pending.store(num_chunks);

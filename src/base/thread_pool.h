@@ -1,14 +1,14 @@
 #pragma once
-// Fork-join over dynamic chunks, for machines whose cores are shared with others: no static split, so one running thread finishes the
-// work when another has lost its core; waits spin briefly and then sleep.
+// Fork-join over dynamic chunks, for machines that other programs use, too. Work is not split in advance: if a thread has lost its core, a
+// running thread finishes the work. Waiting threads spin briefly and then sleep.
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 
 namespace quire {
 
-// Its threads spin while there is work every few microseconds and sleep otherwise; they belong to the pool and never call anything but
-// bodies and tasks.
+// Runs loops in parallel. Its threads spin while there is work every few microseconds and sleep otherwise. They call nothing but bodies and
+// tasks.
 class ThreadPool {
  public:
   // num_threads counts the caller: ThreadPool(1) starts no thread.
@@ -19,8 +19,8 @@ class ThreadPool {
 
   [[nodiscard]] std::uint32_t num_threads() const;
 
-  // Calls body(begin, end, thread) over [0, count) in chunks of at most `grain`, on the caller and the pool; returns when all are done.
-  // `thread` < num_threads() names the executing thread's scratch space. One caller at a time; body must not throw or call back in.
+  // Calls body(begin, end, thread) over [0, count) in chunks of at most `grain`, on the caller and the pool. Returns when all are done.
+  // `thread` < num_threads() identifies the executing thread's scratch space. One caller at a time; body must not throw or call the pool.
   template <class Body>
   void parallel_for(std::uint32_t count, std::uint32_t grain, Body&& body) {
     run(
@@ -31,15 +31,16 @@ class ThreadPool {
         &body);
   }
 
-  // A task of many parallel_for()s that goes on while the caller does something else: start, at will assist, join. Between start and join
-  // only the task may call parallel_for(). One thread of the pool, or the caller once it joins in, leads it; with one thread, the caller.
+  // A task of many parallel_for() calls, which runs while the caller does something else: call start(), then assist() any number of times,
+  // then join(). Between start() and join() only the task may call parallel_for(). One thread of the pool leads the task, or the caller
+  // once it assists or joins. With one thread the caller leads.
   using Task = void (*)(void* context);
   void start(Task task, void* context);
-  // Computes with the others until the task releases the caller or has ended.
+  // Computes with the other threads until the task releases the caller or has ended.
   void assist();
-  // Computes with the others until the task has ended.
+  // Computes with the other threads until the task has ended.
   void join();
-  // For the task: assist() may return, for its caller is wanted elsewhere soon.
+  // Called by the task: assist() may return, because its caller is needed elsewhere soon.
   void release_caller();
 
  private:

@@ -1,7 +1,7 @@
 #include "base/xxhash.h"
 
 #ifdef QUIRE_XXHASH_DISPATCH
-#include <xxh_x86dispatch.h>  // the widest vectors that the processor has
+#include <xxh_x86dispatch.h>  // uses the widest vectors of the processor
 #else
 #include <xxhash.h>
 #endif

@@ -1,5 +1,5 @@
 #pragma once
-// XXH3, 128 bits wide: fast and not cryptographic. Present where libxxhash was found when the program was built.
+// XXH3 with 128 bits: fast and not cryptographic. A build has it if libxxhash was found.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +9,10 @@ namespace quire {
 
 using Xxh128Digest = std::array<std::uint8_t, 16>;
 
-// Whether this build has it; xxh3_128 must not be called where it is false.
+// Returns true if this build has it; otherwise xxh3_128 must not be called.
 bool xxhash_available();
 
-// The canonical (big-endian) form, as xxhash's tools and bindings print it.
+// Returns the digest in the canonical (big-endian) form, as xxhash's tools and bindings print it.
 Xxh128Digest xxh3_128(std::span<const std::byte> bytes);
 
 }  // namespace quire

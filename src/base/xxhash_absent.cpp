@@ -9,7 +9,7 @@ bool xxhash_available() {
 }
 
 Xxh128Digest xxh3_128(std::span<const std::byte> /*bytes*/) {
-  QUIRE_CHECK(false, "this build has no xxhash");
+  QUIRE_CHECK(false, "this build includes xxHash");
 }
 
 }  // namespace quire

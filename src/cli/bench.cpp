@@ -1,6 +1,5 @@
-// quire bench: speed of the engine itself on this machine, without HTTP.
-// Rounds are submitted at once and measured by a sink; what it prints is the median of the rounds, for comparisons on one machine.
-// On the main thread; the engine has its own.
+// quire bench: speed of the engine itself on this machine, without HTTP. Each round submits its requests together, and a sink measures
+// them. The output is the median of the rounds, for comparisons on one machine. Runs on the main thread; the engine has a separate thread.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,12 +7,14 @@
 #include <random>
 #include <unordered_map>
 
+#include "base/format_bytes.h"
 #include "cli/command.h"
 #include "cli/flags/engine_flags.h"
-#include "cli/flags/journal_flags.h"
+#include "cli/flags/option_flags.h"
 #include "cli/output_queue.h"
 #include "cli/start_engine.h"
 #include "quire/engine.h"
+#include "quire/engine_option_table.h"
 
 namespace quire {
 
@@ -30,7 +31,7 @@ struct BenchFlags {
 };
 
 struct Figures {
-  double total_tokens_per_s = 0.0;  // outputs over the whole time
+  double total_tokens_per_s = 0.0;  // output tokens divided by the time of the whole round
   double first_p50_ms = 0.0, first_p99_ms = 0.0;
   double gap_p50_ms = 0.0, gap_p99_ms = 0.0;
 };
@@ -104,11 +105,11 @@ class Round {
 };
 
 Result<int> bench(const BenchFlags& flags) {
-  OutputQueue queue;  // outlives the engine: where a submission fails, others are still delivered
+  OutputQueue queue;  // must outlive the engine, which still delivers other requests after a failed submission
   auto engine = start_engine(EngineBuilder(flags.engine));
   if (!engine.has_value()) return std::unexpected(engine.error());
-  fmt::print("{}: {} tokens in, {} out, {} rounds, medians\n", (*engine)->model().name, flags.prompt_tokens, flags.output_tokens,
-             flags.rounds);
+  fmt::print("{}: {} prompt tokens, {} output tokens, medians of {} rounds\n", (*engine)->model().name, flags.prompt_tokens,
+             flags.output_tokens, flags.rounds);
   fmt::print("{:>5} {:>11} {:>14} {:>14} {:>13} {:>13}\n", "c", "out tok/s", "first p50 ms", "first p99 ms", "gap p50 ms", "gap p99 ms");
   std::mt19937 random(1);
   for (const std::uint32_t concurrency : flags.concurrency) {
@@ -124,7 +125,7 @@ Result<int> bench(const BenchFlags& flags) {
                median.first_p99_ms, median.gap_p50_ms, median.gap_p99_ms);
   }
   if (const ExpertReads experts = (*engine)->stats().expert_reads; experts.num_used > 0)
-    fmt::print("experts: {:.1f} % of {} were not in memory, {} read\n",
+    fmt::print("experts: {:.1f} % of {} uses were not in memory, {} read\n",
                100.0 * static_cast<double>(experts.num_read) / static_cast<double>(experts.num_used), experts.num_used,
                format_bytes(experts.bytes_read));
   return 0;
@@ -133,19 +134,27 @@ Result<int> bench(const BenchFlags& flags) {
 }  // namespace
 
 Command add_bench_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bench", "Speed of the engine on this machine, without HTTP");
+  CLI::App* command = app.add_subcommand("bench", "Measure the speed of the engine on this machine, without HTTP");
   auto flags = std::make_shared<BenchFlags>();
   add_engine_flags(*command, flags->engine);
-  add_journal_flags(*command, flags->engine.journal);
-  command->add_option("--concurrency", flags->concurrency, "Requests at once, one row each: 1,8,64")->delimiter(',')->capture_default_str();
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "Tokens in")->capture_default_str()->check(CLI::PositiveNumber);
-  command->add_option("--output-tokens", flags->output_tokens, "Tokens out")->capture_default_str()->check(CLI::PositiveNumber);
-  command->add_option("--rounds", flags->rounds, "Repetitions; the median is shown")->capture_default_str()->check(CLI::PositiveNumber);
+  add_option_flags(*command, kJournalOptions, flags->engine.journal);
+  command->add_option("--concurrency", flags->concurrency, "Numbers of concurrent requests, one row of the table each: 1,8,64")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Number of prompt tokens per request")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--output-tokens", flags->output_tokens, "Number of output tokens per request")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--rounds", flags->rounds, "Number of repetitions; the median is shown")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   command
       ->add_option("--temperature", flags->temperature,
-                   "Of drawing tokens, from fixed seeds; a model with random weights repeats itself without (default 0: the likeliest)")
+                   "Sampling temperature, with fixed seeds. A model with random weights repeats itself at 0 (default 0: greedy)")
       ->check(CLI::NonNegativeNumber);
-  command->add_flag("--shared-prompt", flags->shared_prompt, "All requests have one prompt: shows the prefix cache");
+  command->add_flag("--shared-prompt", flags->shared_prompt, "Give all requests the same prompt, to measure the prefix cache");
   command->footer("Example: quire bench model.gguf --concurrency 1,8,32 --prompt-tokens 512 --output-tokens 64");
   return {command, [flags]() { return bench(*flags); }};
 }

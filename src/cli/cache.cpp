@@ -1,5 +1,5 @@
-// quire cache: what a disk tier's folder holds, whether it is still what was stored, and an end of it.
-// The folder is locked while it runs, so no server can use it meanwhile. Only `drop` changes anything, and wants --yes.
+// quire cache: shows what a disk tier's folder holds, verifies it against its checksums, or erases it. While it runs, the folder is locked,
+// so no server can use it. Only `drop` changes the folder, and it requires --yes.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -8,15 +8,15 @@
 #include <ranges>
 #include <span>
 
+#include "base/format_bytes.h"
 #include "cli/command.h"
-#include "cli/flags/engine_flags.h"
 #include "cli/progress_bar.h"
 #include "quire/cache_folder.h"
 
 namespace quire {
 namespace {
 
-constexpr int kFoundBad = 1;
+constexpr int kFoundCorrupted = 1;
 
 struct CacheFlags {
   std::string folder;
@@ -31,18 +31,18 @@ std::string name_of(const CachedBlock& block) {
 void print_stat(const CacheFolderInfo& info) {
   fmt::print("fingerprint      {}\n", info.fingerprint);
   fmt::print("opened           {} times\n", info.num_openings);
-  fmt::print("places           {} of {}, {} hold blocks\n", info.num_places, format_bytes(info.place_bytes), info.num_blocks);
+  fmt::print("slots            {} of {}, {} hold blocks\n", info.num_places, format_bytes(info.place_bytes), info.num_blocks);
   fmt::print("blocks           {}\n", format_bytes(info.block_bytes));
-  fmt::print("on disk          {}, which the tier keeps whatever it holds\n", format_bytes(info.disk_bytes));
-  if (info.num_damaged_entries > 0) fmt::print("damaged          {} entries of the table, which name nothing\n", info.num_damaged_entries);
+  fmt::print("on disk          {}, reserved even for free slots\n", format_bytes(info.disk_bytes));
+  if (info.num_damaged_entries > 0) fmt::print("corrupted        {} table entries, which are ignored\n", info.num_damaged_entries);
 }
 
 void print_blocks(const std::vector<CachedBlock>& blocks, std::size_t limit) {
-  fmt::print("{:>9} {:>11} {:>5}  {}\n", "place", "bytes", "group", "name");
+  fmt::print("{:>9} {:>11} {:>5}  {}\n", "slot", "bytes", "group", "block hash");
   const std::size_t count = limit == 0 ? blocks.size() : std::min(limit, blocks.size());
   for (const CachedBlock& block : std::span(blocks).last(count) | std::views::reverse)
     fmt::print("{:>9} {:>11} {:>5}  {}\n", block.place, block.bytes, block.name.group, name_of(block));
-  if (count < blocks.size()) fmt::print("and {} that were stored earlier: --limit 0 shows all\n", blocks.size() - count);
+  if (count < blocks.size()) fmt::print("and {} older blocks: --limit 0 lists all\n", blocks.size() - count);
 }
 
 Result<int> verify(CacheFolder& folder) {
@@ -50,45 +50,47 @@ Result<int> verify(CacheFolder& folder) {
   std::vector<CachedBlock> bad;
   if (Result<void> read = folder.verify(isatty(STDERR_FILENO) != 0 ? bar : std::function<void(double)>(), bad); !read)
     return std::unexpected(read.error());
-  for (const CachedBlock& block : bad) fmt::print("place {}: {} is not what was stored\n", block.place, name_of(block));
-  fmt::print("{} of {} blocks are what was stored", folder.blocks().size() - bad.size(), folder.blocks().size());
-  if (folder.info().num_damaged_entries > 0) fmt::print(", and {} entries of the table are damaged", folder.info().num_damaged_entries);
+  for (const CachedBlock& block : bad) fmt::print("slot {}: {} does not match its checksum\n", block.place, name_of(block));
+  fmt::print("{} of {} blocks match their checksums", folder.blocks().size() - bad.size(), folder.blocks().size());
+  if (folder.info().num_damaged_entries > 0) fmt::print(", {} table entries are corrupted", folder.info().num_damaged_entries);
   fmt::print("\n");
   const bool is_good = bad.empty() && folder.info().num_damaged_entries == 0;
-  if (!is_good) fmt::print("A server takes none of these for a hit, and stores over them in time.\n");
-  return is_good ? 0 : kFoundBad;
+  if (!is_good) fmt::print("A server ignores corrupted blocks and overwrites them later.\n");
+  return is_good ? 0 : kFoundCorrupted;
 }
 
 Result<int> drop(CacheFolder& folder, const CacheFlags& flags) {
   if (!flags.yes)
     return fail(ErrorCode::invalid_argument, "--yes",
-                fmt::format("is missing: {} blocks in '{}' would be gone", folder.blocks().size(), flags.folder),
-                "give it if that is meant");
+                fmt::format("is required: {} blocks in '{}' would be erased", folder.blocks().size(), flags.folder),
+                "add --yes to erase them");
   const std::uint64_t bytes = folder.info().disk_bytes;
   if (Result<void> dropped = folder.drop(); !dropped) return std::unexpected(dropped.error());
-  fmt::print("{} are free again\n", format_bytes(bytes));
+  fmt::print("{} of disk space were freed\n", format_bytes(bytes));
   return 0;
 }
 
 }  // namespace
 
 Command add_cache_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("cache", "What a folder of quire serve --kv-disk holds, while nothing serves from it");
+  CLI::App* command = app.add_subcommand("cache", "Inspect, verify or erase a folder of quire serve --kv-disk while no server uses it");
   auto flags = std::make_shared<CacheFlags>();
   const auto add_verb = [&](const char* name, const char* what) {
     CLI::App* verb = command->add_subcommand(name, what);
-    verb->add_option("folder", flags->folder, "As quire serve --kv-disk was given it")->required()->type_name("DIR");
+    verb->add_option("folder", flags->folder, "Folder of the disk tier, as given to quire serve --kv-disk")->required()->type_name("DIR");
     return verb;
   };
-  add_verb("stat", "How much it holds, and of what");
-  add_verb("ls", "Its blocks, those that were stored last first")
-      ->add_option("--limit", flags->limit, "Show at most so many; 0: all")
+  add_verb("stat", "Print how many blocks the folder holds, their size, and the model and layout that they belong to");
+  add_verb("ls", "List the blocks, the newest first")
+      ->add_option("--limit", flags->limit, "Number of blocks to list; 0: all")
       ->capture_default_str();
-  add_verb("verify", "Read every block and compare it with its checksum; exits with 1 if one is not what was stored");
-  add_verb("drop", "Remove it")->add_flag("--yes", flags->yes, "It is meant");
+  add_verb("verify", "Read every block and compare it with its checksum; exits with 1 if a block is corrupted");
+  CLI::App* remove = add_verb("drop", "Erase all blocks and free their disk space; requires --yes");
+  remove->add_flag("--yes", flags->yes, "Erase the blocks. Without this flag the command reports what it would erase");
+  remove->footer("Example:\n  quire cache drop /var/cache/quire --yes");
   command->require_subcommand(1);
   command->footer(
-      "Example:\n  quire serve model.gguf --kv-disk /var/cache/quire   (and when it has ended)\n  quire cache verify /var/cache/quire");
+      "Example:\n  quire serve model.gguf --kv-disk /var/cache/quire   (and after it has stopped)\n  quire cache verify /var/cache/quire");
   return {command, [flags, command]() -> Result<int> {
             auto folder = CacheFolder::open(flags->folder);
             if (!folder) return std::unexpected(folder.error());

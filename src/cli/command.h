@@ -1,5 +1,5 @@
 #pragma once
-// One subcommand of `quire`: how it introduces itself to the command line, and what it does.
+// One subcommand of `quire`: its entry on the command line, and its body.
 #include <CLI/CLI.hpp>
 #include <functional>
 
@@ -10,8 +10,8 @@ namespace quire {
 // Returns the exit status, or an error that main() prints as one line.
 using CommandBody = std::function<Result<int>()>;
 
-// Each adds its subcommand to `app`; the body runs after parsing, if the subcommand was named. The flags' storage lives as long as the
-// body, so every command is one add_ function that owns its options through a shared_ptr captured by the body.
+// Result of an add_ function, which adds its subcommand to `app`. The body runs after parsing if the user named the subcommand. The body
+// owns the values of the flags through a shared_ptr that it captures.
 struct Command {
   CLI::App* app;
   CommandBody body;

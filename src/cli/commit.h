@@ -4,7 +4,7 @@
 
 namespace quire {
 
-// The first twelve digits, with "-dirty" behind them where files had been changed since; empty where the build had no history.
+// Returns the commit's first twelve digits, followed by "-dirty" if files had been changed since. Empty if the build had no git history.
 std::string_view build_commit();
 
 }  // namespace quire

@@ -1,31 +1,32 @@
-// quire curve: what other sizes of a running server's KV cache would have found; asked of the server, which knows. On the main thread.
+// quire curve: asks a running server what other sizes of its KV cache would have found. On the main thread.
 #include "quire/lab/curve.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "cli/ask_server.h"
+#include "base/format_bytes.h"
 #include "cli/command.h"
 #include "cli/flags/engine_flags.h"
+#include "cli/result_files.h"
+#include "cli/server_client.h"
 
 namespace quire {
 namespace {
 
 struct CurveFlags {
   ServerAddress server;
-  std::string svg;
-  std::uint64_t more_bytes = 0;  // 0: not asked
+  std::string html;
+  std::uint64_t more_bytes = 0;  // 0: not requested
   bool as_json = false;
 };
 
-// As GET /v1/cache/curve names it; null: nobody's.
+// Returns a name in the answer of GET /v1/cache/curve; empty if it is null.
 std::string name_in(const boost::json::object& object, std::string_view key) {
   return object.at(key).is_string() ? std::string(object.at(key).get_string()) : std::string();
 }
@@ -52,23 +53,17 @@ std::vector<CurveRow> rows_of(const boost::json::object& curve) {
 
 void print_more(const CurveRow& more, std::span<const CurveRow> rows, std::uint64_t more_bytes) {
   const auto now = std::ranges::find_if(rows, [](const CurveRow& row) { return row.label.starts_with("now"); });
-  fmt::print("{} more: {:.2f} % are found", format_bytes(more_bytes), 100.0 * more.hit_rate);
-  if (now != rows.end()) fmt::print(" instead of {:.2f}", 100.0 * now->hit_rate);
-  fmt::print(", {:.1f} tokens per second need not be computed", more.saved_tokens_per_s);
-  if (more.saved_s_per_s.has_value()) fmt::print(", {:.4f} s of prefill per second", *more.saved_s_per_s);
+  fmt::print("{} more: {:.2f} % of prompt tokens are cached", format_bytes(more_bytes), 100.0 * more.hit_rate);
+  if (now != rows.end()) fmt::print(" instead of {:.2f} %", 100.0 * now->hit_rate);
+  fmt::print("; saves {:.1f} prefill tokens per second", more.saved_tokens_per_s);
+  if (more.saved_s_per_s.has_value()) fmt::print(", {:.4f} s of prefill time per second", *more.saved_s_per_s);
   fmt::print("\n");
 }
 
-Result<void> draw(const std::string& path, std::span<const CurveRow> rows) {
-  if (std::ofstream(path, std::ios::binary) << curve_svg(rows, "KV cache")) return {};
-  return fail(ErrorCode::invalid_argument, "--svg", path + " cannot be written", "name a file in a folder that is there");
-}
-
-Result<int> show(const boost::json::object& known, const CurveFlags& flags) {
-  fmt::print("{:.0f} s of traffic, the last hours most; the reuse of {:.3g} of the blocks is followed\n",
-             known.at("seconds").to_number<double>(), known.at("sampling_rate").to_number<double>());
-  const boost::json::array& curves = known.at("curves").as_array();
-  for (const boost::json::value& value : curves) {
+void show(const boost::json::object& known, const CurveFlags& flags) {
+  fmt::print("{:.0f} s of traffic, recent hours weighted most; {:.3g} of the blocks are tracked\n", known.at("seconds").to_number<double>(),
+             known.at("sampling_rate").to_number<double>());
+  for (const boost::json::value& value : known.at("curves").as_array()) {
     const boost::json::object& curve = value.as_object();
     const std::string tenant = name_in(curve, "tenant");
     fmt::print("\n{}{:.0f} requests, {:.0f} prompt tokens\n", tenant.empty() ? "" : tenant + ": ", curve.at("requests").to_number<double>(),
@@ -77,38 +72,37 @@ Result<int> show(const boost::json::object& known, const CurveFlags& flags) {
     fmt::print("{}", curve_table(rows));
     if (const boost::json::value* more = curve.if_contains("more")) print_more(row_of(more->as_object()), rows, flags.more_bytes);
   }
-  if (flags.svg.empty() || curves.empty()) return 0;
-  if (auto drawn = draw(flags.svg, rows_of(curves.front().as_object())); !drawn) return std::unexpected(drawn.error());
-  return 0;
 }
 
 Result<int> curve(const CurveFlags& flags) {
   const std::string path = "/v1/cache/curve" + (flags.more_bytes == 0 ? std::string() : fmt::format("?more_bytes={}", flags.more_bytes));
-  const Result<std::string> body = get_from(flags.server, path, "curve", "ask as the answer says");
+  const Result<std::string> body = get_from(flags.server, path, "curve", "change the request as the error message says");
   if (!body) return std::unexpected(body.error());
+  if (const auto wrote = write_html(flags.html, *body); !wrote) return std::unexpected(wrote.error());
   if (flags.as_json) {
     fmt::print("{}\n", *body);
     return 0;
   }
   try {
-    return show(boost::json::parse(*body).as_object(), flags);
+    show(boost::json::parse(*body).as_object(), flags);
+    return 0;
   } catch (const std::exception&) {
-    return fail(ErrorCode::corrupt, "--port", "what came back is no curve", "ask a quire of this version");
+    return fail(ErrorCode::corrupt, "--port", "the server did not return a curve", "use a server with the same quire version");
   }
 }
 
 }  // namespace
 
 Command add_curve_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("curve", "Ask a running server what a larger or smaller KV cache would have found");
+  CLI::App* command = app.add_subcommand("curve", "Predict the hit rates of a running server with a larger or smaller KV cache");
   auto flags = std::make_shared<CurveFlags>();
-  add_server_flags(*command, flags->server, "The server's, or a tenant's, who sees its own curve");
-  command->add_option("--more", flags->more_bytes, "So much more memory, too: 8GiB, 512MiB, ...")
+  add_server_flags(*command, flags->server, "API key of the server, or of a tenant to get the curve of that tenant");
+  command->add_option("--more", flags->more_bytes, "Additional memory to predict the hit rate for: 8GiB, 512MiB, ...")
       ->type_name("SIZE")
       ->transform(bytes_flag());
-  command->add_flag("--json", flags->as_json, "Print the answer as it came");
-  command->add_option("--svg", flags->svg, "Draw the first curve, too")->type_name("FILE");
-  command->footer("Example:\n  quire curve --port 8000 --more 8GiB --svg curve.svg");
+  command->add_flag("--json", flags->as_json, "Print the JSON answer of the server");
+  add_html_flag(*command, flags->html);
+  command->footer("Example:\n  quire curve --port 8000 --more 8GiB --html curve.html");
   return {command, [flags]() { return curve(*flags); }};
 }
 

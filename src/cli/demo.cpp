@@ -1,5 +1,5 @@
-// quire demo: a server with little memory and made-up clients, so that one sees the dashboard alive at once. On the main thread, as `quire
-// serve`; the clients have threads of their own. Ends with a signal, or after --seconds.
+// quire demo: a server with little memory and synthetic clients, so that the dashboard shows activity immediately. Runs on the main thread,
+// as `quire serve` does; the clients have separate threads. Ends with a signal, or after --seconds.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -33,7 +33,8 @@ struct DemoFlags {
   std::uint32_t seconds = 0;
 };
 
-// So little that requests wait, blocks are evicted, and some come back from below. For the default model: 230 MB.
+// Makes the cache so small that requests wait, blocks are evicted, and some blocks are loaded from the tier again. It takes 230 MB with the
+// default model.
 void set_demo_defaults(DemoFlags& flags) {
   flags.server.handle_signals = true;
   flags.engine.cache.num_blocks = 640;
@@ -44,7 +45,7 @@ void set_demo_defaults(DemoFlags& flags) {
   flags.kv_dram.policy = KvTierPolicy::exact;
 }
 
-// Tells now and then how it goes, and stops the server when the time is up.
+// Prints the current figures from time to time, and stops the server when the time is up.
 class DemoClock {
  public:
   DemoClock(Server& server, Engine& engine, const DemoMix& mix, std::uint32_t seconds)
@@ -78,7 +79,7 @@ class DemoClock {
     const EngineStats stats = engine.stats();
     const DemoCounts counts = mix.counts();
     const std::uint64_t loaded = stats.kv_tiers.empty() ? 0 : stats.kv_tiers.front().tokens_loaded;
-    fmt::print("{:5.0f} s  {} answers ({} left early, {} refused)   running {}, waiting {}   ", seconds, counts.num_answers,
+    fmt::print("{:5.0f} s  {} answers ({} disconnected, {} rejected)   running {}, waiting {}   ", seconds, counts.num_answers,
                counts.num_left, counts.num_refused, stats.num_running, stats.num_waiting);
     fmt::print("cached {} + {} of {} prompt tokens   evicted {} blocks, preempted {}\n", stats.prefix_cache_hits, loaded,
                stats.prefix_cache_queries, stats.num_evicted_blocks, stats.num_preemptions);
@@ -98,7 +99,8 @@ Result<int> demo(const DemoFlags& flags) {
   auto server = Server::create(**engine, flags.server, *logger);
   if (!server.has_value()) return std::unexpected(server.error());
   if (const std::string problem = (*server)->chat_problem(); !problem.empty())
-    return fail(ErrorCode::unsupported, "MODEL", fmt::format("no chat with this model: {}", problem), "name one with a chat template");
+    return fail(ErrorCode::unsupported, "MODEL", fmt::format("chat is not available for this model: {}", problem),
+                "use a model with a chat template");
   const std::string url = fmt::format("http://{}:{}", flags.server.host, (*server)->port());
   fmt::print("quire demo: {} clients talk to {} at {}\n\n  Watch them:  {}/dashboard\n\n", flags.mix.num_clients, (*server)->model_name(),
              url, url);
@@ -107,7 +109,7 @@ Result<int> demo(const DemoFlags& flags) {
   std::fflush(stdout);
   DemoMixOptions mix_options = flags.mix;
   mix_options.port = (*server)->port();
-  mix_options.has_forms = has_structured_output();
+  mix_options.supports_schemas = has_structured_output();
   {
     DemoMix mix(mix_options);
     {
@@ -115,7 +117,7 @@ Result<int> demo(const DemoFlags& flags) {
       (*server)->run();
     }
     mix.stop();
-    // Connections close with the server.
+    // Destroying the server closes the connections.
     server->reset();
     const DemoCounts counts = mix.counts();
     fmt::print("Stopped after {} answers.\n", counts.num_answers);
@@ -127,20 +129,22 @@ Result<int> demo(const DemoFlags& flags) {
 }  // namespace
 
 Command add_demo_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("demo", "A server with made-up clients: open its dashboard and watch");
+  CLI::App* command = app.add_subcommand("demo", "Run a server with simulated clients, to watch on its dashboard");
   auto flags = std::make_shared<DemoFlags>();
   set_demo_defaults(*flags);
   add_engine_flags(*command, flags->engine);
-  command->add_option("--port", flags->server.port, "Port; 0: any free one")->capture_default_str();
-  command->add_option("--kv-dram", flags->kv_dram.bytes, "Memory for blocks that the KV cache has lost; 0: none")
+  command->add_option("--port", flags->server.port, "Port to listen on; 0: any free port")->capture_default_str();
+  command->add_option("--kv-dram", flags->kv_dram.bytes, "Memory for blocks that the KV cache has evicted; 0: off")
       ->transform(bytes_flag())
       ->default_str("512MiB");
-  command->add_option("--clients", flags->mix.num_clients, "How many, of five kinds")->check(CLI::Range(1U, 256U))->capture_default_str();
-  command->add_option("--pace", flags->mix.pace, "Their pauses are so many times as long")
+  command->add_option("--clients", flags->mix.num_clients, "Number of simulated clients, of five kinds")
+      ->check(CLI::Range(1U, 256U))
+      ->capture_default_str();
+  command->add_option("--pace", flags->mix.pace, "Factor for the pauses of the clients")
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
-  command->add_option("--demo-seed", flags->mix.seed, "Of what they say")->capture_default_str();
-  command->add_option("--seconds", flags->seconds, "How long; 0: until it is stopped")->capture_default_str();
+  command->add_option("--demo-seed", flags->mix.seed, "Random seed of the texts that the clients send")->capture_default_str();
+  command->add_option("--seconds", flags->seconds, "Duration in seconds; 0: until the process is stopped")->capture_default_str();
   command->footer("Examples:\n  ./dev demo\n  quire demo model.gguf --clients 40 --num-blocks 2000");
   return {command, [flags]() { return demo(*flags); }};
 }

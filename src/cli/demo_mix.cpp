@@ -1,5 +1,5 @@
-// The clients of `quire demo`. Each runs on a thread of its own and knows the server as any client does: by HTTP. What they say is drawn
-// from a seed, so two demos of one seed ask the same; when they ask it depends on the machine.
+// The clients of `quire demo`. Each runs on a separate thread and uses the server over HTTP, as any client does. Their texts are drawn from
+// a seed, so two demos with one seed send the same texts. Their timing depends on the machine.
 #include "cli/demo_mix.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::chrono::seconds kAnswerPatience(120);
+constexpr std::chrono::seconds kAnswerTimeout(120);
 constexpr unsigned kAnswered = 200;
 
 constexpr std::array<std::string_view, 8> kTopics = {"the harbour", "the mill",   "the observatory", "the orchard",
@@ -73,13 +73,13 @@ json::object message(std::string_view role, std::string_view text) {
 
 }  // namespace
 
-// One of them; plays its part until the mix ends.
+// One client, which plays its part until the mix ends.
 class DemoClient {
  public:
   DemoClient(DemoMix& mix, std::uint64_t number) : mix_(mix), number_(number), random_(mix.options_.seed * 1000 + number) {}
 
   void run() {
-    // They do not all begin at once.
+    // The clients begin at different times.
     if (!pause(0.0, 0.4 * static_cast<double>(mix_.options_.num_clients))) return;
     while (!mix_.is_stopping()) play();
   }
@@ -102,11 +102,11 @@ class DemoClient {
       case 5:
         return write();
       default:
-        return random_.chance(0.5) && mix_.options_.has_forms ? fill_form() : leave();
+        return random_.chance(0.5) && mix_.options_.supports_schemas ? fill_form() : leave();
     }
   }
 
-  // An agent: a manual that all agents share, then turn by turn a record and an answer.
+  // An agent: a manual that all agents share, then a record and an answer in each turn.
   void work() {
     json::array messages = {message("system", std::string(kManual) + std::string(kManual))};
     const std::uint64_t num_turns = random_.between(3, 6);
@@ -121,7 +121,7 @@ class DemoClient {
     pause(1.0, 4.0);
   }
 
-  // A reader: one of a few long texts that never change, and two questions about it. Others read it, too, and each comes back to it later.
+  // A reader: one of a few long texts that never change, and two questions about it. Several readers use each text, and return to it later.
   void read() {
     const std::uint64_t number = random_.below(kTopics.size());
     Random of_text(number);
@@ -155,14 +155,14 @@ class DemoClient {
     pause(2.0, 6.0);
   }
 
-  // The text of the first choice, streamed; after so many events it leaves.
+  // Returns the text of the first choice, streamed. Disconnects after `most_events` events.
   std::string chat(const json::array& messages, json::object fields, std::uint64_t most_events = UINT64_MAX) {
     fields["messages"] = messages;
     fields["stream"] = true;
     fields["seed"] = random_.below(1000);
     const std::string body = json::serialize(fields);
     boost::asio::ip::tcp::iostream server;
-    server.expires_after(kAnswerPatience);
+    server.expires_after(kAnswerTimeout);
     server.connect("127.0.0.1", std::to_string(mix_.options_.port));
     server << "POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " << body.size()
            << "\r\n\r\n"
@@ -205,7 +205,7 @@ DemoMix::DemoMix(const DemoMixOptions& options) : options_(options) {
   threads_.reserve(options.num_clients);
   for (std::uint64_t i = 0; i < options.num_clients; ++i)
     threads_.emplace_back([this, i] {
-      // A client whose connection breaks is a client that has left.
+      // A client with a broken connection ends and counts as refused.
       try {
         DemoClient(*this, i).run();
       } catch (const std::exception&) {

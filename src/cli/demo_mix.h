@@ -1,6 +1,6 @@
 #pragma once
-// Made-up clients for `quire demo`, against a server on this machine: agents whose prompts grow turn by turn, readers of long texts who
-// come back to them, writers who want several answers, forms that must be JSON, and people who leave in the middle of an answer.
+// Synthetic clients for `quire demo`, against a server on this machine: agents with prompts that grow in each turn, readers that return to
+// long texts, writers that request several answers, forms that must be JSON, and clients that disconnect in the middle of an answer.
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -15,15 +15,16 @@ struct DemoMixOptions {
   std::uint16_t port = 8000;
   std::uint32_t num_clients = 14;
   std::uint64_t seed = 0;
-  double pace = 1.0;      // pauses between requests are this many times as long
-  bool has_forms = true;  // the server can hold answers to a schema
+  double pace = 1.0;             // factor for the pauses between requests
+  bool supports_schemas = true;  // the server supports answers that follow a schema
 };
 
 struct DemoCounts {
   std::uint64_t num_answers = 0, num_left = 0, num_refused = 0;
 };
 
-// Each client is a thread; all end within a moment when this goes, once the server has closed their connections or answered.
+// Each client is a thread. The destructor stops the clients and joins them; they end once the server has answered or closed their
+// connections.
 class DemoMix {
  public:
   explicit DemoMix(const DemoMixOptions& options);
@@ -36,7 +37,7 @@ class DemoMix {
 
  private:
   friend class DemoClient;
-  // False: it is to end.
+  // Returns false if the client must end.
   bool pause(double seconds);
   [[nodiscard]] bool is_stopping() const { return stopping_; }
 

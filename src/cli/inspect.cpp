@@ -1,13 +1,16 @@
-// quire inspect: what a model is, and what fits into how much memory. Reads the header only.
+// quire inspect: what a model is, and what fits into how much memory. Reads only the model's header.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/format_bytes.h"
+#include "base/usable_memory.h"
 #include "cli/command.h"
-#include "cli/flags/choice_flag.h"
 #include "cli/flags/engine_flags.h"
+#include "cli/flags/option_flags.h"
 #include "cli/kv_lines.h"
 #include "quire/engine.h"
+#include "quire/engine_option_table.h"
 
 namespace quire {
 
@@ -21,9 +24,9 @@ struct InspectFlags {
 
 void print_held(const ModelInfo& model) {
   const char* title = "held as";
-  for (const HeldMatrices& held : model.held) {
+  for (const WeightFormatSummary& held : model.held) {
     fmt::print("{:<16} {}: {} matri{}, {}, multiplied in {}\n", title, held.form, held.count, held.count == 1 ? "x" : "ces",
-               format_bytes(held.bytes), held.in_integers ? "integers: fast" : "floats: slower");
+               format_bytes(held.bytes), held.multiplies_integers ? "integers (fast)" : "floats (slower)");
     title = "";
   }
   for (const std::string& note : model.notes) fmt::print("{:<16} {}\n", "note", note);
@@ -35,15 +38,15 @@ void print_model(const ModelInfo& model) {
              model.num_layers, model.hidden_size, model.num_heads, model.num_kv_heads, model.head_dim, model.vocab_size);
   fmt::print("parameters       {:.1f} million", static_cast<double>(model.num_parameters) / 1e6);
   if (model.num_experts > 0) {
-    fmt::print(", of which a token uses {:.1f} million ({} of {} experts)", static_cast<double>(model.num_used_parameters) / 1e6,
+    fmt::print(", of which a token uses {:.1f} million ({} of {} experts)", static_cast<double>(model.num_active_parameters) / 1e6,
                model.experts_per_token, model.num_experts);
   }
   fmt::print("\n");
   fmt::print("weights          {} in memory, from {}\n", format_bytes(model.weight_bytes), model.weight_types);
-  if (!model.quantisation.empty()) fmt::print("quantised        {}\n", model.quantisation);
+  if (!model.quantisation.empty()) fmt::print("quantized        {}\n", model.quantisation);
   print_held(model);
   fmt::print("context          {} tokens\n", model.context_length);
-  fmt::print("chat template    {}\n", model.tokenizer->chat_template.empty() ? "none: /v1/chat/completions will refuse" : "yes");
+  fmt::print("chat template    {}\n", model.tokenizer->chat_template.empty() ? "none: /v1/chat/completions rejects requests" : "yes");
 }
 
 Result<void> print_cache(const ModelInfo& model, const InspectFlags& flags) {
@@ -58,19 +61,24 @@ Result<void> print_cache(const ModelInfo& model, const InspectFlags& flags) {
   fmt::print("\nKV cache         {}\n", describe_kv_cost(*layout));
   for (const std::string& line : describe_kv_groups(*layout)) fmt::print("                 {}\n", line);
   fmt::print("in {:<13} {} blocks = {} tokens (one more block is the null block)\n", format_bytes(memory), usable,
-             num_kept_tokens(*layout, usable));
-  fmt::print("requests at once {} of {} tokens each, prompt and output; more where they share a prefix\n", usable / per_request, tokens);
-  fmt::print("resident         about {} with this cache\n", format_bytes(model.weight_bytes + memory));
+             num_cacheable_tokens(*layout, usable));
+  fmt::print("requests         up to {} at the same time, of {} tokens each (prompt and output); more if they share a prefix\n",
+             usable / per_request, tokens);
+  const std::uint64_t resident = model.weight_bytes + std::min(memory, UINT64_MAX - model.weight_bytes);
+  fmt::print("resident         about {} with this cache\n", format_bytes(resident));
+  if (const std::uint64_t total = total_memory_bytes(); total > 0 && resident > total)
+    fmt::print("does not fit     this machine or its cgroup has {} of memory: quire serve --kv-cache-memory {} would be rejected\n",
+               format_bytes(total), format_bytes(memory));
   return {};
 }
 
 }  // namespace
 
 Command add_inspect_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("inspect", "What a model is, and how many requests fit into how much memory");
+  CLI::App* command = app.add_subcommand("inspect", "Show the properties of a model, and how many requests fit into the memory");
   auto flags = std::make_shared<InspectFlags>();
-  command->add_option("model", flags->model, "A GGUF file or a Hugging Face folder")->required()->type_name("MODEL");
-  command->add_option("--mmproj", flags->mmproj, "Beside a GGUF file: that of its encoder of pictures")->type_name("FILE");
+  command->add_option("model", flags->model, "GGUF file or Hugging Face folder")->required()->type_name("MODEL");
+  command->add_option("--mmproj", flags->mmproj, "GGUF file of the image encoder that belongs to a GGUF model")->type_name("FILE");
   command
       ->add_option_function<std::string>(
           "--memory",
@@ -79,14 +87,14 @@ Command add_inspect_command(CLI::App& app) {
             if (!bytes.has_value()) throw CLI::ValidationError("--memory", bytes.error().to_string());
             flags->engine.cache.kv_cache_bytes = *bytes;
           },
-          "Memory for the KV cache: 512MiB, 2GiB, ... (default 1GiB)")
+          "Size of the KV cache: 512MiB, 2GiB, ... (default 1GiB)")
       ->type_name("SIZE");
-  command->add_option("--tokens", flags->tokens, "Length of a request, prompt and output")
+  command->add_option("--tokens", flags->tokens, "Length of a request, prompt plus output, in tokens")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  add_choice<KvDtype>(*command, "--kv-cache-dtype", flags->engine.cache.dtype, "How keys and values would be kept (default bf16)",
-                      {{"bf16", KvDtype::bf16}, {"f32", KvDtype::f32}, {"int8", KvDtype::int8}});
-  command->add_option("--block-size", flags->engine.cache.block_size, "Tokens per block")
+  const auto dtype = std::ranges::find(kCacheOptions, "--kv-cache-dtype", [](const auto& option) { return option.info.flag; });
+  add_option_flag(*command, dtype->info, dtype->value(flags->engine.cache));
+  command->add_option("--block-size", flags->engine.cache.block_size, "Number of tokens in a KV cache block")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   command->footer("Example: quire inspect model.gguf --memory 4GiB --tokens 8192");

@@ -2,17 +2,17 @@
 
 #include <fmt/format.h>
 
-#include "cli/flags/engine_flags.h"
+#include "base/format_bytes.h"
 
 namespace quire {
 namespace {
 
-// A token of a group costs this while it lies in the group's window.
+// Returns the bytes of one token in the group, while the token is in the group's window.
 std::uint64_t bytes_per_token(const KvLayout& layout, std::size_t group) {
   return layout.group_block_bytes(group) / layout.groups[group].block_size;
 }
 
-// Of a group whose layers have states, those of one request.
+// Returns the bytes of one request's states in a group of layers with states.
 std::uint64_t state_bytes(const KvLayout& layout, std::size_t group) {
   std::uint64_t bytes = 0;
   for (const std::uint32_t layer : layout.groups[group].layers) bytes += layout.layers[layer].state_bytes;
@@ -21,9 +21,9 @@ std::uint64_t state_bytes(const KvLayout& layout, std::size_t group) {
 
 std::string describe_states(const KvLayout& layout, std::size_t group) {
   const auto& spec = std::get<MambaSpec>(layout.groups[group].spec);
-  const char* kept = spec.mode == MambaCacheMode::all     ? "kept at the end of every block"
-                     : spec.mode == MambaCacheMode::align ? "kept where blocks end, as long as they are needed"
-                                                          : "not kept";
+  const char* kept = spec.mode == MambaCacheMode::all     ? "cached at the end of every block"
+                     : spec.mode == MambaCacheMode::align ? "cached at block ends while needed"
+                                                          : "not cached";
   return fmt::format("states ({}): {} per request, {}, {} per block", spec.mamba_type, format_bytes(state_bytes(layout, group)), kept,
                      format_bytes(layout.group_block_bytes(group)));
 }
@@ -42,7 +42,7 @@ std::string describe_kv_cost(const KvLayout& layout) {
                      named == nullptr ? 0 : named->block_size, name_of(layout.dtype));
 }
 
-std::uint64_t num_kept_tokens(const KvLayout& layout, std::uint64_t num_blocks) {
+std::uint64_t num_cacheable_tokens(const KvLayout& layout, std::uint64_t num_blocks) {
   std::uint64_t num_growing = 0, tokens = 0;
   for (const KvGroupLayout& group : layout.groups) {
     const auto* state = std::get_if<MambaSpec>(&group.spec);
@@ -63,7 +63,7 @@ std::vector<std::string> describe_kv_groups(const KvLayout& layout) {
     }
     const std::uint32_t window = group.sliding_window();
     lines.push_back(fmt::format("group {}: {} layers with {}: {} per token, {} per block", i, group.layers.size(),
-                                group.keeps_encoder_output() ? "attention to what was heard"
+                                group.keeps_encoder_output() ? "cross-attention to the encoded audio"
                                 : window == 0                ? "full attention"
                                                              : fmt::format("a window of {} tokens", window),
                                 format_bytes(bytes_per_token(layout, i)), format_bytes(layout.group_block_bytes(i))));

@@ -1,4 +1,4 @@
-// The `quire` command. One file per subcommand; this one only dispatches.
+// The `quire` command. Each subcommand has a separate file; this file only dispatches.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -11,29 +11,29 @@ namespace {
 
 constexpr const char* kFooter = R"(Examples:
   quire serve model.gguf                 the OpenAI API on 127.0.0.1:8000
-  quire demo model.gguf                  the same with made-up clients: open its dashboard and watch
+  quire demo model.gguf                  a server with simulated clients, to watch on its dashboard
   quire run model.gguf "Once upon a"     one answer in the terminal
-  quire inspect model.gguf               what fits into how much memory
-  quire bench model.gguf                 speed on this machine
-  quire trace PATH                       what a server's scheduler did, step by step
-  quire replay JOURNAL                   the scheduler of a server run again, every decision compared
-  quire explain ID                       why a request of a running server was slow
-  quire curve                            what a larger KV cache of a running server would have found
-  quire simulate --rate 8                what a workload would get, without a model or a GPU
-  quire cache verify DIR                 whether a disk tier's blocks are what was stored
+  quire inspect model.gguf               show the properties of a model, and what fits into memory
+  quire bench model.gguf                 measure the speed on this machine
+  quire trace PATH                       show the recorded steps of the scheduler
+  quire replay JOURNAL                   replay a recorded run and compare every decision
+  quire explain ID                       explain why a request of a running server was slow
+  quire curve                            predict the hit rates of a larger KV cache
+  quire simulate --rate 8                simulate a workload without a model or a GPU
+  quire cache verify DIR                 compare the blocks of a disk tier with their checksums
 
-quire COMMAND --help explains each command's flags.)";
+quire COMMAND --help describes the flags of a command.)";
 
-// Exit statuses: 0 success, 2 bad input (one line on stderr), others as the command says.
+// Exit statuses: 0 success, 2 bad input (one line on stderr), others depend on the command.
 constexpr int kBadInput = 2;
 
-// "quire 0.1.0 (0123456789ab)", or without a commit where the build had none.
+// Returns "quire 0.1.0 (0123456789ab)", without the commit if the build had none.
 std::string version_line() {
   const std::string_view commit = quire::build_commit();
   return commit.empty() ? fmt::format("quire {}", quire::kVersion) : fmt::format("quire {} ({})", quire::kVersion, commit);
 }
 
-// "serve ", or nothing before a subcommand was named.
+// Returns "serve ", or "" if no subcommand was given.
 std::string named_command(const CLI::App& app) {
   const auto named = app.get_subcommands();
   return named.empty() ? "" : named.front()->get_name() + " ";
@@ -42,7 +42,7 @@ std::string named_command(const CLI::App& app) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("quire serves large language models and keeps their KV cache in order.", "quire");
+  CLI::App app("quire serves large language models and manages their KV cache.", "quire");
   app.set_version_flag("--version", version_line());
   app.footer(kFooter);
   app.require_subcommand(1);

@@ -1,5 +1,5 @@
 #pragma once
-// A sink for a program that waits for its own outputs: the engine thread puts, one other thread takes.
+// A sink for a program that waits for its outputs: the engine thread delivers, one other thread takes.
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -14,11 +14,11 @@ class OutputQueue final : public OutputSink {
   void deliver(std::vector<RequestOutput> outputs) override {
     const std::scoped_lock lock(mutex_);
     for (RequestOutput& output : outputs) outputs_.push_back(std::move(output));
-    // With the lock held: once it is free the taker may have what it waits for, and destroy this.
+    // Notifies with the lock held. Otherwise the other thread could take the last output and destroy this queue before the notification.
     ready_.notify_one();
   }
 
-  // Everything delivered since the last call; waits while there is nothing.
+  // Returns everything delivered since the last call; waits until there is something.
   std::vector<RequestOutput> take() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [this] { return !outputs_.empty(); });

@@ -1,10 +1,10 @@
 #pragma once
-// How far something long has come, on one line of a terminal.
+// Shows the progress of a long operation on one line of a terminal.
 #include <string_view>
 
 namespace quire {
 
-// `done`: 0 to 1, which ends the line.
+// `done` is from 0 to 1; 1 ends the line.
 void show_progress(std::string_view what, double done);
 
 }  // namespace quire

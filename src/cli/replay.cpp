@@ -1,5 +1,5 @@
-// quire replay: journals run again, every decision compared. On the main thread, without a model or a server; it changes no file. The exit
-// code says whether all were the same, since scripts go by it.
+// quire replay: replays journals and compares every decision. On the main thread, without a model or a server; it changes no file. The exit
+// status states whether all decisions were equal, for use in scripts.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -55,20 +55,20 @@ std::string json_of(const std::string& path, const ReplayReport& r) {
 // Steps are counted from the start of the run.
 std::string describe_end(const ReplayReport& r) {
   const std::uint64_t num_steps = r.last.progress.num_steps;
-  if (!r.damage.empty()) return fmt::format("good up to step {}; {}", num_steps, r.damage);
+  if (!r.damage.empty()) return fmt::format("valid up to step {}; {}", num_steps, r.damage);
   switch (r.end) {
     case JournalEnd::cut:
-      return fmt::format("good up to step {}; it has no end: who wrote it was killed, or writes still", num_steps);
+      return fmt::format("valid up to step {}; the end is missing: its writer was killed or is still running", num_steps);
     case JournalEnd::stopped:
       return "complete";
     case JournalEnd::budget:
       return fmt::format("ended at step {}: --journal-max-bytes was reached", num_steps);
     case JournalEnd::disk:
-      return fmt::format("ended at step {}: the disk was full, or failed", num_steps);
+      return fmt::format("ended at step {}: the disk was full or failed", num_steps);
     case JournalEnd::too_slow:
       return fmt::format("ended at step {}: the disk was too slow", num_steps);
     case JournalEnd::continued:
-      return fmt::format("complete up to step {}, where the next file goes on", num_steps);
+      return fmt::format("complete up to step {}, where the next file continues", num_steps);
     case JournalEnd::saved:
       return fmt::format("complete up to step {}, where it was saved", num_steps);
   }
@@ -78,12 +78,13 @@ std::string describe_end(const ReplayReport& r) {
 std::string text_of(const std::string& path, const ReplayReport& r) {
   std::string out = fmt::format("{}: {}\n", path, describe_end(r));
   if (r.start) {
-    out += fmt::format("from step {} on, with the state that the core had{}\n", r.start->progress.num_steps,
+    out += fmt::format("starts at step {} with the state of the core{}\n", r.start->progress.num_steps,
                        r.num_checkpoints > 0 ? fmt::format("; {} states compared", r.num_checkpoints) : "");
   }
-  out += fmt::format("{} steps, {} requests, {} forks, {} tokens, {} preemptions; {:.1f} s then, {:.2f} s now ({:.0f} steps/s)\n",
-                     r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.recorded_s, r.replay_s,
-                     r.replay_s > 0.0 ? static_cast<double>(r.num_steps) / r.replay_s : 0.0);
+  out += fmt::format(
+      "{} steps, {} requests, {} forks, {} tokens, {} preemptions; recorded in {:.1f} s, replayed in {:.2f} s ({:.0f} steps/s)\n",
+      r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.recorded_s, r.replay_s,
+      r.replay_s > 0.0 ? static_cast<double>(r.num_steps) / r.replay_s : 0.0);
   if (!r.difference) return out + fmt::format("100 % of {} decisions identical\n", r.num_calls);
   out += fmt::format("decision {} is the first that differs, after step {}\n", r.difference->call, r.difference->step.value);
   if (r.header.quire_version != kVersion) out += fmt::format("(recorded by quire {})\n", r.header.quire_version);
@@ -105,10 +106,10 @@ std::string json_of(const std::string& path, const WhatIf& w) {
 }
 
 std::string text_of(const std::string& path, const WhatIf& w) {
-  std::string out = fmt::format(
-      "{}: {} requests on virtual time; {}\n{:<24}{:>14}{:>14}\n", path, w.num_requests,
-      w.first_difference ? fmt::format("step {} is the first that differs", w.first_difference->value) : "nothing would have differed", "",
-      "as recorded", "changed");
+  std::string out =
+      fmt::format("{}: {} requests on virtual time; {}\n{:<24}{:>14}{:>14}\n", path, w.num_requests,
+                  w.first_difference ? fmt::format("the first difference is in step {}", w.first_difference->value) : "no decision differs",
+                  "", "as recorded", "changed");
   const auto row = [&](const char* name, double before, double after, int digits) {
     out += fmt::format("{:<24}{:>14.{}f}{:>14.{}f}\n", name, before, digits, after, digits);
   };
@@ -117,14 +118,14 @@ std::string text_of(const std::string& path, const WhatIf& w) {
   };
   count("steps", &WhatIfRun::num_steps);
   count("preemptions", &WhatIfRun::num_preemptions);
-  count("requests refused", &WhatIfRun::num_refused);
+  count("requests rejected", &WhatIfRun::num_refused);
   count("prompt tokens looked up", &WhatIfRun::num_prompt_tokens);
-  count("hit in the cache", &WhatIfRun::num_hit_tokens);
+  count("prompt tokens cached", &WhatIfRun::num_hit_tokens);
   row("TTFT, mean, steps", w.before.mean_ttft_steps, w.after.mean_ttft_steps, 1);
   row("TTFT, mean, s", w.before.mean_ttft_s, w.after.mean_ttft_s, 4);
   row("TTFT, p50, s", w.before.p50_ttft_s, w.after.p50_ttft_s, 4);
   row("TTFT, p90, s", w.before.p90_ttft_s, w.after.p90_ttft_s, 4);
-  row("all is answered after, s", w.before.end_s, w.after.end_s, 3);
+  row("last output after, s", w.before.end_s, w.after.end_s, 3);
   return out;
 }
 
@@ -140,7 +141,7 @@ Result<int> ask_what_if(const ReplayFlags& flags) {
 Result<int> replay_all(const ReplayFlags& flags) {
   if (flags.changes()) return ask_what_if(flags);
   bool is_same = true;
-  ReplayReport before;  // files of one run follow each other
+  ReplayReport before;  // previous report: files of one run follow each other
   for (const std::string& path : flags.paths) {
     ReplayOptions options{.before = &before};
     if (isatty(STDERR_FILENO) != 0) options.progress = [](double done) { show_progress("replay", done); };
@@ -156,20 +157,23 @@ Result<int> replay_all(const ReplayFlags& flags) {
 }  // namespace
 
 Command add_replay_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("replay", "Run a recorded server's scheduler again, and compare every decision");
+  CLI::App* command = app.add_subcommand("replay", "Replay journals of the scheduler and compare every decision");
   auto flags = std::make_shared<ReplayFlags>();
-  command->add_option("journals", flags->paths, "Files that quire serve --journal has written")->required()->type_name("JOURNAL...");
-  command->add_flag("--json", flags->is_json, "One JSON object per journal and line");
-  command->add_option("--policy", flags->policy, "What would have differed under this scheduling policy")
+  command->add_option("journals", flags->paths, "Journals written by quire serve --journal")->required()->type_name("JOURNAL...");
+  command->add_flag("--json", flags->is_json, "Print one JSON object per journal, one per line");
+  command->add_option("--policy", flags->policy, "Predict the results with this scheduling policy, on virtual time")
       ->transform(CLI::CheckedTransformer(std::map<std::string, SchedulingPolicy>{
           {"fcfs", SchedulingPolicy::fcfs}, {"priority", SchedulingPolicy::priority}, {"continuum", SchedulingPolicy::continuum}}));
-  command->add_option("--kv-blocks", flags->kv_blocks, "... with so many blocks in the KV cache, the null block among them");
-  command->add_option("--max-num-seqs", flags->max_num_seqs, "... with a batch of so many requests");
-  command->add_option("--max-num-batched-tokens", flags->max_num_batched_tokens, "... with so many tokens in a step");
+  command->add_option("--kv-blocks", flags->kv_blocks, "Predict the results with this number of KV cache blocks, including the null block");
+  command->add_option("--max-num-seqs", flags->max_num_seqs, "Predict the results with this maximum number of running requests");
+  command->add_option("--max-num-batched-tokens", flags->max_num_batched_tokens,
+                      "Predict the results with this maximum number of tokens in one step");
   command->footer(
-      "Exit status: 0, every decision is the same; 1, one is not, and it is shown; 2, there is no journal to read.\n\n"
-      "Example:\n  quire serve model.gguf --journal /var/tmp/journals\n  quire replay /var/tmp/journals/*.qj\n"
-      "  quire replay run.qj --kv-blocks 2000 --policy priority   what would have differed, on virtual time");
+      "Exit status: 0: all decisions are equal; 1: a decision differs, which is shown; 2: a journal cannot be read.\n\n"
+      "Example:\n"
+      "  quire serve model.gguf --journal /var/tmp/journals\n"
+      "  quire replay /var/tmp/journals/*.qj\n"
+      "  quire replay run.qj --kv-blocks 2000 --policy priority   predict the results of other options");
   return {command, [flags]() { return replay_all(*flags); }};
 }
 

@@ -1,5 +1,5 @@
-// quire run: one answer, or a conversation, in the terminal.
-// On the main thread. Answers stream as they come; text goes to stdout, figures to stderr.
+// quire run: one answer, or a conversation, in the terminal. On the main thread. Answers are streamed; text goes to stdout, figures to
+// stderr.
 #include <fmt/format.h>
 
 #include <csignal>
@@ -26,12 +26,12 @@ struct RunFlags {
   std::string system;
   bool raw = false;
   bool quiet = false;
-  std::string lora;  // a folder
+  std::string lora;  // folder of an adapter
   SamplingParams sampling;
 };
 
 struct LoadedModel {
-  std::unique_ptr<OutputQueue> outputs = std::make_unique<OutputQueue>();  // outlives the engine, which may still deliver
+  std::unique_ptr<OutputQueue> outputs = std::make_unique<OutputQueue>();  // must outlive the engine, which may still deliver
   std::unique_ptr<Engine> engine;
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
@@ -55,7 +55,7 @@ Result<LoadedModel> load_model(const RunFlags& flags) {
 }
 
 Result<std::vector<TokenId>> encode_chat(const LoadedModel& model, std::span<const ChatMessage> messages) {
-  QUIRE_CHECK(model.chat.has_value(), "a model without a chat template takes prompts");
+  QUIRE_CHECK(model.chat.has_value(), "the model has a chat template");
   const Result<std::string> text = model.chat->render(messages, *model.tokenizer);
   if (!text.has_value()) return std::unexpected(text.error());
   return model.tokenizer->encode(*text, {.add_special = false, .parse_special = true});
@@ -104,7 +104,7 @@ Result<int> run(const RunFlags& flags) {
   if (flags.prompt.empty()) {
     return model->chat.has_value()
                ? converse(*model, flags)
-               : fail(ErrorCode::invalid_argument, "PROMPT", "this model has no chat template", "give a prompt to continue");
+               : fail(ErrorCode::invalid_argument, "PROMPT", "this model has no chat template", "pass a prompt to continue");
   }
   std::vector<ChatMessage> messages;
   if (!flags.system.empty()) messages.push_back({"system", flags.system});
@@ -118,21 +118,23 @@ Result<int> run(const RunFlags& flags) {
 }  // namespace
 
 Command add_run_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("run", "One answer, or a conversation, in the terminal");
+  CLI::App* command = app.add_subcommand("run", "Answer one prompt, or chat in the terminal");
   auto flags = std::make_shared<RunFlags>();
   flags->sampling.max_tokens = 512;
   flags->sampling.temperature = 0.7F;
   add_engine_flags(*command, flags->engine);
-  command->add_option("prompt", flags->prompt, "What to say; without it a conversation begins")->type_name("PROMPT");
+  command->add_option("prompt", flags->prompt, "Prompt; without it an interactive chat starts")->type_name("PROMPT");
   command->add_option("--system", flags->system, "System message");
-  command->add_flag("--raw", flags->raw, "Continue the prompt as it is, without the chat template");
-  command->add_option("--lora", flags->lora, "A LoRA adapter to answer with: a folder as PEFT writes it")->type_name("FOLDER");
-  command->add_flag("--quiet", flags->quiet, "No figures after an answer");
-  command->add_option("--max-tokens", flags->sampling.max_tokens, "Longest answer")->capture_default_str();
-  command->add_option("--temperature", flags->sampling.temperature, "0 is greedy")->capture_default_str();
-  command->add_option("--top-p", flags->sampling.top_p, "Sample from the likeliest tokens of this total probability")
+  command->add_flag("--raw", flags->raw, "Complete the prompt without applying the chat template");
+  command->add_option("--lora", flags->lora, "LoRA adapter to use: a PEFT folder")->type_name("FOLDER");
+  command->add_flag("--quiet", flags->quiet, "Do not print statistics after an answer");
+  command->add_option("--max-tokens", flags->sampling.max_tokens, "Maximum length of an answer, in tokens")->capture_default_str();
+  command->add_option("--temperature", flags->sampling.temperature, "Sampling temperature; 0: greedy")->capture_default_str();
+  command
+      ->add_option("--top-p", flags->sampling.top_p,
+                   "Sample from the most likely tokens whose total probability is this value (nucleus sampling)")
       ->capture_default_str();
-  command->add_option("--top-k", flags->sampling.top_k, "Sample from the k likeliest tokens; 0: from all")->capture_default_str();
+  command->add_option("--top-k", flags->sampling.top_k, "Sample from the k most likely tokens; 0: from all tokens")->capture_default_str();
   command->footer(
       "Examples:\n  quire run model.gguf\n  quire run model.gguf \"Name three rivers.\" --temperature 0\n"
       "  quire run model.gguf --raw \"Once upon a time\" --max-tokens 64");

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "cli/flags/flag_names.h"
 #include "cli/progress_bar.h"
 
 namespace quire {
@@ -14,7 +15,9 @@ void show_loading(double done) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> start_engine(const EngineBuilder& builder) {
-  return builder.build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
+  auto engine = builder.build(isatty(STDERR_FILENO) != 0 ? &show_loading : nullptr);
+  if (!engine) return std::unexpected(as_flag(std::move(engine.error())));
+  return engine;
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// One answer of the engine, printed as it comes.
+// Prints one answer of the engine while it is generated.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -15,11 +15,12 @@ struct TerminalAnswer {
   std::string text;
   std::size_t num_tokens = 0;
   std::uint32_t num_cached_tokens = 0;
-  double first_token_s = 0.0;  // from submission
+  double first_token_s = 0.0;  // from submission to the first token
   double rest_s = 0.0;         // from the first token to the end
 };
 
-// `print` gets the whole text in pieces. `queue` must outlive the engine, and nothing else may be under way that delivers to it.
+// Runs `request` and passes its text to `print` in pieces. `queue` must outlive the engine, and no other request in flight may deliver to
+// it.
 Result<TerminalAnswer> print_answer(Engine& engine, const Tokenizer& tokenizer, EngineRequest request, OutputQueue& queue,
                                     const std::function<void(std::string_view)>& print);
 

@@ -1,4 +1,4 @@
-// quire trace: a recorded run as a table, and as a picture.
+// quire trace: a recorded run as a table, a Perfetto trace or an HTML page that draws it.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -6,53 +6,45 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/result_files.h"
 #include "cli/trace_run.h"
 
 namespace quire {
 namespace {
 
 struct TraceFlags {
-  std::string path, svg, perfetto;
+  std::string path, html, perfetto;
   std::uint64_t first_step = 0;
   std::size_t max_rows = 1000;
 };
-
-// Nothing where no file is named.
-Result<void> write(const std::string& path, const char* flag, const std::string& text) {
-  if (path.empty()) return {};
-  std::ofstream out(path);
-  out << text;
-  out.close();
-  if (!out) return fail(ErrorCode::invalid_argument, flag, fmt::format("'{}' cannot be written", path), "give another file");
-  return {};
-}
 
 Result<int> show(const TraceFlags& flags) {
   std::ifstream in(flags.path + ".steps.jsonl");
   if (!in) {
     return fail(ErrorCode::not_found, "PATH", fmt::format("'{}.steps.jsonl' cannot be read", flags.path),
-                "give the PATH that quire serve --trace was given");
+                "use the PATH of quire serve --trace");
   }
   const Result<TraceRun> run = TraceRun::read(in, flags.first_step, flags.max_rows);
   if (!run) return std::unexpected(run.error());
   fmt::print("{}", trace_table(*run));
-  if (Result<void> drawn = write(flags.svg, "svg", trace_svg(*run)); !drawn) return std::unexpected(drawn.error());
-  if (Result<void> told = write(flags.perfetto, "perfetto", trace_perfetto(*run)); !told) return std::unexpected(told.error());
+  const std::string perfetto = trace_perfetto(*run);
+  if (const auto wrote = write_html(flags.html, perfetto); !wrote) return std::unexpected(wrote.error());
+  if (const auto wrote = write_file("--perfetto", flags.perfetto, perfetto); !wrote) return std::unexpected(wrote.error());
   return 0;
 }
 
 }  // namespace
 
 Command add_trace_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("trace", "Show what a server's scheduler did, step by step");
+  CLI::App* command = app.add_subcommand("trace", "Show the recorded steps of the scheduler of a server");
   auto flags = std::make_shared<TraceFlags>();
-  command->add_option("path", flags->path, "As quire serve --trace was given it")->required()->type_name("PATH");
-  command->add_option("--svg", flags->svg, "Draw it, too: requests as lanes, blocks as a band")->type_name("FILE");
-  command->add_option("--perfetto", flags->perfetto, "Write it for ui.perfetto.dev or chrome://tracing, too: a lane per request")
+  command->add_option("path", flags->path, "PATH of quire serve --trace")->required()->type_name("PATH");
+  add_html_flag(*command, flags->html);
+  command->add_option("--perfetto", flags->perfetto, "File for ui.perfetto.dev or chrome://tracing, with a lane per request")
       ->type_name("FILE");
-  command->add_option("--first-step", flags->first_step, "Begin there")->capture_default_str();
-  command->add_option("--max-steps", flags->max_rows, "Show at most so many")->capture_default_str();
-  command->footer("Example:\n  quire serve model.gguf --trace /tmp/run\n  quire trace /tmp/run --svg run.svg --perfetto run.json");
+  command->add_option("--first-step", flags->first_step, "First step to show")->capture_default_str();
+  command->add_option("--max-steps", flags->max_rows, "Maximum number of steps to show")->capture_default_str();
+  command->footer("Example:\n  quire serve model.gguf --trace /tmp/run\n  quire trace /tmp/run --html run.html --perfetto run.json");
   return {command, [flags]() { return show(*flags); }};
 }
 

@@ -1,7 +1,6 @@
-// A traced run in Chrome's trace event format (the document "Trace Event Format"): complete events ("X") for what requests were, counters
-// ("C") for the rest. Steps that follow each other in one state become one event.
-// Called by `quire trace`, on the main thread, with rows that were read before (trace_run.cpp). Names of requests are clients': they are
-// escaped.
+// Writes a traced run in Chrome's trace event format (the document "Trace Event Format"): complete events ("X") for the states of requests,
+// counters ("C") for the rest. Consecutive steps in one state become one event. Called by `quire trace`, on the main thread, with rows from
+// trace_run.cpp. Request names come from clients, so they are escaped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +15,7 @@ namespace {
 
 constexpr double kUsPerS = 1e6;
 
-// What a request was for some steps, and how many tokens it computed in them.
+// A request's state over some steps, and the number of tokens that it computed in them.
 struct Slice {
   std::string_view name;
   std::size_t first = 0, last = 0;  // rows
@@ -33,13 +32,13 @@ class Events {
     name("process_name", 2, 0, fmt::format("scheduler ({})", run_.policy));
     for (std::size_t i = 0; i < run_.lanes.size(); ++i) lane(i);
     for (std::size_t row = 0; row < run_.rows.size(); ++row) counters(row);
-    out_.back() = ']';  // the last comma
+    out_.back() = ']';  // replaces the last comma
     return out_ + "}\n";
   }
 
  private:
   [[nodiscard]] double us(std::size_t row) const { return run_.rows[row].time_s * kUsPerS; }
-  // The last step has no end: it is shown as long as the one before.
+  // Returns the end of a step: the start of the next step. The last step is shown as long as the step before it.
   [[nodiscard]] double end_us(std::size_t row) const {
     if (row + 1 < run_.rows.size()) return us(row + 1);
     return us(row) + (row > 0 ? us(row) - us(row - 1) : 0.0);
@@ -53,7 +52,8 @@ class Events {
     add(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}},)", what, process, thread, json_string(text));
   }
 
-  // A prompt comes in chunks; from the first step of one token on it is an answer, drafts or not.
+  // Returns the name of the state. A prompt is computed in chunks; from the first step of one token on, the request decodes, with or
+  // without draft tokens.
   static std::string_view name_of(LaneState state, std::uint32_t num_tokens, bool& answers) {
     switch (state) {
       case LaneState::waiting:

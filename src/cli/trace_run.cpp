@@ -1,5 +1,5 @@
-// Reads the files of a scheduler trace (docs/trace.md) into rows for tables and pictures. Used by `quire trace`, on the main thread. Lines
-// that are no JSON, as the last one may be where a server was killed, are counted and passed over.
+// Reads the files of a scheduler trace (docs/trace.md) into rows and lanes. Used by `quire trace`, on the main thread. Lines
+// that are not JSON are counted and skipped; the last line may be cut if the server was killed.
 #include "cli/trace_run.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ class Reader {
  public:
   Reader(std::uint64_t first_step, std::size_t max_rows) : first_step_(first_step), max_rows_(max_rows) {}
 
-  // False: enough was read.
+  // Returns false when enough was read.
   bool take(const std::string& line) {
     boost::system::error_code wrong;
     const json::value value = json::parse(line, wrong);
@@ -103,7 +103,7 @@ class Reader {
     }
   }
 
-  // What the core told: of those that wait, who waits for a tier.
+  // Marks a waiting request as loading if the core has recorded that it waits for a tier.
   void note(const json::object& record) {
     if (text(record, "what") != "passed_over" || text(record, "cause") != "loading") return;
     const auto found = lane_of_.find(std::string(text(record, "owner")));
@@ -139,7 +139,7 @@ Result<TraceRun> TraceRun::read(std::istream& in, std::uint64_t first_step, std:
     if (!line.empty() && !reader.take(line)) break;
   TraceRun run = reader.finish();
   if (run.rows.empty())
-    return fail(ErrorCode::invalid_argument, "PATH", "holds no step of a trace", "give the PATH that quire serve --trace was given");
+    return fail(ErrorCode::invalid_argument, "PATH", "contains no steps of a trace", "use the PATH of quire serve --trace");
   return run;
 }
 
@@ -151,8 +151,8 @@ std::string trace_table(const TraceRun& run) {
                        row.num_running, row.num_waiting, row.num_pinned, row.num_tokens, row.num_new, row.num_resumed, row.num_preempted,
                        row.hit_tokens, row.free_blocks, row.pinned_blocks);
   }
-  out += "running, waiting, pinned and the last two (blocks) are as the step began; hit: prompt tokens found in a cache\n";
-  if (run.num_bad_lines > 0) out += fmt::format("{} lines could not be read\n", run.num_bad_lines);
+  out += "running, waiting, pinned, free and pinned blocks: at the start of the step; hit: prompt tokens found in a cache\n";
+  if (run.num_bad_lines > 0) out += fmt::format("{} lines are not valid JSON\n", run.num_bad_lines);
   return out;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A recorded run, as quire trace shows it: PATH.steps.jsonl, read line by line.
+// A recorded run for `quire trace`: PATH.steps.jsonl, read line by line.
 #include <cstdint>
 #include <istream>
 #include <string>
@@ -9,8 +9,7 @@
 
 namespace quire {
 
-// What a request was in a step.
-// loading: it waits, for blocks that are on their way from a tier.
+// State of a request in a step. loading: the request waits for blocks that a tier is loading.
 enum class LaneState : std::uint8_t { absent, waiting, loading, running, computed, preempted, pinned };
 
 struct TraceRow {
@@ -23,25 +22,23 @@ struct TraceRow {
 
 struct TraceLane {
   std::string request, job;
-  std::vector<LaneState> states;      // per row from `first` on
-  std::vector<std::uint32_t> tokens;  // the same: computed in that step
+  std::vector<LaneState> states;      // one per row, from `first` on
+  std::vector<std::uint32_t> tokens;  // one per row: tokens computed in that step
   std::size_t first = 0;
 };
 
 struct TraceRun {
   std::string policy;
   std::vector<TraceRow> rows;
-  std::vector<TraceLane> lanes;  // in the order in which they came
+  std::vector<TraceLane> lanes;  // in the order of their first row
   std::uint64_t num_bad_lines = 0;
 
-  // At most max_rows steps from `first_step` on; fields that are not there count as 0. Errors: no step at all.
+  // Reads at most max_rows steps from `first_step` on; missing fields count as 0. Errors: the trace has no step.
   static Result<TraceRun> read(std::istream& in, std::uint64_t first_step, std::size_t max_rows);
 };
 
 [[nodiscard]] std::string trace_table(const TraceRun& run);
-// Requests as lanes, blocks as a band below them.
-[[nodiscard]] std::string trace_svg(const TraceRun& run);
-// Chrome's trace event format, which Perfetto and chrome://tracing open: a lane per request with what it was and how long, and counters.
+// Writes Chrome's trace event format, which Perfetto and chrome://tracing open: one lane per request with its states, and counters.
 [[nodiscard]] std::string trace_perfetto(const TraceRun& run);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// Nothing is planned that the worker cannot carry out.
-// Asked once for an engine, and for each request on its client's thread.
+// Checks that the worker can execute everything that may be planned. The configuration is checked once per engine, a request on its
+// client's thread.
 #include "quire/base/error.h"
 #include "quire/core.h"
 #include "quire/engine.h"
@@ -9,11 +9,11 @@
 
 namespace quire {
 
-// Errors: `unsupported`, and the field of the configuration that asks for more.
+// Errors: `unsupported`, with the field of the configuration that exceeds the worker's capabilities.
 Result<void> check_served(const CoreConfig& config, const WorkerCapabilities& worker);
-// The same of a request's fields.
+// Errors: `unsupported`, with the field of the request.
 Result<void> check_served(const EngineRequest& request, const WorkerCapabilities& worker);
-// Errors: `invalid_argument` or `unsupported`, and the seam.
+// Errors: `invalid_argument` or `unsupported`, with the name of the seam.
 Result<void> check_seams(const EngineSeams& seams, const CoreConfig& config, const WorkerCapabilities& worker);
 
 }  // namespace quire

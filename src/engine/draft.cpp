@@ -1,5 +1,5 @@
-// The draft model's way from a path to the worker. Called once, by the thread that builds the engine. Whatever a draft says answers stay
-// what they are; what is refused here would be useless, or could not be taken back when it was wrong.
+// Opens, checks and loads the draft model. Called once, by the thread that builds the engine. Draft tokens never change an answer. A model
+// is refused if it would be useless, or if its wrong draft tokens could not be rolled back.
 #include "engine/draft.h"
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@ namespace quire {
 namespace {
 
 constexpr const char* kOption = "speculative_model";
-constexpr std::uint32_t kMostPadding = 128;  // rows of embeddings beyond the last token are padded differently in the sizes of a family
+constexpr std::uint32_t kMostPadding = 128;  // models of one family may pad the embedding rows after the last token differently
 
-// What is wrong with the file at `path`.
+// Adds `path` to the message of an error, and names the option.
 Error named(Error error, const std::string& path) {
   if (!error.field.empty()) error.message = fmt::format("{}: {}", error.field, error.message);
   if (!error.message.contains(path)) error.message = fmt::format("{}: {}", path, error.message);
@@ -27,16 +27,18 @@ Result<void> check_kind(const ModelInfo& draft, const std::string& path) {
   const auto refuse = [&](const char* problem, const char* remedy) {
     return fail(ErrorCode::unsupported, kOption, fmt::format("{} {}", path, problem), remedy);
   };
-  if (draft.has_encoder()) return refuse("has an encoder", "give a model that reads text alone");
-  if (draft.pictures.any()) return refuse("reads pictures", "give a model that reads text alone, such as its GGUF file");
+  if (!draft.has_output) return refuse("has no output matrix (lm_head.weight)", "use a draft model that generates text");
+  if (draft.has_encoder()) return refuse("has an encoder", "use a draft model that takes text input only");
+  if (draft.pictures.any()) return refuse("takes images as input", "use a draft model that takes text input only, such as its GGUF file");
   if (draft.has_states())
-    return refuse("has layers with states, which cannot be taken back behind a wrong draft", "give a model with attention in all layers");
+    return refuse("has layers with states, which cannot be rolled back after a rejected draft token",
+                  "use a draft model with attention in all layers");
   return {};
 }
 
-// Bf16 is asked for of the weights that are served; a draft that has none of that kind guesses as well in integers.
+// bf16 is requested for the target. A draft model without bf16 weights predicts as well with int16.
 ActivationMode activations_for(const ModelInfo& draft, ActivationMode asked) {
-  const bool has_bf16 = std::ranges::find(draft.held, "bf16", &HeldMatrices::form) != draft.held.end();
+  const bool has_bf16 = std::ranges::find(draft.held, "bf16", &WeightFormatSummary::form) != draft.held.end();
   return asked == ActivationMode::bf16 && !has_bf16 ? ActivationMode::int16 : asked;
 }
 
@@ -44,22 +46,24 @@ ActivationMode activations_for(const ModelInfo& draft, ActivationMode asked) {
 
 Result<void> check_draft(const ModelInfo& draft, const std::string& draft_path, const ModelInfo& target, const std::string& target_path) {
   if (auto valid = check_kind(draft, draft_path); !valid) return valid;
-  constexpr const char* kRemedy = "give a smaller model of the same family";
+  constexpr const char* kRemedy = "use a smaller model of the same family";
   const std::vector<std::string>&tokens = draft.tokenizer->tokens, &others = target.tokenizer->tokens;
   const auto [fewer, more] = std::minmax(draft.vocab_size, target.vocab_size);
-  // Without names of tokens there are only their numbers to go by.
+  // Without token texts, only the vocabulary sizes can be compared.
   const std::uint32_t padding = tokens.empty() || others.empty() ? 0 : kMostPadding;
   if (more - fewer > padding) {
     return fail(
         ErrorCode::invalid_argument, kOption,
-        fmt::format("{} has a vocabulary of {} tokens, and {} one of {}", draft_path, draft.vocab_size, target_path, target.vocab_size),
+        fmt::format("the vocabularies differ: {} has {} tokens, {} has {}", draft_path, draft.vocab_size, target_path, target.vocab_size),
         kRemedy);
   }
   const std::size_t common = std::min({tokens.size(), others.size(), std::size_t{fewer}});
   for (std::size_t id = 0; id < common; ++id) {
     if (tokens[id] == others[id]) continue;
-    return fail(ErrorCode::invalid_argument, kOption,
-                fmt::format("token {} is '{}' in {}, and '{}' in {}", id, tokens[id], draft_path, others[id], target_path), kRemedy);
+    return fail(
+        ErrorCode::invalid_argument, kOption,
+        fmt::format("the vocabularies differ: token {} is '{}' in {}, but '{}' in {}", id, tokens[id], draft_path, others[id], target_path),
+        kRemedy);
   }
   return {};
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A draft model beside the one that is served: opened and checked before weights are read, loaded after those of the other.
+// The draft model of speculative decoding. It is opened and checked before any weights are read, and loaded after the target model.
 #include <memory>
 #include <optional>
 
@@ -17,13 +17,13 @@ struct DraftFile {
   ModelInfo info;
 };
 
-// Whether `draft` can guess what `target` says: a text decoder that keeps keys and values alone, and whose tokens have the same numbers.
-// Vocabularies may end elsewhere by as much as padding does. Paths are for errors, which name the option "speculative_model".
+// Checks that `draft` can predict tokens of `target`: a text decoder that caches keys and values only, with the same token ids. Vocabulary
+// sizes may differ by padding. Errors contain the paths and name the option "speculative_model".
 Result<void> check_draft(const ModelInfo& draft, const std::string& draft_path, const ModelInfo& target, const std::string& target_path);
 
-// That of options.draft_model, checked; nothing: there is none. Errors as above, and those of the file.
+// Opens and checks options.draft_model; nullopt: no draft model is configured. Errors are check_draft()'s and the file's.
 Result<std::optional<DraftFile>> open_draft(const EngineOptions& options, const ModelInfo& target);
-// `options` are resolved, `layout` is of the target's KV cache.
+// Loads the draft model and makes its KV cache. `options` are resolved; `layout` describes the target's KV cache.
 Result<std::unique_ptr<DraftModel>> load_draft(const DraftFile& draft, const EngineOptions& options, const ModelInfo& target,
                                                const KvLayout& layout, ThreadPool& pool);
 

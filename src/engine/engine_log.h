@@ -1,5 +1,5 @@
 #pragma once
-// What an operator should know of the engine, in lines. Nothing of prompts or answers.
+// Writes log lines about the engine for operators. They never contain prompts or answers.
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -13,29 +13,31 @@ namespace quire {
 
 class EngineLog {
  public:
-  // Null: silent.
+  // With a null logger nothing is written.
   explicit EngineLog(std::shared_ptr<Logger> logger) : logger_(std::move(logger)) {}
 
   void started(const ModelInfo& model, const EngineOptions& options);
-  // After each step: a line where something has failed since the last one.
+  // Logs each tier's capacity, and a warning where one request may be larger.
+  void opened(const std::vector<KvTierStats>& tiers, std::uint32_t max_model_len);
+  // Called after each step. Logs the failures since the last call.
   void report(const EngineStats& stats);
   void stopped(const EngineStats& stats, std::uint32_t num_aborted);
 
  private:
-  // What the log has said last, so that a line tells a change.
-  struct ToldOfTier {
+  // The values of a tier that were logged last, so that only changes are logged.
+  struct LoggedTier {
     std::uint64_t refused = 0, failed = 0;
     bool loads_left_out = false, stores_left_out = false;
   };
 
-  void grown(std::string_view event, std::uint64_t now, std::uint64_t& told);
-  void turned(const KvTierStats& tier, std::string_view what, bool is_left_out, bool& told);
-  void report(const KvTierStats& tier, ToldOfTier& told);
+  void log_increase(std::string_view event, std::uint64_t now, std::uint64_t& logged, std::string_view tier = {});
+  void log_suspension(const KvTierStats& tier, std::string_view what, bool is_disabled, bool& logged);
+  void report(const KvTierStats& tier, LoggedTier& logged);
 
   std::shared_ptr<Logger> logger_;
   std::uint64_t failed_requests_ = 0, failed_transfers_ = 0, stray_transfers_ = 0, lost_trace_steps_ = 0;
   bool journal_ended_ = false;
-  std::vector<ToldOfTier> tiers_;
+  std::vector<LoggedTier> tiers_;
 };
 
 }  // namespace quire

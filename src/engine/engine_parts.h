@@ -1,10 +1,11 @@
 #pragma once
-// What an engine is put together of, and who does that.
+// The parts of an engine, and the function that assembles them.
 #include <memory>
 
 #include "engine/adapters/adapter_registry.h"
 #include "engine/adapters/live_adapters.h"
 #include "engine/requests/live_encoder_inputs.h"
+#include "engine/resolve_options.h"
 #include "engine/tiers/kv_swap.h"
 #include "engine/tiers/kv_tier.h"
 #include "quire/engine.h"
@@ -13,23 +14,23 @@
 
 namespace quire {
 
-// Adapters of an engine.
+// The LoRA adapters of an engine.
 struct EngineAdapters {
-  std::shared_ptr<AdapterRegistry> registry = {};  // null: none are served
-  std::shared_ptr<LiveAdapters> live = {};         // where the worker finds them; null with it
+  std::shared_ptr<AdapterRegistry> registry = {};  // null: no adapters are served
+  std::shared_ptr<LiveAdapters> live = {};         // the worker finds adapters here; null if `registry` is null
 };
 
 struct EngineParts {
-  std::unique_ptr<WorkerBase> worker;  // has the transport of `seams` already
+  std::unique_ptr<WorkerBase> worker;  // already has the transport of `seams`
   EngineSeams seams = {};
-  KvTiers tiers = {};                                      // behind the connector and the transport of `seams`, the nearest first
-  std::shared_ptr<KvSwap> swap = {};                       // where the worker's transport moves preempted requests to; may be null
-  EngineAdapters adapters = {};                            // what the worker finds by lora_id
-  std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};  // what its encoder reads; null: it has none
+  KvTiers tiers = {};                                      // the tiers of the connector and transport in `seams`, nearest first
+  std::shared_ptr<KvSwap> swap = {};                       // swap space of preempted requests; may be null
+  EngineAdapters adapters = {};                            // the worker finds them by lora_id
+  std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};  // inputs of the worker's encoder; null: it has no encoder
 };
 
-// `options` are resolved (resolve_options.h) and are those the worker was built for. Starts the engine thread. Errors: a trace that cannot
-// be written, what the worker cannot carry out.
-Result<std::unique_ptr<Engine>> make_engine(const EngineOptions& options, const ModelInfo& model, EngineParts parts);
+// Builds an engine and starts the engine thread. The worker must be made for `resolved`. Errors: a trace or journal that cannot be written,
+// or options that the worker cannot execute.
+Result<std::unique_ptr<Engine>> make_engine(ResolvedEngine resolved, EngineParts parts);
 
 }  // namespace quire

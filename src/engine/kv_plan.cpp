@@ -1,6 +1,6 @@
-// From a model's layers and the memory for its KV cache to the core's configuration and the worker's layout. Called once, by the thread
-// that makes the engine. Models come from files and options from anybody: what does not fit, or cannot be numbered, is an error that names
-// the option and what would do.
+// Computes the core's configuration and the worker's KV layout from a model's layers and the memory for its cache. Called by the thread
+// that builds the engine. Model files and options are not trusted: sizes that do not fit or cannot be represented are errors that name the
+// option and a value that works.
 #include "engine/kv_plan.h"
 
 #include <fmt/format.h>
@@ -17,13 +17,13 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kMaxBlocks = 1U << 24U;
-constexpr std::uint32_t kMaxStateBlock = 1U << 20U;  // tokens
+constexpr std::uint32_t kMaxStateBlock = 1U << 20U;  // in tokens
 
-// Blocks of all groups have pages of one size, as in vLLM: where a state is larger than the keys and values of a block, blocks get more
-// tokens, and what a page has beyond a state is padding.
+// Blocks of all groups have the same page size, as in vLLM. If a state is larger than the keys and values of a block, blocks get more
+// tokens. The rest of a page after a state is padding.
 struct Blocks {
   std::uint32_t block_size = 0;
-  std::uint64_t page_bytes = 0;  // of a layer with attention
+  std::uint64_t page_bytes = 0;  // page size of an attention layer
   MambaCacheMode states = MambaCacheMode::none;
 };
 
@@ -40,8 +40,8 @@ std::uint64_t state_bytes(const ModelInfo& model) {
 Result<void> check_chunks(const EngineOptions& options, std::uint32_t block_size) {
   const auto too_few = [&](const char* field, std::uint32_t tokens) {
     return fail(ErrorCode::invalid_argument, field,
-                fmt::format("is {}, and blocks that hold a state of this model have {} tokens", tokens, block_size),
-                "give at least as many, or mamba_cache_mode all");
+                fmt::format("is {}, but the blocks that hold a state of this model have {} tokens", tokens, block_size),
+                "use at least that many tokens, or set mamba_cache_mode to all");
   };
   const SchedulerOptions& scheduler = options.scheduler;
   if (scheduler.max_num_batched_tokens < block_size) return too_few("max_num_batched_tokens", scheduler.max_num_batched_tokens);
@@ -60,27 +60,27 @@ Result<Blocks> plan_blocks(const ModelInfo& model, const EngineOptions& options)
   };
   if (!model.has_states()) {
     if (!cache.mamba_cache_mode) return blocks;
-    return refuse("is given, and no layer of the model has a state", "leave it out");
+    return refuse("is set, but no layer of the model has a state", "leave it out");
   }
   const std::uint64_t bytes = state_bytes(model);
   const std::uint64_t factor = (bytes + blocks.page_bytes - 1) / blocks.page_bytes;
   if (factor > kMaxStateBlock / cache.block_size) {
     return fail(ErrorCode::unsupported, "block_size",
-                fmt::format("a state of {} bytes fills blocks of more than {} tokens", bytes, kMaxStateBlock),
+                fmt::format("a state of {} bytes needs blocks larger than the limit of {} tokens", bytes, kMaxStateBlock),
                 "use a model with smaller states");
   }
   blocks.block_size = static_cast<std::uint32_t>(cache.block_size * factor);
   blocks.page_bytes *= factor;
   if (!cache.enable_prefix_caching) {
     if (cache.mamba_cache_mode.value_or(MambaCacheMode::none) == MambaCacheMode::none) return blocks;
-    return refuse("keeps states for later requests, and prefix caching is off", "turn it on, or leave mamba_cache_mode out");
+    return refuse("keeps states for later requests, but prefix caching is off", "turn prefix caching on, or leave mamba_cache_mode out");
   }
-  // A chunk of a whole block must find room beside a token of everybody else.
+  // A chunk of one block must fit into a step together with one token of each other request.
   const bool has_room = std::uint64_t{blocks.block_size} + options.scheduler.max_num_seqs <= options.scheduler.max_num_batched_tokens;
   const bool aligns = factor > 1 && has_room && check_chunks(options, blocks.block_size).has_value();
   blocks.states = cache.mamba_cache_mode.value_or(aligns ? MambaCacheMode::align : MambaCacheMode::all);
   if (blocks.states == MambaCacheMode::none)
-    return refuse("is none, and prefix caching is on", "turn prefix caching off, or leave mamba_cache_mode out");
+    return refuse("is none, but prefix caching is on", "turn prefix caching off, or leave mamba_cache_mode out");
   if (blocks.states == MambaCacheMode::align)
     if (auto valid = check_chunks(options, blocks.block_size); !valid) return std::unexpected(std::move(valid.error()));
   return blocks;
@@ -96,7 +96,7 @@ Spec shape_of(const ModelInfo& model, const CacheOptions& cache, const Blocks& b
   return spec;
 }
 
-// Without prefix caching there is one state per request; and one more for each draft, so that what follows a wrong one can be forgotten.
+// Without prefix caching a request has one state, and one more for each draft token, so that rejected draft tokens can be rolled back.
 MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   const std::uint32_t longest = options.scheduler.max_model_len;
   return {.block_size = blocks.states != MambaCacheMode::none ? blocks.block_size
@@ -112,7 +112,8 @@ MambaSpec state_spec(const ModelInfo& model, const EngineOptions& options, const
 
 LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, const Blocks& blocks) {
   LayerSpecs layers;
-  // The states of layers that have both come behind them, or what an encoder has made for each.
+  // The next free name. A layer that attends and keeps a state needs a second name for its state, and each cross-attention part needs a
+  // name.
   std::uint32_t num_names = model.num_layers;
   for (std::uint32_t i = 0; i < model.num_layers; ++i) {
     const LayerMemory memory = model.layer_memories.empty() ? LayerMemory::attention : model.layer_memories[i];
@@ -135,23 +136,23 @@ LayerSpecs layer_specs(const ModelInfo& model, const EngineOptions& options, con
   return layers;
 }
 
-// As many blocks as the memory holds, or as asked for.
+// Returns the configured number of blocks, or as many as the memory holds.
 Result<std::uint32_t> num_blocks(const CacheOptions& cache, std::uint64_t bytes_per_block) {
   if (cache.num_blocks != 0) {
     if (cache.num_blocks >= 2 && cache.num_blocks <= kMaxBlocks) return cache.num_blocks;
     return fail(ErrorCode::invalid_argument, "num_blocks", fmt::format("is {}", cache.num_blocks),
-                fmt::format("give a value from 2 to {}", kMaxBlocks));
+                fmt::format("use a value from 2 to {}", kMaxBlocks));
   }
   const std::uint64_t fitting = cache.kv_cache_bytes / bytes_per_block;
   if (fitting < 2) {
     return fail(ErrorCode::invalid_argument, "kv_cache_bytes",
-                fmt::format("{} bytes hold {} blocks of {} bytes", cache.kv_cache_bytes, fitting, bytes_per_block),
-                fmt::format("give at least {} bytes", 2 * bytes_per_block));
+                fmt::format("{} bytes hold only {} blocks of {} bytes", cache.kv_cache_bytes, fitting, bytes_per_block),
+                fmt::format("use at least {} bytes", 2 * bytes_per_block));
   }
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(fitting, kMaxBlocks));
 }
 
-// Of one request, beyond what max_memory_usage_bytes() counts.
+// Returns the blocks of one request that max_memory_usage_bytes() does not count.
 std::uint64_t num_spare_blocks(const LayerKvSpec& spec) {
   const auto* state = std::get_if<MambaSpec>(&spec);
   return state != nullptr && state->mode == MambaCacheMode::all ? state->num_speculative_blocks : 0;
@@ -176,7 +177,7 @@ Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
   const std::uint64_t bytes_per_block = make_kv_layout(*one_block, options.cache.dtype).bytes_per_block();
   const auto count = num_blocks(options.cache, bytes_per_block);
   if (!count) return std::unexpected(count.error());
-  // What requests may use: the null block holds nothing, and states behind drafts are not counted below where all others are kept.
+  // The memory that requests may use: without the null block, and without spare states, which plan_kv_cache() does not count.
   const std::uint64_t num_set_aside = 1 + num_spare_blocks(*one_block);
   const std::int64_t usable = static_cast<std::int64_t>((*count - std::min<std::uint64_t>(*count, num_set_aside)) * bytes_per_block);
   const bool as_long_as_fits = options.scheduler.max_model_len == 0;
@@ -188,6 +189,12 @@ Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options) {
                              .mamba_cache_mode = blocks->states,
                              .num_blocks_override = *count});
   if (!plan) return std::unexpected(std::move(plan.error()));
+  if (as_long_as_fits && model.has_states() && plan->max_model_len < model.context_length) {
+    // The block of a state is as long as the longest request.
+    EngineOptions fitting = options;
+    fitting.scheduler.max_model_len = plan->max_model_len;
+    return plan_kv(model, fitting);
+  }
   KvLayout layout = make_kv_layout(plan->workers.front(), options.cache.dtype);
   return KvPlan{.config = scheduler_kv_cache_config(plan->workers.front()),
                 .layout = std::move(layout),
@@ -202,6 +209,18 @@ Result<KvLayout> plan_kv_layout(const ModelInfo& model, const EngineOptions& opt
   return std::move(plan->layout);
 }
 
+std::uint64_t num_tokens_in(const KvCacheConfig& config, std::uint64_t num_blocks) {
+  std::uint64_t num_growing = 0;
+  std::uint32_t tokens = 0;
+  for (const KvCacheGroup& group : config.groups) {
+    const auto* const state = std::get_if<MambaSpec>(&group.spec);
+    if ((state != nullptr && state->mode != MambaCacheMode::all) || std::holds_alternative<CrossAttentionSpec>(group.spec)) continue;
+    ++num_growing;
+    tokens = block_size_of(group.spec);
+  }
+  return num_growing == 0 ? 0 : num_blocks / num_growing * tokens;
+}
+
 Result<KvLayout> plan_draft_kv(const ModelInfo& draft, const EngineOptions& options, const KvLayout& target) {
   EngineOptions own = options;
   own.cache.mamba_cache_mode.reset();
@@ -212,7 +231,7 @@ Result<KvLayout> plan_draft_kv(const ModelInfo& draft, const EngineOptions& opti
   const auto one_block = kv_cache_config(*groups, 0, {.num_blocks_override = 1});
   if (!one_block) return std::unexpected(one_block.error());
   const std::uint64_t bytes_per_block = make_kv_layout(*one_block, own.cache.dtype).bytes_per_block();
-  // A group of the target may keep fewer tokens than all: what one group alone would hold is the most.
+  // A group of the target may keep only some of the tokens, so the capacity of one group alone is an upper bound.
   std::uint64_t num_tokens = 0;
   for (const KvGroupLayout& group : target.groups)
     num_tokens = std::max(num_tokens, std::uint64_t{target.num_blocks - 1} * group.block_size);

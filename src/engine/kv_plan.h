@@ -1,6 +1,5 @@
 #pragma once
-// The engine's KV cache: from the model's layers and the memory for them to what the core is configured with, and how the worker lays it
-// out.
+// Plans the engine's KV cache: computes the core's configuration and the worker's layout from the model's layers and the memory for them.
 #include <cstdint>
 
 #include "quire/base/error.h"
@@ -12,18 +11,21 @@
 namespace quire {
 
 struct KvPlan {
-  KvCacheConfig config;          // the core's
-  KvLayout layout;               // the worker's
-  std::uint32_t block_size = 0;  // tokens of a named block: as given, or as many as make a state fit
+  KvCacheConfig config;          // for the core
+  KvLayout layout;               // for the worker
+  std::uint32_t block_size = 0;  // tokens of a hashed block: as configured, or more if a state needs a larger page
   MambaCacheMode states = MambaCacheMode::none;
-  std::uint32_t max_model_len = 0;  // as given; or the model's context, or what fits beside the null block if less
+  std::uint32_t max_model_len = 0;  // as configured; if 0, the model's context, or the tokens that fit if fewer
 };
 
-// kv_cache_bytes is resolved; num_blocks and max_model_len may be 0. Errors name the option.
+// Plans the KV cache of `model`. `kv_cache_bytes` must be resolved; `num_blocks` and `max_model_len` may be 0. Errors name the option.
 Result<KvPlan> plan_kv(const ModelInfo& model, const EngineOptions& options);
 
-// That of a draft model beside the cache of `target`: as many tokens, as long as it takes no more than a quarter of its bytes; windows keep
-// all tokens, too. Errors name the draft model.
+// Plans the KV cache of a draft model. It holds as many tokens as the cache of `target`, but takes at most a quarter of its bytes. Layers
+// with sliding windows get room for all tokens, too.
 Result<KvLayout> plan_draft_kv(const ModelInfo& draft, const EngineOptions& options, const KvLayout& target);
+
+// Returns how many tokens of a prompt fit into `num_blocks`, in all cache groups that grow with the prompt.
+std::uint64_t num_tokens_in(const KvCacheConfig& config, std::uint64_t num_blocks);
 
 }  // namespace quire

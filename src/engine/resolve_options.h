@@ -1,8 +1,10 @@
 #pragma once
-// Options are checked, and their zeros resolved, before anything large is made.
+// Checks options, replaces automatic values (0), and translates the options for the core and the worker, before anything large is
+// allocated.
 #include <cstdint>
 
 #include "quire/base/error.h"
+#include "quire/base/kv_layout.h"
 #include "quire/base/model_info.h"
 #include "quire/base/options.h"
 #include "quire/core.h"
@@ -10,19 +12,25 @@
 
 namespace quire {
 
-// What options left open are filled from.
+// The machine's resources, from which automatic options are computed.
 struct Machine {
   std::uint32_t num_cores = 1;
-  std::uint64_t available_bytes = 0;  // of memory, before the model is loaded
-  std::uint64_t draft_bytes = 0;      // of these for the weights of the draft model, if there is one
+  std::uint64_t available_bytes = 0;  // free memory before the model is loaded
+  std::uint64_t draft_bytes = 0;      // part of available_bytes for the weights of the draft model, if there is one
+  std::uint64_t tier_bytes = 0;       // part of available_bytes for tiers in host memory
 };
 
-// `options` with every 0 default written out for this model and machine: num_threads, kv_cache_bytes, num_blocks, max_model_len,
-// served_model_name, num_speculative_tokens with a draft model. Errors name the option.
-Result<EngineOptions> resolve_options(EngineOptions options, const ModelInfo& model, const Machine& machine);
+// The configuration of one engine. It is computed once per start, and all parts of the engine read this value.
+struct ResolvedEngine {
+  EngineOptions options;  // no value is automatic (0)
+  ModelInfo model;
+  KvLayout layout;  // of the worker's KV cache
+  CoreConfig core;  // make_engine() adds the fixes that depend on the tiers
+  WorkerLimits limits;
+};
 
-// What the core and the worker take from resolved options.
-CoreConfig core_config(const EngineOptions& options, const ModelInfo& model);
-WorkerLimits worker_limits(const EngineOptions& options);
+// Replaces every automatic value (0) of `options` for this model and machine: num_threads, kv_cache_bytes, num_blocks, max_model_len,
+// served_model_name, and num_speculative_tokens with a draft model. Errors name the option.
+Result<ResolvedEngine> resolve_options(EngineOptions options, ModelInfo model, const Machine& machine);
 
 }  // namespace quire

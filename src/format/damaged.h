@@ -1,5 +1,5 @@
 #pragma once
-// The error of a weight file whose bytes contradict themselves.
+// Builds the error for a weight file that contradicts itself.
 #include <expected>
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Error `corrupt` of `field`, whose remedy is to download the file again.
+// Returns error `corrupt` for `field`. Its remedy is to download the file again.
 std::unexpected<Error> damaged(std::string field, std::string message);
 
 }  // namespace quire

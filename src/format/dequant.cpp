@@ -1,6 +1,6 @@
-// Each type has one function from a block to codes, scales and minimums; rows and floats follow from it.
-// Called while weights are packed, on any thread, with rows whose size was checked. Layouts are those of ggml-common.h; results equal
-// ggml's bit for bit. A new type is one function and one line in kUnpackers.
+// Each type has one function that turns a block into codes, scales and minimums; rows and floats are derived from them. Called while
+// weights are packed, on any thread, with rows of checked size. Layouts follow ggml-common.h, and results equal ggml's bit for bit. A new
+// type needs one function and one line in `kUnpackers`.
 #include "format/dequant.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ void unpack_q8_0(const std::uint8_t* in, const QuantBlock& out) {
   for (int i = 0; i < 32; ++i) out.codes[i] = in[2 + i] ^ 0x80;
 }
 
-// 32 low halves and 32 fifth bits, plus `bias`.
+// Writes 32 codes: the low nibble from `low`, the fifth bit from `high`, plus `bias`.
 void fifth_bits_of_32(const std::uint8_t* high, const std::uint8_t* low, std::uint8_t bias, std::uint8_t* codes) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, high, sizeof(bits));
@@ -63,8 +63,8 @@ void unpack_q5_1(const std::uint8_t* in, const QuantBlock& out) {
   fifth_bits_of_32(in + 4, in + 8, 128, out.codes);
 }
 
-// The 6-bit scales and minimums of Q4_K and Q5_K: groups 0..3 fill the low six bits of bytes 0..7; of groups 4..7 the low four bits are in
-// bytes 8..11 and the upper two in the top of bytes 0..7.
+// The 6-bit scales and minimums of Q4_K and Q5_K. Groups 0..3 use the low six bits of bytes 0..7. For groups 4..7, bytes 8..11 hold the low
+// four bits and the top of bytes 0..7 holds the upper two.
 struct ScaleAndMinimum {
   std::uint8_t scale;
   std::uint8_t minimum;
@@ -103,7 +103,7 @@ void unpack_q5_k(const std::uint8_t* in, const QuantBlock& out) {
   }
 }
 
-// Two halves of 128 columns; in each, quarter q takes bit pair q of 32 bytes.
+// Returns two bits of a code. Each half of 128 columns has 32 bytes; quarter q of the half uses bit pair q of each byte.
 std::uint8_t bit_pair(const std::uint8_t* low, int quarter, int i) {
   return (low[quarter / 4 * 32 + i] >> (quarter % 4 * 2)) & 3;
 }
@@ -119,14 +119,15 @@ void unpack_q2_k(const std::uint8_t* in, const QuantBlock& out) {
     for (int i = 0; i < 32; ++i) out.codes[32 * quarter + i] = 128 + bit_pair(in + 16, quarter, i);
 }
 
-// 16 scales of six bits, plus 32: bytes 0..7 hold the low four of groups 0..7 and 8..15, byte 8 + j % 4 the upper two of group j.
+// Returns a scale. It is stored as six bits with an offset of 32: bytes 0..7 hold the low four bits of groups 0..7 and 8..15, and byte 8 +
+// j % 4 holds the upper two bits of group j.
 int q3_k_scale(const std::uint8_t* packed, int group) {
   const int low = (packed[group % 8] >> (group / 8 * 4)) & 0x0F;
   const int high = (packed[8 + group % 4] >> (group / 4 * 2)) & 3;
   return (low | high << 4) - 32;
 }
 
-// Bit `quarter` of 32 bytes is the third bit of the codes.
+// Bit `quarter` of the first 32 bytes is the third bit of the codes.
 void unpack_q3_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in + 108);
   for (int group = 0; group < 16; ++group) {
@@ -141,7 +142,7 @@ void unpack_q3_k(const std::uint8_t* in, const QuantBlock& out) {
   }
 }
 
-// The values of IQ4's codes, plus 128: steps that widen away from zero.
+// Values of the IQ4 codes, plus 128. The steps widen away from zero.
 constexpr std::array<std::uint8_t, 16> kIq4Codes{1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
 void unpack_iq4_nl(const std::uint8_t* in, const QuantBlock& out) {
@@ -150,7 +151,7 @@ void unpack_iq4_nl(const std::uint8_t* in, const QuantBlock& out) {
   nibbles_of_32(in + 2, out.codes);
 }
 
-// Each group's scale has six bits, plus 32: the upper two in a 16-bit word, the low four in a nibble.
+// Each group has a six-bit scale with an offset of 32: the upper two bits are in a 16-bit word, the low four in a nibble.
 void unpack_iq4_xs(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in);
   for (int group = 0; group < 8; ++group) {
@@ -162,7 +163,7 @@ void unpack_iq4_xs(const std::uint8_t* in, const QuantBlock& out) {
   }
 }
 
-// Two halves of 128 columns; in each, quarter q takes nibble q / 2 of 32 bytes, and a pair of high bits.
+// Two halves of 128 columns. In each half, quarter q takes nibble q / 2 of 32 bytes as its low four bits, and one pair of high bits.
 void unpack_q6_k(const std::uint8_t* in, const QuantBlock& out) {
   const float scale = half_at(in + 208);
   for (int group = 0; group < 16; ++group) {
@@ -180,7 +181,7 @@ void unpack_q6_k(const std::uint8_t* in, const QuantBlock& out) {
   }
 }
 
-// Every type that can be read, in the order in which errors and README list them.
+// All readable types, in the order in which errors list them.
 constexpr std::array<Unpacker, 27> kUnpackers{{
     {GgmlType::f32, UnpackedFormat::f32, nullptr},
     {GgmlType::f16, UnpackedFormat::f32, nullptr},
@@ -211,22 +212,22 @@ constexpr std::array<Unpacker, 27> kUnpackers{{
     {GgmlType::nvfp4, UnpackedFormat::q8, unpack_nvfp4},
 }};
 
-// Where a block of 256 columns keeps what its scales and minimums are multiples of.
-struct UnitPlaces {
+// Byte offsets of a 256-column block's two units: the values that its scales and its minimums are multiples of.
+struct UnitOffsets {
   GgmlType type;
   int scale;
-  int minimum = -1;  // none
+  int minimum = -1;  // -1: the type has no minimums
 };
-constexpr std::array<UnitPlaces, 6> kUnitPlaces{{{GgmlType::q2_k, 80, 82},
-                                                 {GgmlType::q3_k, 108},
-                                                 {GgmlType::q4_k, 0, 2},
-                                                 {GgmlType::q5_k, 0, 2},
-                                                 {GgmlType::q6_k, 208},
-                                                 {GgmlType::iq4_xs, 0}}};
+constexpr std::array<UnitOffsets, 6> kUnitOffsets{{{GgmlType::q2_k, 80, 82},
+                                                   {GgmlType::q3_k, 108},
+                                                   {GgmlType::q4_k, 0, 2},
+                                                   {GgmlType::q5_k, 0, 2},
+                                                   {GgmlType::q6_k, 208},
+                                                   {GgmlType::iq4_xs, 0}}};
 
-const UnitPlaces* find_units(GgmlType type) {
-  const auto* found = std::ranges::find(kUnitPlaces, type, &UnitPlaces::type);
-  return found == kUnitPlaces.end() ? nullptr : found;
+const UnitOffsets* find_units(GgmlType type) {
+  const auto* found = std::ranges::find(kUnitOffsets, type, &UnitOffsets::type);
+  return found == kUnitOffsets.end() ? nullptr : found;
 }
 
 const Unpacker* find_unpacker(GgmlType type) {
@@ -244,8 +245,10 @@ void unpack_row(const Unpacker& unpacker, std::span<const std::byte> row, std::s
   const GgmlTypeInfo& info = ggml_type_info(unpacker.type);
   const std::size_t columns = codes.size();
   const std::uint32_t group = group_columns(unpacker.format);
-  QUIRE_CHECK(columns % info.block_columns == 0 && row.size() == columns / info.block_columns * info.block_bytes, "wrong row size");
-  QUIRE_CHECK(scales.size() == columns / group && minimums.size() == scales.size(), "wrong number of scales");
+  QUIRE_CHECK(columns % info.block_columns == 0 && row.size() == columns / info.block_columns * info.block_bytes,
+              "the row holds the bytes of its columns in whole blocks");
+  QUIRE_CHECK(scales.size() == columns / group && minimums.size() == scales.size(),
+              "there is one scale and one minimum per group of columns");
   const auto* in = reinterpret_cast<const std::uint8_t*>(row.data());
   for (std::size_t column = 0; column < columns; column += info.block_columns, in += info.block_bytes)
     unpacker.unpack(in, {codes.data() + column, scales.data() + column / group, minimums.data() + column / group});
@@ -273,7 +276,7 @@ T load(std::span<const std::byte> row, std::size_t index) {
   return value;
 }
 
-// Element `index` of a row of F32, F16 or BF16.
+// Returns element `index` of a row of F32, F16 or BF16.
 float plain_float(GgmlType type, std::span<const std::byte> row, std::size_t index) {
   if (type == GgmlType::f32) return load<float>(row, index);
   const auto bits = load<std::uint16_t>(row, index);
@@ -285,7 +288,7 @@ float plain_float(GgmlType type, std::span<const std::byte> row, std::size_t ind
 Result<UnpackedFormat> unpacked_format(GgmlType type) {
   const Unpacker* unpacker = find_unpacker(type);
   if (unpacker) return unpacker->format;
-  return fail(ErrorCode::unsupported, "", fmt::format("tensor type {}", ggml_type_name(type)), weight_type_remedy());
+  return fail(ErrorCode::unsupported, "", fmt::format("tensor type {} is not supported", ggml_type_name(type)), weight_type_remedy());
 }
 
 std::string supported_weight_types() {
@@ -295,7 +298,7 @@ std::string supported_weight_types() {
 }
 
 std::string weight_type_remedy() {
-  return "use a model whose weights are all of these types: " + supported_weight_types();
+  return "use a model whose weights have only these types: " + supported_weight_types();
 }
 
 std::array<std::uint8_t, 16> code_table(GgmlType type) {
@@ -306,13 +309,13 @@ std::array<std::uint8_t, 16> code_table(GgmlType type) {
 void unpack_q4_row(GgmlType type, std::span<const std::byte> row, const Q4Row& out) {
   const Unpacker* unpacker = find_unpacker(type);
   QUIRE_CHECK(unpacker && (unpacker->format == UnpackedFormat::q4 || unpacker->format == UnpackedFormat::q4_table),
-              "the type does not unpack to q4");
+              "the type unpacks to q4");
   unpack_row(*unpacker, row, out.codes, out.scales, out.minimums);
 }
 
 void unpack_q8_row(GgmlType type, std::span<const std::byte> row, const Q8Row& out) {
   const Unpacker* unpacker = find_unpacker(type);
-  QUIRE_CHECK(unpacker && unpacker->format == UnpackedFormat::q8, "the type does not unpack to q8");
+  QUIRE_CHECK(unpacker && unpacker->format == UnpackedFormat::q8, "the type unpacks to q8");
   unpack_row(*unpacker, row, out.codes, out.scales, out.minimums);
 }
 
@@ -321,20 +324,20 @@ bool has_units(GgmlType type) {
 }
 
 void unpack_units(GgmlType type, std::span<const std::byte> row, std::span<float> units) {
-  const UnitPlaces* places = find_units(type);
-  QUIRE_CHECK(places != nullptr, "the type has no units");
+  const UnitOffsets* offsets = find_units(type);
+  QUIRE_CHECK(offsets != nullptr, "the type has units");
   const std::size_t block_bytes = ggml_type_info(type).block_bytes;
-  QUIRE_CHECK(row.size() % block_bytes == 0 && units.size() == row.size() / block_bytes * 2, "wrong number of units");
+  QUIRE_CHECK(row.size() % block_bytes == 0 && units.size() == row.size() / block_bytes * 2, "there are two units per block");
   const auto* in = reinterpret_cast<const std::uint8_t*>(row.data());
   for (std::size_t i = 0; i < units.size(); i += 2, in += block_bytes) {
-    units[i] = half_at(in + places->scale);
-    units[i + 1] = places->minimum < 0 ? 0.0F : -half_at(in + places->minimum);
+    units[i] = half_at(in + offsets->scale);
+    units[i + 1] = offsets->minimum < 0 ? 0.0F : -half_at(in + offsets->minimum);
   }
 }
 
 void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<std::uint16_t> out) {
-  QUIRE_CHECK(type == GgmlType::f32 || type == GgmlType::f16 || type == GgmlType::bf16, "the type does not unpack to bf16");
-  QUIRE_CHECK(row.size() == out.size() * ggml_type_info(type).block_bytes, "wrong row size");
+  QUIRE_CHECK(type == GgmlType::f32 || type == GgmlType::f16 || type == GgmlType::bf16, "the type unpacks to bf16");
+  QUIRE_CHECK(row.size() == out.size() * ggml_type_info(type).block_bytes, "the row holds the bytes of its columns in whole blocks");
   if (type == GgmlType::bf16) {
     std::memcpy(out.data(), row.data(), row.size());
     return;
@@ -344,9 +347,10 @@ void unpack_bf16_row(GgmlType type, std::span<const std::byte> row, std::span<st
 
 void dequantise_row(GgmlType type, std::span<const std::byte> row, std::span<float> out) {
   const Unpacker* unpacker = find_unpacker(type);
-  QUIRE_CHECK(unpacker, "the type has no unpacker");
+  QUIRE_CHECK(unpacker, "the type has an unpacker");
   const GgmlTypeInfo& info = ggml_type_info(type);
-  QUIRE_CHECK(out.size() % info.block_columns == 0 && row.size() == out.size() / info.block_columns * info.block_bytes, "wrong row size");
+  QUIRE_CHECK(out.size() % info.block_columns == 0 && row.size() == out.size() / info.block_columns * info.block_bytes,
+              "the row holds the bytes of its columns in whole blocks");
   if (!unpacker->unpack) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = plain_float(type, row, i);
     return;

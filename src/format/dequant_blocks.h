@@ -1,5 +1,5 @@
 #pragma once
-// One block of a GGUF tensor to codes, scales and minimums: a function for each type, which the table in dequant.cpp names.
+// Functions that turn one block of a GGUF tensor into codes, scales and minimums, one per type. The table in dequant.cpp lists them.
 #include <cstdint>
 #include <cstring>
 
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Where one block's codes, scales and minimums go: of a type that unpacks to q4 a scale for 32 codes, else for 16.
+// Outputs of one block. Types that unpack to q4 have one scale per 32 codes, other types one per 16.
 struct QuantBlock {
   std::uint8_t* codes;
   float* scales;
@@ -36,7 +36,7 @@ inline void set_group_of_32(const QuantBlock& out, int group, float scale, float
   }
 }
 
-// dequant_iq.cpp
+// Defined in dequant_iq.cpp.
 void unpack_iq1_s(const std::uint8_t* in, const QuantBlock& out);
 void unpack_iq1_m(const std::uint8_t* in, const QuantBlock& out);
 void unpack_iq2_xxs(const std::uint8_t* in, const QuantBlock& out);
@@ -45,7 +45,7 @@ void unpack_iq2_s(const std::uint8_t* in, const QuantBlock& out);
 void unpack_iq3_xxs(const std::uint8_t* in, const QuantBlock& out);
 void unpack_iq3_s(const std::uint8_t* in, const QuantBlock& out);
 
-// dequant_small.cpp
+// Defined in dequant_small.cpp.
 void unpack_q8_k(const std::uint8_t* in, const QuantBlock& out);
 void unpack_tq1_0(const std::uint8_t* in, const QuantBlock& out);
 void unpack_tq2_0(const std::uint8_t* in, const QuantBlock& out);

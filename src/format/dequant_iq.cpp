@@ -1,6 +1,6 @@
-// IQ1, IQ2 and IQ3: a code names a point of eight (or four) coordinates out of a table, and signs or an offset are kept apart. Every
-// coordinate is a small whole number, so that codes of 8 bits hold it exactly. Layouts are those of ggml-common.h. Called while weights are
-// packed, on any thread.
+// Unpacks IQ1, IQ2 and IQ3. A code selects a point of eight (or four) coordinates from a table; signs or an offset are stored separately.
+// Every coordinate is a small whole number, so 8-bit codes hold it exactly. Layouts follow ggml-common.h. Called while weights are packed,
+// on any thread.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -22,8 +22,8 @@ T load(const std::uint8_t* in) {
   return value;
 }
 
-// Seven signs, and an eighth that makes their number even.
-std::uint32_t with_parity(std::uint32_t signs) {
+// Returns the low seven sign bits with an eighth that makes the number of set bits even.
+std::uint32_t with_sign_parity(std::uint32_t signs) {
   signs &= 127U;
   return signs | (static_cast<std::uint32_t>(std::popcount(signs)) & 1U) << 7;
 }
@@ -36,14 +36,14 @@ void put_iq2_point(std::uint32_t point, std::uint32_t signs, std::uint8_t* codes
   for (int i = 0; i < 8; ++i) codes[i] = signed_code(kIq2Values[(point >> (2 * i)) & 3U], signs, i);
 }
 
-// Two points, which share a byte of signs.
+// Writes two points that share a byte of signs.
 template <class Value>
 void put_iq3_points(std::uint32_t first, std::uint32_t second, std::uint32_t signs, Value value, std::uint8_t* codes) {
   const std::uint32_t points = first | second << 12;
   for (int i = 0; i < 8; ++i) codes[i] = signed_code(value((points >> (3 * i)) & 7U), signs, i);
 }
 
-// Eighths: -1, 0 or 1, and an eighth more or less.
+// Writes coordinates in units of one eighth: -1, 0 or 1, plus or minus one eighth.
 void put_iq1_point(std::uint32_t point, bool less, std::uint8_t* codes) {
   for (int i = 0; i < 8; ++i) {
     const int value = static_cast<int>((point >> (2 * i)) & 3U) - 1;
@@ -67,7 +67,7 @@ void unpack_iq2_xxs(const std::uint8_t* in, const QuantBlock& out) {
     const std::uint8_t* points = in + 2 + 8 * group;
     const auto signs = load<std::uint32_t>(points + 4);
     set_group_of_32(out, group, half_step(scale, signs >> 28, 0.25F), 0.0F);
-    for (int i = 0; i < 4; ++i) put_iq2_point(kIq2XxsGrid[points[i]], with_parity(signs >> (7 * i)), out.codes + 32 * group + 8 * i);
+    for (int i = 0; i < 4; ++i) put_iq2_point(kIq2XxsGrid[points[i]], with_sign_parity(signs >> (7 * i)), out.codes + 32 * group + 8 * i);
   }
 }
 
@@ -77,7 +77,7 @@ void unpack_iq2_xs(const std::uint8_t* in, const QuantBlock& out) {
     out.scales[half] = half_step(scale, (in[66 + half / 2] >> (half % 2 * 4)) & 15U, 0.25F);
     for (int i = 0; i < 2; ++i) {
       const std::uint32_t code = load<std::uint16_t>(in + 2 + 4 * half + 2 * i);
-      put_iq2_point(kIq2XsGrid[code & 511U], with_parity(code >> 9), out.codes + 16 * half + 8 * i);
+      put_iq2_point(kIq2XsGrid[code & 511U], with_sign_parity(code >> 9), out.codes + 16 * half + 8 * i);
     }
   }
   clear_minimums(out);
@@ -102,7 +102,7 @@ void unpack_iq3_xxs(const std::uint8_t* in, const QuantBlock& out) {
     set_group_of_32(out, group, half_step(scale, signs >> 28, 0.5F), 0.0F);
     for (int i = 0; i < 4; ++i)
       put_iq3_points(
-          kIq3XxsGrid[points[2 * i]], kIq3XxsGrid[points[2 * i + 1]], with_parity(signs >> (7 * i)),
+          kIq3XxsGrid[points[2 * i]], kIq3XxsGrid[points[2 * i + 1]], with_sign_parity(signs >> (7 * i)),
           [](std::uint32_t index) { return kIq3XxsValues[index]; }, out.codes + 32 * group + 8 * i);
   }
 }
@@ -133,7 +133,7 @@ void unpack_iq1_s(const std::uint8_t* in, const QuantBlock& out) {
   }
 }
 
-// The scale's half-bytes are the highest of four words.
+// The top four bits of four 16-bit words together form the f16 scale.
 void unpack_iq1_m(const std::uint8_t* in, const QuantBlock& out) {
   const std::uint8_t *low = in, *high = in + 32, *scales = in + 48;
   std::uint32_t bits = 0;

@@ -1,5 +1,5 @@
-// GGUF's types of one scale for a block of small numbers: ternary ones, floats of four bits, and bytes with a scale in f32. Layouts are
-// those of ggml-common.h. Called while weights are packed, on any thread.
+// Unpacks the GGUF types with one scale per block of small numbers: ternary numbers, 4-bit floats, and bytes with an f32 scale. Layouts
+// follow ggml-common.h. Called while weights are packed, on any thread.
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -14,17 +14,17 @@ void set_all(const QuantBlock& out, float scale) {
   for (int group = 0; group < 8; ++group) set_group_of_32(out, group, scale, 0.0F);
 }
 
-// Half of 2^(bits - 127).
+// Returns half of 2^(bits - 127).
 float half_e8m0(std::uint32_t bits) {
   return std::bit_cast<float>(bits < 2 ? 0x00200000U << bits : (bits - 1) << 23);
 }
 
-// Half of an e4m3 without a sign; 127 is nothing.
+// Returns half of an e4m3 value without a sign; the NaN pattern 127 gives 0.
 float half_ue4m3(std::uint8_t bits) {
   return bits == 0x7F ? 0.0F : 0.5F * e4m3_to_float(bits & 0x7FU);
 }
 
-// Five numbers to a byte, a fraction of 256 in base three: `power` is 3^n of the n-th.
+// Returns one of five ternary numbers that a byte stores as a fraction of 256 in base three. `power` is 3^n for number n.
 std::uint8_t ternary(std::uint8_t byte, std::uint32_t power) {
   const std::uint32_t rest = (byte * power) & 255U;
   return static_cast<std::uint8_t>(127 + (rest * 3 >> 8));
@@ -39,7 +39,7 @@ void unpack_q8_k(const std::uint8_t* in, const QuantBlock& out) {
   for (int i = 0; i < 256; ++i) out.codes[i] = in[4 + i] ^ 0x80;
 }
 
-// 32 bytes of 160 numbers, 16 of 80 and four of 16.
+// 32 bytes hold 160 numbers, 16 bytes hold 80 and four bytes hold 16.
 void unpack_tq1_0(const std::uint8_t* in, const QuantBlock& out) {
   set_all(out, half_at(in + 52));
   std::uint8_t* code = out.codes;
@@ -57,14 +57,14 @@ void unpack_tq2_0(const std::uint8_t* in, const QuantBlock& out) {
   for (int i = 0; i < 256; ++i) out.codes[i] = static_cast<std::uint8_t>(127 + ((in[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3));
 }
 
-// The scale is halved because the table has twice the values.
+// The scale is halved because `kTwiceE2m1` has twice the values.
 void unpack_mxfp4(const std::uint8_t* in, const QuantBlock& out) {
   out.scales[0] = half_e8m0(in[0]);
   out.minimums[0] = 0.0F;
   nibbles_of_32(in + 1, out.codes);
 }
 
-// Four groups of 16, each with a scale.
+// A block has four groups of 16, each with a scale.
 void unpack_nvfp4(const std::uint8_t* in, const QuantBlock& out) {
   for (int group = 0; group < 4; ++group) {
     out.scales[group] = half_ue4m3(in[group]);

@@ -57,7 +57,7 @@ const GgmlTypeInfo* find_ggml_type(std::uint32_t number) {
 
 const GgmlTypeInfo& ggml_type_info(GgmlType type) {
   const GgmlTypeInfo* info = find_ggml_type(static_cast<std::uint32_t>(type));
-  QUIRE_CHECK(info != nullptr, "a tensor type that is no enumerator");
+  QUIRE_CHECK(info != nullptr, "the tensor type is a known enumerator");
   return *info;
 }
 
@@ -65,11 +65,11 @@ Result<std::uint64_t> row_bytes(GgmlType type, std::uint64_t columns) {
   const GgmlTypeInfo& info = ggml_type_info(type);
   if (columns % info.block_columns != 0) {
     return fail(ErrorCode::corrupt, "",
-                fmt::format("{} columns are no multiple of {}'s block of {}", columns, info.name, info.block_columns));
+                fmt::format("a row of {} columns is not a multiple of the {} block of {}", columns, info.name, info.block_columns));
   }
   std::uint64_t bytes = 0;
   if (__builtin_mul_overflow(columns / info.block_columns, std::uint64_t{info.block_bytes}, &bytes))
-    return fail(ErrorCode::corrupt, "", fmt::format("a row of {} columns overflows 64 bits", columns));
+    return fail(ErrorCode::corrupt, "", fmt::format("the size of a row of {} columns overflows 64 bits", columns));
   return bytes;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The tensor types of GGUF: names and sizes of all, so that an error can name what it cannot read.
+// The tensor types of GGUF. Names and sizes of all types are listed, so that an error can name a type that is not supported.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Values are those of the file format.
+// The values equal the numbers in the file format.
 enum class GgmlType : std::uint32_t {
   f32 = 0,
   f16 = 1,
@@ -49,23 +49,24 @@ enum class GgmlType : std::uint32_t {
 
 struct GgmlTypeInfo {
   GgmlType type = GgmlType::f32;
-  std::string_view name;            // "Q4_K"
+  std::string_view name;            // for example "Q4_K"
   std::uint32_t block_columns = 1;  // elements per block
   std::uint32_t block_bytes = 4;
 };
 
-// nullptr if the number names no type this build knows.
+// Returns nullptr if no type that this build knows has the number.
 const GgmlTypeInfo* find_ggml_type(std::uint32_t number);
 
-// `type` is one of the enumerators.
+// Returns the entry of `type`, which must be one of the enumerators.
 const GgmlTypeInfo& ggml_type_info(GgmlType type);
 
-// "Q4_K", also for types that have no unpacker.
+// Returns "Q4_K", also for types without an unpacker.
 inline std::string_view ggml_type_name(GgmlType type) {
   return ggml_type_info(type).name;
 }
 
-// Bytes of a row of `columns` elements. Errors: `corrupt` if columns is no multiple of the block, or the product overflows 64 bits.
+// Returns the bytes of a row of `columns` elements. Errors: `corrupt` if `columns` is not a multiple of the block or the product overflows
+// 64 bits.
 Result<std::uint64_t> row_bytes(GgmlType type, std::uint64_t columns);
 
 }  // namespace quire

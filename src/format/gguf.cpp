@@ -1,6 +1,6 @@
-// GGUF, in the order of the file: magic, version, two counts; metadata; tensor descriptions; padding; tensor data.
-// Called once per model, on the thread that opens it. Nothing the file says is believed before it is checked against the bytes that are
-// there: no count is reserved for, no offset followed, no product formed that could overflow. It is fuzzed (tests/fuzz).
+// Parses GGUF in the order of the file: magic, version, two counts; metadata; tensor descriptions; padding; tensor data. Called once per
+// model, on the thread that opens it. Counts and offsets are checked against the file's size before use, and products are checked for
+// overflow. The parser is fuzzed (tests/fuzz).
 #include "format/gguf.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace quire {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tensor data are used in place");
+static_assert(std::endian::native == std::endian::little, "the host is little-endian because tensor data is used in place");
 
 constexpr std::uint64_t kMaxNameBytes = 65535;
 constexpr std::uint32_t kMaxArrayDepth = 4;
@@ -29,7 +29,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// 0 for strings and arrays, whose size the file tells.
+// Returns 0 for strings and arrays, because the file stores their size.
 std::uint64_t fixed_size(GgufValueType type) {
   switch (type) {
     case GgufValueType::u8:
@@ -54,7 +54,7 @@ std::uint64_t fixed_size(GgufValueType type) {
   return 0;
 }
 
-// Walks the bytes; never past their end.
+// Reads values from the bytes in order, and never past their end.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -93,7 +93,7 @@ class Reader {
 
 }  // namespace
 
-// One pass over the header. The first error ends it; what it has built until then is dropped.
+// Parses the header in one pass. The first error ends it, and the partial result is discarded.
 class GgufParser {
  public:
   explicit GgufParser(std::span<const std::byte> bytes) : bytes_(bytes), in_(bytes) {}
@@ -101,7 +101,6 @@ class GgufParser {
   Result<GgufFile> parse() {
     if (auto ok = header(); !ok) return std::unexpected(std::move(ok.error()));
     if (auto ok = metadata(); !ok) return std::unexpected(std::move(ok.error()));
-    if (auto ok = check_split(); !ok) return std::unexpected(std::move(ok.error()));
     if (auto ok = tensors(); !ok) return std::unexpected(std::move(ok.error()));
     if (auto ok = place_tensors(); !ok) return std::unexpected(std::move(ok.error()));
     return std::move(file_);
@@ -109,14 +108,14 @@ class GgufParser {
 
  private:
   std::unexpected<Error> cut_short(std::string field) const {
-    return damaged(std::move(field), fmt::format("the file ends within it, at byte {}", bytes_.size()));
+    return damaged(std::move(field), fmt::format("the file ends inside this field, at byte {}", bytes_.size()));
   }
 
   Result<void> header() {
     const auto magic = in_.take(4);
     if (!magic || as_text(*magic) != "GGUF") {
       return fail(ErrorCode::corrupt, "magic", "not a GGUF file: it does not begin with 'GGUF'",
-                  "give a GGUF file, or the folder of a Hugging Face model");
+                  "use a GGUF file or the folder of a Hugging Face model");
     }
     const auto version = in_.number<std::uint32_t>();
     if (!version) return cut_short("version");
@@ -141,20 +140,21 @@ class GgufParser {
     if (version == 2 || version == 3) return {};
     if (version == std::byteswap(2U) || version == std::byteswap(3U))
       return fail(ErrorCode::unsupported, "version", "the file is big-endian", "convert it to little-endian (gguf-convert-endian)");
-    return fail(ErrorCode::unsupported, "version", fmt::format("GGUF version {} (this build reads 2 and 3)", version),
+    return fail(ErrorCode::unsupported, "version",
+                fmt::format("GGUF version {} is not supported (this build reads versions 2 and 3)", version),
                 "convert the model again with a current llama.cpp");
   }
 
-  // Nothing is reserved by the header's counts: memory follows the entries that are really there.
+  // The header's counts reserve no memory: memory grows with the entries that are in the file.
   Result<void> metadata() {
     for (std::uint64_t i = 0; i < num_metadata_; ++i) {
       const auto key = in_.text();
       if (!key) return cut_short(fmt::format("metadata[{}].key", i));
       if (key->empty() || key->size() > kMaxNameBytes)
-        return damaged(fmt::format("metadata[{}].key", i), fmt::format("a key of {} bytes", key->size()));
+        return damaged(fmt::format("metadata[{}].key", i), fmt::format("the key must have 1 to 65535 bytes, got {}", key->size()));
       auto value = read_value(*key);
       if (!value) return std::unexpected(std::move(value.error()));
-      if (!file_.values_.emplace(*key, *value).second) return damaged(in_quotes(*key), "the key is there twice");
+      if (!file_.values_.emplace(*key, *value).second) return damaged(in_quotes(*key), "the key occurs twice");
       file_.keys_.push_back(*key);
     }
     return {};
@@ -187,7 +187,7 @@ class GgufParser {
   }
 
   Result<GgufValue> read_array(std::string_view key, std::uint32_t depth) {
-    if (depth > kMaxArrayDepth) return damaged(in_quotes(key), fmt::format("arrays nested more than {} deep", kMaxArrayDepth));
+    if (depth > kMaxArrayDepth) return damaged(in_quotes(key), fmt::format("arrays are nested more than {} deep", kMaxArrayDepth));
     GgufValue value;
     value.type = GgufValueType::array;
     auto type = read_type(key);
@@ -218,20 +218,12 @@ class GgufParser {
     return {};
   }
 
-  Result<void> check_split() const {
-    auto count = file_.get_or<std::uint64_t>("split.count", 1);
-    if (!count) return std::unexpected(std::move(count.error()));
-    if (*count <= 1) return {};
-    return fail(ErrorCode::unsupported, "split.count", fmt::format("the model is split into {} files", *count),
-                "join them with llama-gguf-split --merge");
-  }
-
   Result<void> tensors() {
     for (std::uint64_t i = 0; i < num_tensors_; ++i) {
       auto tensor = read_tensor(i);
       if (!tensor) return std::unexpected(std::move(tensor.error()));
       if (!file_.tensor_index_.emplace(tensor->name, file_.tensors_.size()).second)
-        return damaged(in_quotes(tensor->name), "the tensor is there twice");
+        return damaged(in_quotes(tensor->name), "the tensor occurs twice");
       file_.tensors_.push_back(*tensor);
     }
     return {};
@@ -242,11 +234,12 @@ class GgufParser {
     const auto name = in_.text();
     if (!name) return cut_short(fmt::format("tensors[{}].name", index));
     if (name->empty() || name->size() > kMaxNameBytes)
-      return damaged(fmt::format("tensors[{}].name", index), fmt::format("a name of {} bytes", name->size()));
+      return damaged(fmt::format("tensors[{}].name", index), fmt::format("the name must have 1 to 65535 bytes, got {}", name->size()));
     tensor.name = *name;
     const auto num_dims = in_.number<std::uint32_t>();
     if (!num_dims) return cut_short(in_quotes(*name));
-    if (*num_dims > tensor.dims.size()) return damaged(in_quotes(*name), fmt::format("{} dimensions (at most 4)", *num_dims));
+    if (*num_dims > tensor.dims.size())
+      return damaged(in_quotes(*name), fmt::format("the tensor has {} dimensions, more than the limit of 4", *num_dims));
     tensor.num_dims = *num_dims;
     for (std::uint32_t d = 0; d < tensor.num_dims; ++d) {
       const auto size = in_.number<std::uint64_t>();
@@ -270,7 +263,7 @@ class GgufParser {
   Result<std::uint64_t> tensor_bytes(const GgufTensor& tensor) const {
     std::uint64_t elements = 1;
     for (const std::uint64_t size : tensor.dims) {
-      if (size == 0) return damaged(in_quotes(tensor.name), "a dimension of 0");
+      if (size == 0) return damaged(in_quotes(tensor.name), "a dimension is 0");
       if (__builtin_mul_overflow(elements, size, &elements)) return damaged(in_quotes(tensor.name), "the shape overflows 64 bits");
     }
     auto bytes = row_bytes(tensor.type, tensor.columns());
@@ -284,7 +277,7 @@ class GgufParser {
     auto alignment = file_.get_or<std::uint32_t>("general.alignment", 32);
     if (!alignment) return std::unexpected(std::move(alignment.error()));
     if (!std::has_single_bit(*alignment) || *alignment > kMaxAlignment)
-      return damaged("general.alignment", fmt::format("{} is no power of two up to {}", *alignment, kMaxAlignment));
+      return damaged("general.alignment", fmt::format("{} is not a power of two of at most {}", *alignment, kMaxAlignment));
     return *alignment;
   }
 
@@ -299,10 +292,10 @@ class GgufParser {
       auto size = tensor_bytes(tensor);
       if (!size) return std::unexpected(std::move(size.error()));
       if (tensor.offset % *align != 0)
-        return damaged(in_quotes(tensor.name), fmt::format("offset {} is no multiple of the alignment {}", tensor.offset, *align));
+        return damaged(in_quotes(tensor.name), fmt::format("offset {} is not a multiple of the alignment {}", tensor.offset, *align));
       if (tensor.offset > data.size() || *size > data.size() - tensor.offset) {
         return damaged(in_quotes(tensor.name),
-                       fmt::format("bytes {} + {} lie beyond the {} bytes of tensor data", tensor.offset, *size, data.size()));
+                       fmt::format("offset {} plus size {} exceeds the {} bytes of tensor data", tensor.offset, *size, data.size()));
       }
       tensor.data = data.subspan(tensor.offset, *size);
     }
@@ -316,7 +309,7 @@ class GgufParser {
     std::ranges::sort(order, {}, &GgufTensor::offset);
     for (std::size_t i = 1; i < order.size(); ++i)
       if (order[i - 1]->offset + order[i - 1]->data.size() > order[i]->offset)
-        return damaged(in_quotes(order[i]->name), "its data overlap those of " + in_quotes(order[i - 1]->name));
+        return damaged(in_quotes(order[i]->name), "its data overlaps the data of " + in_quotes(order[i - 1]->name));
     return {};
   }
 
@@ -332,6 +325,14 @@ Result<GgufFile> GgufFile::parse(std::span<const std::byte> bytes) {
 }
 
 Result<GgufFile> GgufFile::open(const std::string& path) {
+  auto file = open_file(path);
+  if (!file) return file;
+  const auto count = file->get_or<std::uint64_t>("split.count", 1);
+  if (!count) return std::unexpected(count.error());
+  return *count > 1 ? open_parts(path, std::move(*file), *count) : std::move(file);
+}
+
+Result<GgufFile> GgufFile::open_file(const std::string& path) {
   auto map = MappedFile::open(path);
   if (!map) return std::unexpected(std::move(map.error()));
   auto file = parse(map->bytes());
@@ -339,7 +340,7 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
     file.error().field = path + ": " + file.error().field;
     return file;
   }
-  file->file_ = std::move(*map);
+  file->files_.push_back(std::move(*map));
   return file;
 }
 

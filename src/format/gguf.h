@@ -1,9 +1,8 @@
 #pragma once
-// GGUF versions 2 and 3, little-endian: typed metadata and a tensor table, both views into the file.
+// Reads GGUF versions 2 and 3, little-endian: typed metadata and a tensor table, both views into the file.
 //
-// Whatever a file claims is checked against its size before it is believed: counts, lengths, offsets, alignment, products. Errors are
-// `corrupt` (the file contradicts itself or is cut short) or `unsupported` (version, byte order, tensor type, split files); `field` is the
-// key or the tensor.
+// Counts, lengths, offsets, alignment and products are checked before use. Errors are `corrupt` (the file contradicts itself or is cut
+// short) or `unsupported` (version, byte order, tensor type); `field` is the key or the tensor.
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -22,7 +21,7 @@
 
 namespace quire {
 
-// Values are those of the file format.
+// The values equal the numbers in the file format.
 enum class GgufValueType : std::uint32_t {
   u8 = 0,
   i8 = 1,
@@ -41,64 +40,70 @@ enum class GgufValueType : std::uint32_t {
 
 std::string_view gguf_value_type_name(GgufValueType type);
 
-// A metadata value, unread: a view of its bytes in the file, whose extent has been checked.
+// A metadata value before conversion: a view of its bytes in the file. The parser has checked its extent.
 struct GgufValue {
   GgufValueType type = GgufValueType::u8;
-  GgufValueType element_type = GgufValueType::u8;  // arrays
-  std::uint64_t count = 1;                         // arrays: elements
-  std::span<const std::byte> bytes;                // scalar: its bytes; string: its characters; array: the elements as the file has them
+  GgufValueType element_type = GgufValueType::u8;  // for arrays
+  std::uint64_t count = 1;                         // number of elements of an array
+  std::span<const std::byte> bytes;                // scalar: its bytes; string: its characters; array: the elements in file format
 };
 
-// A matrix of rows() x columns(); tensors of more dimensions count as one with that many rows.
+// A matrix of rows() x columns(). A tensor of more dimensions is treated as a matrix with the product of the outer ones as rows.
 struct GgufTensor {
   std::string_view name;
   GgmlType type = GgmlType::f32;
   std::uint32_t num_dims = 0;
-  std::array<std::uint64_t, 4> dims{1, 1, 1, 1};  // in the file's order: dims[0] runs fastest (the columns); unused ones are 1
+  std::array<std::uint64_t, 4> dims{1, 1, 1, 1};  // in the file's order: dims[0] (the columns) runs fastest; unused ones are 1
   std::uint64_t offset = 0;                       // bytes from the start of the tensor data
   std::span<const std::byte> data;
 
   [[nodiscard]] std::uint64_t columns() const { return dims[0]; }
-  [[nodiscard]] std::uint64_t rows() const { return dims[1] * dims[2] * dims[3]; }  // checked not to overflow when the file was read
+  [[nodiscard]] std::uint64_t rows() const { return dims[1] * dims[2] * dims[3]; }  // checked for overflow when the file was read
 };
 
-// Immutable after open, hence thread-safe. Views stay valid as long as the GgufFile (moving it is fine) or, after parse(), the bytes.
+// Immutable after open, so thread-safe. Views stay valid as long as the GgufFile (moving it is fine) or, after parse(), the bytes.
 class GgufFile {
  public:
+  // Opens a model's file. `path` may be any part that llama-gguf-split has written; all parts are opened and appear as one file. Errors:
+  // `not_found` names a part that is not in the same folder.
   static Result<GgufFile> open(const std::string& path);
-  // Borrows `bytes`.
+  // Parses `bytes`, which it borrows. They are one file, which may be one part of a model.
   static Result<GgufFile> parse(std::span<const std::byte> bytes);
 
   [[nodiscard]] std::uint32_t version() const { return version_; }
   [[nodiscard]] std::span<const GgufTensor> tensors() const { return tensors_; }
-  // nullptr if there is none.
+  // Returns nullptr if the tensor does not exist.
   [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;
-  // Metadata keys in the file's order.
+  // Returns the metadata keys in the file's order.
   [[nodiscard]] std::span<const std::string_view> keys() const { return keys_; }
   [[nodiscard]] const GgufValue* find(std::string_view key) const;
 
-  // T is bool, an integer, float, double, std::string_view or std::string. An integer of any width is accepted where its value fits T, and
-  // a float of either width. Errors: `corrupt` if the key is missing, of another type, or out of T's range.
+  // T is bool, an integer, float, double, std::string_view or std::string. An integer of any width is accepted if its value fits T, and a
+  // float of either width. Errors: `corrupt` if the key is missing, has another type, or is out of T's range.
   template <class T>
   [[nodiscard]] Result<T> get(std::string_view key) const;
-  // nullopt if the key is missing; an error only if it is there and wrong.
+  // Returns nullopt if the key is missing, and an error only if its value is wrong.
   template <class T>
   [[nodiscard]] Result<std::optional<T>> get_optional(std::string_view key) const;
   template <class T>
   [[nodiscard]] Result<T> get_or(std::string_view key, T fallback) const;
 
-  // Arrays, converted as above. T is bool, int32, uint32, int64, uint64, float, or std::string_view (views into the file).
+  // Returns an array, converted as in get(). T is bool, int32, uint32, int64, uint64, float, or std::string_view (views into the file).
   template <class T>
   [[nodiscard]] Result<std::vector<T>> get_array(std::string_view key) const;
 
-  // The map behind open(), for check_unchanged(); nullptr after parse().
-  [[nodiscard]] const MappedFile* file() const { return file_ ? &*file_ : nullptr; }
+  // Memory maps of open(), one per part; empty after parse().
+  [[nodiscard]] std::span<const MappedFile> files() const { return files_; }
 
  private:
   friend class GgufParser;
   GgufFile() = default;
+  static Result<GgufFile> open_file(const std::string& path);
+  // `given` is the already opened part at `path`.
+  static Result<GgufFile> open_parts(const std::string& path, GgufFile given, std::uint64_t count);
+  Result<void> add_part(GgufFile part);
 
-  std::optional<MappedFile> file_;
+  std::vector<MappedFile> files_;
   std::uint32_t version_ = 0;
   std::vector<std::string_view> keys_;
   std::unordered_map<std::string_view, GgufValue> values_;
@@ -106,12 +111,15 @@ class GgufFile {
   std::unordered_map<std::string_view, std::size_t> tensor_index_;
 };
 
+// Returns the file name of a model without its extension and without the number of a part.
+std::string gguf_stem(const std::string& path);
+
 namespace gguf_detail {
 
 std::unexpected<Error> missing_key(std::string_view key);
 std::unexpected<Error> out_of_range(std::string_view key, const std::string& value);
 
-// A value as the widest type of its kind.
+// A metadata integer, widened to 64 bits.
 struct Integer {
   bool negative = false;
   std::uint64_t bits = 0;  // two's complement when negative
@@ -124,7 +132,7 @@ Result<std::vector<std::string_view>> read_strings(std::string_view key, const G
 Result<void> expect_scalar(std::string_view key, const GgufValue& value);
 Result<void> expect_array(std::string_view key, const GgufValue& value);
 
-// Element `index` of an array, or the scalar itself (index 0).
+// Reads element `index` of an array, or the scalar itself (index 0).
 template <class T>
 Result<T> read(std::string_view key, const GgufValue& value, std::uint64_t index) {
   if constexpr (std::same_as<T, bool>) {

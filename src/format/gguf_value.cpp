@@ -1,5 +1,5 @@
-// Reading checked metadata values as C++ types.
-// The parser has seen to it that the bytes are there; here types and ranges are checked, and each error names the key.
+// Reads checked metadata values as C++ types. The parser has checked that the bytes exist. This file checks types and ranges; each error
+// names the key.
 #include <fmt/format.h>
 
 #include <cstring>

@@ -1,11 +1,16 @@
-// JSON files of models: parsed with limits, read by path. Called while a model is opened, on any thread. Boost.JSON does the parsing; what
-// it leaves open (depth, size, double keys) is limited here, because these files come from strangers.
+// Parses the JSON files of models with limits, and reads them by path. Called while a model is opened, on any thread. Boost.JSON parses.
+// This file adds limits on depth, size and duplicate keys, because the files are not trusted. It also reads Infinity and NaN, which Python
+// writes and Boost.JSON rejects.
 #include "format/json.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/parser.hpp>
+#include <limits>
+#include <optional>
 #include <unordered_set>
 
 #include "format/mapped_file.h"
@@ -14,7 +19,7 @@
 namespace quire {
 namespace {
 
-constexpr std::string_view kNotJson = "the file is damaged or is no JSON: download it again";
+constexpr std::string_view kNotJson = "download the file again; it is corrupted or not JSON";
 
 boost::json::parse_options parse_options(const JsonLimits& limits) {
   boost::json::parse_options options;
@@ -27,8 +32,8 @@ std::unexpected<Error> not_json(std::string_view name, const boost::json::error_
               std::string(kNotJson));
 }
 
-// Boost.JSON keeps the last of two equal keys silently; this pass only looks for them.
-// A handler of Boost's parser that keeps the keys of each open object.
+// Boost.JSON silently keeps the last of two equal keys. This pass only looks for duplicates: a handler of Boost's parser stores the keys of
+// each open object.
 struct DuplicateFinder {
   static constexpr std::size_t max_object_size = std::size_t(-1);
   static constexpr std::size_t max_array_size = std::size_t(-1);
@@ -84,8 +89,79 @@ Result<void> check_duplicates(std::string_view text, std::string_view name, cons
   boost::json::error_code code;
   (void)parser.write_some(false, text.data(), text.size(), code);
   if (parser.handler().duplicate.empty()) return {};
-  return fail(ErrorCode::corrupt, std::string(name), fmt::format("the key {} is there twice", in_quotes(parser.handler().duplicate)),
+  return fail(ErrorCode::corrupt, std::string(name), fmt::format("the key {} occurs twice", in_quotes(parser.handler().duplicate)),
               std::string(kNotJson));
+}
+
+// A number that JSON does not have, and the string of the same length that replaces it while Boost parses the text. A text that contains
+// DEL is never changed, so a stand-in cannot be a string of the file.
+struct PythonNumber {
+  std::string_view word;
+  std::string_view placeholder;  // with its quotes
+  double value;
+};
+constexpr std::array kPythonNumbers{PythonNumber{"-Infinity", "\"\x7F\x7F\x7F\x7F\x7F\x7F\x7F\"", -std::numeric_limits<double>::infinity()},
+                                    PythonNumber{"Infinity", "\"\x7F\x7F\x7F\x7F\x7F\x7F\"", std::numeric_limits<double>::infinity()},
+                                    PythonNumber{"NaN", "\"\x7F\"", std::numeric_limits<double>::quiet_NaN()}};
+
+// Returns the position after the string that begins at `at`.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at)
+    if (text[at] == '\\') ++at;
+  return std::min(at + 1, text.size());
+}
+
+// Returns nullopt if the text has no such number as a value.
+std::optional<std::string> with_placeholders(std::string_view text) {
+  if (text.find('\x7F') != text.npos || text.find("\\u007") != text.npos) return std::nullopt;
+  std::string changed(text);
+  bool is_changed = false;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '"') {
+      at = end_of_string(text, at);
+      continue;
+    }
+    const auto* const number =
+        std::ranges::find_if(kPythonNumbers, [&](const PythonNumber& one) { return text.substr(at).starts_with(one.word); });
+    if (number == kPythonNumbers.end()) {
+      ++at;
+      continue;
+    }
+    const std::size_t begin = at;
+    at += number->word.size();
+    const std::size_t next = text.find_first_not_of(" \t\r\n", at);
+    if (next != text.npos && text[next] == ':') continue;  // a key must be a string
+    changed.replace(begin, number->word.size(), number->placeholder);
+    is_changed = true;
+  }
+  return is_changed ? std::optional(std::move(changed)) : std::nullopt;
+}
+
+const PythonNumber* find_number(const boost::json::value& text, bool as_placeholder) {
+  const auto* string = text.if_string();
+  if (string == nullptr) return nullptr;
+  const std::string_view written(string->data(), string->size());
+  const auto* const found = std::ranges::find_if(kPythonNumbers, [&](const PythonNumber& number) {
+    return written == (as_placeholder ? number.placeholder.substr(1, number.placeholder.size() - 2) : number.word);
+  });
+  return found == kPythonNumbers.end() ? nullptr : found;
+}
+
+// Replaces stand-ins by their numbers, and also {"__float__": "Infinity"}, which transformers 5 writes
+// (PreTrainedConfig._encode_special_floats). The recursion depth is limited by the parser's depth limit.
+void restore_numbers(boost::json::value& value, bool has_placeholders) {
+  if (auto* object = value.if_object()) {
+    const auto* tagged = object->size() == 1 ? object->if_contains("__float__") : nullptr;
+    if (const PythonNumber* number = tagged ? find_number(*tagged, false) : nullptr) {
+      value = number->value;
+      return;
+    }
+    for (auto& member : *object) restore_numbers(member.value(), has_placeholders);
+  } else if (auto* array = value.if_array()) {
+    for (auto& element : *array) restore_numbers(element, has_placeholders);
+  } else if (const PythonNumber* number = has_placeholders ? find_number(value, true) : nullptr) {
+    value = number->value;
+  }
 }
 
 std::string kind_name(const boost::json::value& value) {
@@ -98,8 +174,10 @@ std::string kind_name(const boost::json::value& value) {
 Result<boost::json::value> parse_json(std::string_view text, std::string_view name, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
     return fail(ErrorCode::too_large, std::string(name),
-                fmt::format("{} bytes of JSON, more than the limit of {}", text.size(), limits.max_bytes));
+                fmt::format("the JSON has {} bytes, more than the limit of {}", text.size(), limits.max_bytes));
   }
+  const auto changed = limits.python_numbers ? with_placeholders(text) : std::nullopt;
+  if (changed) text = *changed;
   boost::json::parser parser({}, parse_options(limits));
   boost::json::error_code code;
   const std::size_t used = parser.write(text.data(), text.size(), code);
@@ -107,7 +185,9 @@ Result<boost::json::value> parse_json(std::string_view text, std::string_view na
   if (limits.reject_duplicate_keys) {
     if (auto ok = check_duplicates(text, name, limits); !ok) return std::unexpected(std::move(ok.error()));
   }
-  return parser.release();
+  boost::json::value value = parser.release();
+  if (limits.python_numbers) restore_numbers(value, changed.has_value());
+  return value;
 }
 
 Result<boost::json::value> read_json_file(const std::string& path, const JsonLimits& limits) {
@@ -133,6 +213,12 @@ std::optional<JsonRef> JsonRef::find(std::string_view key) const {
   const auto* found = object ? object->if_contains(key) : nullptr;
   if (!found || found->is_null()) return std::nullopt;
   return member(key, *found);
+}
+
+bool JsonRef::is_null(std::string_view key) const {
+  const auto* object = value_->if_object();
+  const auto* found = object ? object->if_contains(key) : nullptr;
+  return found != nullptr && found->is_null();
 }
 
 Result<JsonRef> JsonRef::at(std::string_view key) const {

@@ -1,6 +1,6 @@
 #pragma once
-// Thin helpers over Boost.JSON: limits, and errors that name the path of the field ("config.json: rope_scaling.factor").
-// Used by the readers of models' files, while a model is opened, on any thread. The files are not trusted: what is wrong is an error, never
+// Thin helpers over Boost.JSON: limits, and errors that name the path of the field ("config.json: rope_scaling.factor"). Used by the
+// readers of models' files, while a model is opened, on any thread. The files are not trusted: a defect is reported as an error, never as
 // an exception.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
@@ -19,34 +19,41 @@ namespace quire {
 struct JsonLimits {
   std::uint64_t max_bytes = std::uint64_t{64} << 20;
   std::uint32_t max_depth = 64;
-  bool reject_duplicate_keys = false;  // else the last one wins, as in Python
+  bool reject_duplicate_keys = false;  // false: the last of two equal keys wins, as in Python
+  bool python_numbers = false;         // Infinity, -Infinity and NaN are numbers, as in Python's json module
 };
 
-// `name` (a file name) opens the `field` of every error. Errors: `corrupt` (not JSON, not UTF-8, trailing text, nested too deeply, a
-// key given twice), `too_large`.
+// Limits for files that Python reads and writes, such as config.json.
+inline constexpr JsonLimits kPythonJson{.python_numbers = true};
+
+// Parses `text`. `name` (a file name) begins the `field` of every error. Errors: `corrupt` (not JSON, not UTF-8, trailing text, nested too
+// deeply, a duplicate key), `too_large`.
 Result<boost::json::value> parse_json(std::string_view text, std::string_view name, const JsonLimits& limits = {});
 Result<boost::json::value> read_json_file(const std::string& path, const JsonLimits& limits = {});
 
-// A value and the path that leads to it. Borrows the value. Everywhere a JSON null counts as absent.
-// Cheap to copy. It carries the path so that an error deep within a file can name the field.
+// A value and its path. Borrows the value. A JSON null counts as absent everywhere. Cheap to copy. It stores the path so that an error deep
+// within a file can name the field.
 class JsonRef {
  public:
   JsonRef(const boost::json::value& value, std::string_view name) : value_(&value), name_(name) {}
 
   [[nodiscard]] const boost::json::value& value() const { return *value_; }
-  // "config.json: rope_scaling.factor"
+  // Returns for example "config.json: rope_scaling.factor".
   [[nodiscard]] std::string path() const { return path_.empty() ? name_ : name_ + ": " + path_; }
 
-  // The member, or nullopt if absent or this is no object.
+  // Returns the member, or nullopt if it is absent or this is not an object.
   [[nodiscard]] std::optional<JsonRef> find(std::string_view key) const;
-  // The member. Errors: `corrupt` if this is no object or has no such member.
+  // Returns whether the member exists and is null; find() returns nullopt for such a member.
+  [[nodiscard]] bool is_null(std::string_view key) const;
+  // Returns the member. Errors: `corrupt` if this is not an object or does not have the member.
   [[nodiscard]] Result<JsonRef> at(std::string_view key) const;
-  // The elements. Errors: `corrupt` if this is no array.
+  // Returns the elements. Errors: `corrupt` if this is not an array.
   [[nodiscard]] Result<std::vector<JsonRef>> elements() const;
   [[nodiscard]] Result<const boost::json::object*> object() const;
   [[nodiscard]] JsonRef element(std::size_t index, const boost::json::value& value) const;
 
-  // T is bool, an integer, float, double, std::string_view or std::string. Errors: `corrupt` if of another type or out of T's range.
+  // T is bool, an integer, float, double, std::string_view or std::string. Errors: `corrupt` if the value has another type or is out of T's
+  // range.
   template <class T>
   [[nodiscard]] Result<T> as() const;
 
@@ -71,7 +78,7 @@ class JsonRef {
     return std::move(*value).value_or(std::move(fallback));
   }
 
-  // A `corrupt` error at this path.
+  // Returns a `corrupt` error at this path.
   [[nodiscard]] std::unexpected<Error> error(std::string message, std::string remedy = {}) const;
 
  private:

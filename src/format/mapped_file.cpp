@@ -1,5 +1,5 @@
-// Maps files for reading. Called by the file formats when a model is opened; any thread. A map of a file that shrinks stops the program on
-// the first touch, so what is large, or may be replaced meanwhile, is copied by read() and checked at the end.
+// Maps files for reading. The file formats call it when a model is opened, on any thread. If a mapped file shrinks, the next access past
+// its end kills the process. Large or replaceable files are therefore copied with read() and checked at the end.
 #include "format/mapped_file.h"
 
 #include <fcntl.h>
@@ -40,13 +40,13 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.descriptor_ < 0) return open_failed(path, errno);
   struct stat info{};
-  if (::fstat(file.descriptor_, &info) != 0) return fail(ErrorCode::io, path, "cannot be examined: " + reason(errno));
-  if (!S_ISREG(info.st_mode)) return fail(ErrorCode::io, path, "is not a regular file", "give the path of a model file");
+  if (::fstat(file.descriptor_, &info) != 0) return fail(ErrorCode::io, path, "reading the file status failed: " + reason(errno));
+  if (!S_ISREG(info.st_mode)) return fail(ErrorCode::io, path, "is not a regular file", "use the path of a model file");
   file.modified_ns_ = modified_ns(info);
   if (info.st_size == 0) return file;
   const auto size = static_cast<std::size_t>(info.st_size);
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
-  if (address == MAP_FAILED) return fail(ErrorCode::io, path, "cannot be mapped: " + reason(errno));
+  if (address == MAP_FAILED) return fail(ErrorCode::io, path, "mapping into memory failed: " + reason(errno));
   file.bytes_ = {static_cast<const std::byte*>(address), size};
   return file;
 }
@@ -77,7 +77,7 @@ void MappedFile::release() noexcept {
 }
 
 Result<void> MappedFile::read(std::span<const std::byte> part, std::span<std::byte> out) const {
-  QUIRE_CHECK(contains(part) && part.size() == out.size(), "a part of the map");
+  QUIRE_CHECK(contains(part) && part.size() == out.size(), "the part lies inside the map and has the size of the output");
   const auto begin = static_cast<std::size_t>(part.data() - bytes_.data());
   for (std::size_t done = 0; done < out.size();) {
     const ssize_t got = ::pread(descriptor_, out.data() + done, out.size() - done, static_cast<off_t>(begin + done));
@@ -103,10 +103,10 @@ std::string MappedFile::identity() const {
 
 Result<void> MappedFile::check_unchanged() const {
   struct stat info{};
-  if (::fstat(descriptor_, &info) != 0) return fail(ErrorCode::io, path_, "cannot be examined: " + reason(errno));
+  if (::fstat(descriptor_, &info) != 0) return fail(ErrorCode::io, path_, "reading the file status failed: " + reason(errno));
   if (static_cast<std::uint64_t>(info.st_size) != bytes_.size() || modified_ns(info) != modified_ns_) {
     return fail(ErrorCode::io, path_, fmt::format("was changed while in use ({} bytes at open, {} now)", bytes_.size(), info.st_size),
-                "replace a model file by renaming a new one over it, then restart");
+                "restart the server; replace model files by renaming a new file over the old one");
   }
   return {};
 }
@@ -119,8 +119,7 @@ Result<std::string> read_text_file(const std::string& path, std::uint64_t max_by
     return fail(ErrorCode::too_large, path, fmt::format("has {} bytes, more than the limit of {}", bytes.size(), max_bytes));
   std::string text(bytes.size(), '\0');
   std::ifstream stream(path, std::ios::binary);
-  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size())))
-    return fail(ErrorCode::io, path, "could not be read to its end");
+  if (!stream.read(text.data(), static_cast<std::streamsize>(text.size()))) return fail(ErrorCode::io, path, "cannot be read completely");
   return text;
 }
 

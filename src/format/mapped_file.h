@@ -9,13 +9,13 @@
 
 namespace quire {
 
-// Owns the map; bytes() keeps its address when the object is moved. Immutable, hence thread-safe.
+// Owns the map; bytes() keeps its address when the object is moved. Immutable, so thread-safe.
 //
-// The size is the file's size at open. A file that shrinks afterwards makes the operating system stop the program on the first touch
-// past its new end; who reads much of a file that others may replace uses read(), and asks check_unchanged() in the end.
+// The size is the file's size at open. If the file shrinks later, the operating system kills the process on the first access past its new
+// end. A caller that reads much of a replaceable file must use read() and then check_unchanged().
 class MappedFile {
  public:
-  // Errors: `not_found`, `io` (not readable, not a regular file). An empty file maps to an empty span.
+  // Errors: `not_found`, `io` (not readable, not a regular file). An empty file gives an empty span.
   static Result<MappedFile> open(const std::string& path);
 
   ~MappedFile();
@@ -28,13 +28,13 @@ class MappedFile {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool contains(std::span<const std::byte> part) const;
 
-  // Copies a part of bytes() out of the file, not through the map. `io` where the file no longer reaches.
+  // Copies a part of bytes() with reads of the file, not through the map. Errors: `io` if the file no longer covers the part.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
 
-  // Which file it is and when it was last changed, as the file system knows it: another text after any write.
+  // Returns a text that identifies the file and its last change in the file system. The text changes after any write.
   [[nodiscard]] std::string identity() const;
 
-  // `io` if the file has been truncated or rewritten since it was opened.
+  // Returns error `io` if the file has been truncated or rewritten since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;
 
  private:
@@ -47,7 +47,7 @@ class MappedFile {
   std::int64_t modified_ns_ = 0;
 };
 
-// A whole small file as text. Errors: `not_found`, `io`, `too_large` (over max_bytes).
+// Reads a whole small file as text. Errors: `not_found`, `io`, `too_large` (over max_bytes).
 Result<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes);
 
 }  // namespace quire

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kGroup = 32;
 constexpr std::size_t kGroupsPerUnit = 256 / kGroup;
 
-// The nearest value of f16, the even one of two.
+// Returns the nearest f16 value; ties go to the even one.
 float nearest_f16(float value) {
   const std::uint16_t below = float_to_f16_truncated(value);
   const auto above = static_cast<std::uint16_t>(below + 1);
@@ -24,14 +24,14 @@ float nearest_f16(float value) {
   return to_high < to_low || (below & 1U) != 0 ? high : low;
 }
 
-// w = scale * code + minimum.
+// A line w = scale * code + minimum.
 struct Line {
   float scale = 0.0F, minimum = 0.0F;
 
   [[nodiscard]] float inverse() const { return scale == 0.0F ? 0.0F : 1.0F / scale; }
 };
 
-// Four at a time, in a vector that every processor with 64 bits has.
+// Four floats at a time, in a vector that every 64-bit processor has.
 using Lanes [[gnu::vector_size(16)]] = float;
 using IntLanes [[gnu::vector_size(16)]] = std::int32_t;
 constexpr std::size_t kLanes = 4;
@@ -42,7 +42,7 @@ Lanes load(const float* values) {
   return lanes;
 }
 
-// Half of a code above 0 to 15 goes up.
+// Returns the codes (0 to 15) of `values`; halves round up.
 IntLanes codes_of(Lanes values, const Line& line, float inverse) {
   const Lanes exact = (values - line.minimum) * inverse;
   const Lanes least = Lanes{} + 0.0F, most = Lanes{} + 15.0F;
@@ -50,7 +50,7 @@ IntLanes codes_of(Lanes values, const Line& line, float inverse) {
   return __builtin_convertvector((above < most ? above : most) + 0.5F, IntLanes);
 }
 
-// What a group's values and the codes that a line gives them come to.
+// Sums over a group's values and the codes that a line assigns to them.
 struct Sums {
   float codes = 0.0F, squares = 0.0F, values = 0.0F, products = 0.0F, error = 0.0F;
 };
@@ -75,8 +75,8 @@ Sums sums_of(const float* values, const Line& line) {
   return {sum_of(codes), sum_of(squares), sum_of(sums), sum_of(products), sum_of(error)};
 }
 
-// From ranges a little narrower than that of the values, and it: the largest ones may be cut where the others gain by it. A line's codes
-// lead to the line of least squares through them, which gives others.
+// Returns the line with the least squared error. It starts from three ranges: a little wider than the values' range, equal, and a little
+// narrower, which clips the extremes. Each start is refined by least squares through its codes, which gives new codes, `kFits` times.
 Line best_line(std::span<const float> values) {
   const auto [least, most] = std::ranges::minmax_element(values);
   if (*least == *most) return {0.0F, *least};
@@ -102,7 +102,7 @@ Line best_line(std::span<const float> values) {
   return best;
 }
 
-// The unit of which `largest` is 127 times.
+// Returns the unit for which `largest` is 127 units.
 float unit_of(float largest) {
   return nearest_f16(largest / 127.0F);
 }
@@ -125,7 +125,7 @@ bool all_finite(std::span<const float> values) {
 }
 
 void quantise_q8_row(std::span<const float> values, const Q8Row& out) {
-  QUIRE_CHECK(values.size() % kGroup == 0 && out.codes.size() == values.size(), "whole groups");
+  QUIRE_CHECK(values.size() % kGroup == 0 && out.codes.size() == values.size(), "the row has whole groups and one code per value");
   std::ranges::fill(out.minimums, 0.0F);
   for (std::size_t first = 0; first < values.size(); first += kGroup) {
     const std::span<const float> group = values.subspan(first, kGroup);
@@ -141,8 +141,9 @@ void quantise_q8_row(std::span<const float> values, const Q8Row& out) {
 
 void quantise_q4_row(std::span<const float> values, const Q4Row& out, std::span<float> units) {
   const std::size_t groups = values.size() / kGroup;
-  QUIRE_CHECK(values.size() % kGroup == 0 && out.codes.size() == values.size(), "whole groups");
-  QUIRE_CHECK(units.empty() || (groups % kGroupsPerUnit == 0 && units.size() == groups / kGroupsPerUnit * 2), "a unit for 256 columns");
+  QUIRE_CHECK(values.size() % kGroup == 0 && out.codes.size() == values.size(), "the row has whole groups and one code per value");
+  QUIRE_CHECK(units.empty() || (groups % kGroupsPerUnit == 0 && units.size() == groups / kGroupsPerUnit * 2),
+              "there are two units per 256 columns");
   for (std::size_t group = 0; group < groups; ++group) {
     const Line line = best_line(values.subspan(group * kGroup, kGroup));
     out.scales[group] = units.empty() ? nearest_f16(line.scale) : line.scale;

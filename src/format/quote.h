@@ -1,11 +1,11 @@
 #pragma once
-// Names from a file that may lie, made safe for an error message.
+// Makes names from an untrusted file safe for an error message.
 #include <string>
 #include <string_view>
 
 namespace quire {
 
-// In single quotes; control characters and bytes above 0x7e as \xNN; cut after 64 bytes.
+// Returns the text in single quotes, cut after 64 bytes, with control characters and bytes above 0x7e as \xNN.
 std::string in_quotes(std::string_view text);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// safetensors, in the order of the file: length of the header (u64), the header (JSON), the data.
-// Called once per model, on the thread that opens it. Header and index come from strangers: sizes, offsets and overlaps are checked, and
-// file names may not leave the folder. It is fuzzed (tests/fuzz).
+// Parses safetensors in the order of the file: length of the header (u64), the header (JSON), the data. Called once per model, on the
+// thread that opens it. Header and index are not trusted: sizes, offsets and overlaps are checked, and file names may not leave the folder.
+// The parser is fuzzed (tests/fuzz).
 #include "format/safetensors.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 namespace quire {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "tensor data are used in place");
+static_assert(std::endian::native == std::endian::little, "the host is little-endian because tensor data is used in place");
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors library
 constexpr std::size_t kMaxDims = 8;
@@ -34,7 +34,7 @@ constexpr std::array<Dtype, 22> kDtypes{{
     {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},    {"C64", 64}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
 }};
 
-// Bytes of the tensor's data, from its shape and element type.
+// Returns the bytes of the tensor's data, from its shape and element type.
 Result<std::uint64_t> expected_bytes(const SafetensorsTensor& tensor, const std::string& field) {
   const auto* dtype = std::ranges::find(kDtypes, std::string_view(tensor.dtype), &Dtype::name);
   if (dtype == kDtypes.end()) return fail(ErrorCode::unsupported, field, "unknown element type " + in_quotes(tensor.dtype));
@@ -43,11 +43,11 @@ Result<std::uint64_t> expected_bytes(const SafetensorsTensor& tensor, const std:
     if (__builtin_mul_overflow(elements, size, &elements)) return damaged(field, "the shape overflows 64 bits");
   std::uint64_t bits = 0;
   if (__builtin_mul_overflow(elements, std::uint64_t{dtype->bits}, &bits)) return damaged(field, "the size overflows 64 bits");
-  if (bits % 8 != 0) return damaged(field, "the size is no whole number of bytes");
+  if (bits % 8 != 0) return damaged(field, "the size is not a whole number of bytes");
   return bits / 8;
 }
 
-// One entry of the header; `data` is everything after it.
+// Reads one entry of the header; `data` is everything after the header.
 Result<SafetensorsTensor> read_tensor(const JsonRef& entry, std::string_view name, std::span<const std::byte> data) {
   SafetensorsTensor tensor;
   tensor.name = name;
@@ -58,7 +58,8 @@ Result<SafetensorsTensor> read_tensor(const JsonRef& entry, std::string_view nam
   if (!shape) return std::unexpected(shape.error());
   const auto sizes = shape->elements();
   if (!sizes) return std::unexpected(sizes.error());
-  if (sizes->size() > kMaxDims) return damaged(shape->path(), fmt::format("{} dimensions (at most {})", sizes->size(), kMaxDims));
+  if (sizes->size() > kMaxDims)
+    return damaged(shape->path(), fmt::format("has {} dimensions, more than the limit of {}", sizes->size(), kMaxDims));
   for (const JsonRef& size : *sizes) {
     auto number = size.as<std::uint64_t>();
     if (!number) return std::unexpected(std::move(number.error()));
@@ -68,17 +69,18 @@ Result<SafetensorsTensor> read_tensor(const JsonRef& entry, std::string_view nam
   if (!offsets) return std::unexpected(offsets.error());
   const auto ends = offsets->elements();
   if (!ends) return std::unexpected(ends.error());
-  if (ends->size() != 2) return damaged(offsets->path(), fmt::format("{} numbers instead of 2", ends->size()));
+  if (ends->size() != 2) return damaged(offsets->path(), fmt::format("has {} numbers instead of 2", ends->size()));
   const auto begin = (*ends)[0].as<std::uint64_t>();
   if (!begin) return std::unexpected(begin.error());
   const auto end = (*ends)[1].as<std::uint64_t>();
   if (!end) return std::unexpected(end.error());
   if (*begin > *end || *end > data.size())
-    return damaged(offsets->path(), fmt::format("bytes {} to {} do not lie in the {} bytes of data", *begin, *end, data.size()));
+    return damaged(offsets->path(), fmt::format("bytes {} to {} lie outside the {} bytes of data", *begin, *end, data.size()));
   auto size = expected_bytes(tensor, entry.path());
   if (!size) return std::unexpected(std::move(size.error()));
   if (*size != *end - *begin)
-    return damaged(entry.path(), fmt::format("{} bytes of data where shape and dtype {} need {}", *end - *begin, tensor.dtype, *size));
+    return damaged(entry.path(),
+                   fmt::format("has {} bytes of data, but the shape and dtype {} require {}", *end - *begin, tensor.dtype, *size));
   tensor.data = data.subspan(*begin, *size);
   return tensor;
 }
@@ -90,7 +92,8 @@ Result<void> check_overlap(std::span<const SafetensorsTensor> tensors, std::stri
   std::ranges::sort(order, {}, [](const SafetensorsTensor* tensor) { return tensor->data.data(); });
   for (std::size_t i = 1; i < order.size(); ++i)
     if (order[i - 1]->data.data() + order[i - 1]->data.size() > order[i]->data.data())
-      return damaged(fmt::format("{}: {}", name, in_quotes(order[i]->name)), "its data overlap those of " + in_quotes(order[i - 1]->name));
+      return damaged(fmt::format("{}: {}", name, in_quotes(order[i]->name)),
+                     "its data overlaps the data of " + in_quotes(order[i - 1]->name));
   return {};
 }
 
@@ -101,15 +104,15 @@ struct Layout {
 
 Result<Layout> split_header(std::span<const std::byte> bytes, std::string_view name) {
   std::uint64_t length = 0;
-  if (bytes.size() < sizeof(length)) return damaged(std::string(name), "the file ends within the length of its header");
+  if (bytes.size() < sizeof(length)) return damaged(std::string(name), "the file ends inside the length of its header");
   std::memcpy(&length, bytes.data(), sizeof(length));
   if (length > kMaxHeaderBytes || length > bytes.size() - sizeof(length))
-    return damaged(std::string(name), fmt::format("a header of {} bytes in a file of {}", length, bytes.size()));
+    return damaged(std::string(name), fmt::format("the header is {} bytes long, but the file has {} bytes", length, bytes.size()));
   const auto header = bytes.subspan(sizeof(length), length);
   return Layout{{reinterpret_cast<const char*>(header.data()), header.size()}, bytes.subspan(sizeof(length) + length)};
 }
 
-// The index's weight_map: tensor -> file name within the folder.
+// Returns the shard file names of the index's weight_map (tensor -> file name within the folder), sorted and without duplicates.
 Result<std::vector<std::string>> shard_names(const JsonRef& weight_map) {
   const auto map = weight_map.object();
   if (!map) return std::unexpected(map.error());
@@ -119,7 +122,7 @@ Result<std::vector<std::string>> shard_names(const JsonRef& weight_map) {
     const std::string name = text ? std::string(text->data(), text->size()) : "";
     if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos || name == "..") {
       return weight_map.error(
-          fmt::format("the file of {} is no plain file name: {}", in_quotes({tensor.data(), tensor.size()}), in_quotes(name)));
+          fmt::format("the file of {} is not a plain file name: {}", in_quotes({tensor.data(), tensor.size()}), in_quotes(name)));
     }
     names.push_back(name);
   }
@@ -141,7 +144,7 @@ Result<GgmlType> SafetensorsTensor::type() const {
   if (dtype == "F32") return GgmlType::f32;
   if (dtype == "F16") return GgmlType::f16;
   if (dtype == "BF16") return GgmlType::bf16;
-  return fail(ErrorCode::unsupported, name, "element type " + dtype, "use a model in F32, F16 or BF16, or a GGUF file");
+  return fail(ErrorCode::unsupported, name, "unsupported element type " + dtype, "use a model in F32, F16 or BF16, or a GGUF file");
 }
 
 Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, std::string_view name) {
@@ -192,8 +195,8 @@ Result<SafetensorsFolder> SafetensorsFolder::open(const std::string& folder) {
     if (!listed) return std::unexpected(std::move(listed.error()));
     names = std::move(*listed);
   } else if (!std::filesystem::exists(folder + "/" + names[0])) {
-    return fail(ErrorCode::not_found, folder, "no model.safetensors and no model.safetensors.index.json in the folder",
-                "give the folder of a Hugging Face model in safetensors format, or a GGUF file");
+    return fail(ErrorCode::not_found, folder, "the folder has neither model.safetensors nor model.safetensors.index.json",
+                "use the folder of a Hugging Face model in safetensors format, or a GGUF file");
   }
   SafetensorsFolder result;
   for (const std::string& name : names) {

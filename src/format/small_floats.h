@@ -1,5 +1,5 @@
 #pragma once
-// Floats of eight and four bits (OCP 8-bit floating point and microscaling formats), as model files keep weights and scales.
+// Converts 8-bit and 4-bit floats (OCP 8-bit floating point and microscaling formats), which model files use for weights and scales.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace quire {
 
-// Twice the values of e2m1's codes, which are whole, plus 128.
+// Twice the values of the e2m1 codes, which makes them whole numbers, plus 128.
 inline constexpr std::array<std::uint8_t, 16> kTwiceE2m1{128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
 
-// A power of two from 2^-127; 255 is none.
+// Returns a power of two from 2^-127 on; 255 is NaN.
 inline float e8m0_to_float(std::uint8_t bits) {
   return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, static_cast<int>(bits) - 127);
 }
 
-// Sign, four bits of an exponent (bias 7), three of a mantissa; no infinities, and one pattern that is no number.
+// Converts a float with a sign bit, four exponent bits (bias 7) and three mantissa bits. The format has NaN and no infinities.
 inline float e4m3_to_float(std::uint8_t bits) {
   const std::uint32_t magnitude = bits & 0x7FU;
   if (magnitude == 0x7F) return std::numeric_limits<float>::quiet_NaN();

@@ -1,11 +1,13 @@
-// tokenizer.ggml.*; what the keys leave open is decided as llama.cpp does.
-// Called once per model, when its headers are read; any thread. A tokenizer that this build cannot run is no error here: the spec says why,
-// and who needs text is refused later.
+// Reads the keys tokenizer.ggml.*. Values that the keys do not give are chosen as in llama.cpp. Called once per model, when its headers are
+// read, on any thread. An unsupported tokenizer is not an error here: the spec states the reason, and callers that need text report an
+// error later.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
+#include "format/named_templates.h"
 #include "format/quote.h"
 #include "format/tokenizer_file.h"
 
@@ -15,10 +17,10 @@ namespace {
 using Algorithm = TokenizerSpec::Algorithm;
 using TokenType = TokenizerSpec::TokenType;
 
-constexpr std::string_view kConvertAgain = "convert the model again with a current llama.cpp";
+constexpr std::string_view kReconvertRemedy = "convert the model again with a current llama.cpp";
 
 std::unexpected<Error> wrong_vocabulary(std::string field, std::string message) {
-  return fail(ErrorCode::corrupt, std::move(field), std::move(message), std::string(kConvertAgain));
+  return fail(ErrorCode::corrupt, std::move(field), std::move(message), std::string(kReconvertRemedy));
 }
 
 template <std::size_t N>
@@ -26,15 +28,17 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& nam
   return std::ranges::find(names, name) != names.end();
 }
 
-// Pre-tokenizers whose Hugging Face original takes a whole pre-token that is in the vocabulary, and those that begin with BOS.
-constexpr std::array<std::string_view, 14> kIgnoreMerges{
+// `kIgnoreMerges`: the Hugging Face original of these pre-tokenizers keeps a whole pre-token that is in the vocabulary. `kAddBos`: these
+// pre-tokenizers begin with BOS.
+constexpr std::array<std::string_view, 15> kIgnoreMerges{
     "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0",
-    "lfm2",   "tekken",   "minicpm5",  "youtu",   "glm4",      "glm5",    "granite-embed-multi-97m"};
+    "lfm2",   "tekken",   "minicpm5",  "youtu",   "glm4",      "glm5",    "granite-embed-multi-97m",
+    "kimi-k2"};
 constexpr std::array<std::string_view, 10> kAddBos{"llama3",  "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
                                                    "pixtral", "midm-2.0", "lfm2",      "tekken",  "chameleon"};
 constexpr std::array<std::string_view, 3> kNfc{"qwen2", "deepseek-r1-qwen", "megrez"};
 
-// Control tokens that end a turn, whatever the metadata say of them.
+// Control tokens that end a turn, whatever the metadata state about them.
 constexpr std::array<std::string_view, 9> kEndsTurn{"<|eot_id|>",      "<|im_end|>",         "<|end|>",
                                                     "<end_of_turn>",   "<|endoftext|>",      "<|eom_id|>",
                                                     "<|end_of_text|>", "<end_of_utterance>", "<｜end▁of▁sentence｜>"};
@@ -46,7 +50,8 @@ class GgufTokenizer {
   Result<TokenizerSpec> read() {
     if (auto ok = choose_algorithm(); !ok) return std::unexpected(std::move(ok.error()));
     if (!file_.find("tokenizer.ggml.tokens")) return without_vocabulary();
-    for (const auto step : {&GgufTokenizer::vocabulary, &GgufTokenizer::merges, &GgufTokenizer::special_tokens, &GgufTokenizer::flags})
+    for (const auto step : {&GgufTokenizer::vocabulary, &GgufTokenizer::merges, &GgufTokenizer::special_tokens, &GgufTokenizer::flags,
+                            &GgufTokenizer::neighbours})
       if (auto ok = (this->*step)(); !ok) return std::unexpected(std::move(ok.error()));
     collect_eog();
     return std::move(spec_);
@@ -74,8 +79,8 @@ class GgufTokenizer {
       spec_.add_space_prefix = true;
       spec_.add_bos = true;
     } else {
-      spec_.unsupported =
-          fmt::format("tokenizer.ggml.model {} (this build has byte-level BPE, 'gpt2', and SentencePiece, 'llama')", in_quotes(*model));
+      spec_.unsupported = fmt::format(
+          "tokenizer.ggml.model {} is not supported (supported: 'gpt2', byte-level BPE, and 'llama', SentencePiece)", in_quotes(*model));
     }
     return {};
   }
@@ -90,16 +95,24 @@ class GgufTokenizer {
       if (spec_.algorithm == Algorithm::sentencepiece) return wrong_vocabulary("tokenizer.ggml.scores", "the key is missing");
       return {};
     }
-    auto scores = file_.get_array<float>("tokenizer.ggml.scores");
+    if (spec_.algorithm != Algorithm::sentencepiece) return {};  // byte-level BPE does not use scores
+    auto scores = read_scores();
     if (!scores) return std::unexpected(std::move(scores.error()));
     if (auto ok = check_length("tokenizer.ggml.scores", scores->size()); !ok) return ok;
-    if (spec_.algorithm != Algorithm::bpe_bytes) spec_.scores = std::move(*scores);
+    spec_.scores = std::move(*scores);
     return {};
+  }
+
+  // Some converters write scores as integers.
+  Result<std::vector<float>> read_scores() const {
+    constexpr const char* kKey = "tokenizer.ggml.scores";
+    if (auto whole = file_.get_array<std::int64_t>(kKey)) return std::vector<float>(whole->begin(), whole->end());
+    return file_.get_array<float>(kKey);
   }
 
   Result<void> check_length(std::string_view key, std::size_t length) const {
     if (length == spec_.tokens.size()) return {};
-    return wrong_vocabulary(std::string(key), fmt::format("{} entries for {} tokens", length, spec_.tokens.size()));
+    return wrong_vocabulary(std::string(key), fmt::format("has {} entries for {} tokens", length, spec_.tokens.size()));
   }
 
   Result<void> token_types() {
@@ -122,7 +135,10 @@ class GgufTokenizer {
 
   Result<void> merges() {
     if (!file_.find("tokenizer.ggml.merges")) {
-      if (spec_.algorithm == Algorithm::bpe_bytes) return wrong_vocabulary("tokenizer.ggml.merges", "the key is missing");
+      // Moonshot AI's tokenizer has ranks, which equal its ids, and no merges.
+      spec_.ids_are_ranks = spec_.pre == "kimi-k2";
+      if (spec_.algorithm == Algorithm::bpe_bytes && !spec_.ids_are_ranks)
+        return wrong_vocabulary("tokenizer.ggml.merges", "the key is missing");
       return {};
     }
     auto merges = file_.get_array<std::string_view>("tokenizer.ggml.merges");
@@ -130,21 +146,24 @@ class GgufTokenizer {
     for (const std::string_view merge : *merges) {
       const auto space = merge.find(' ', 1);
       if (merge.empty() || space == std::string_view::npos || space + 1 == merge.size())
-        return wrong_vocabulary("tokenizer.ggml.merges", fmt::format("{} is no pair of tokens", in_quotes(merge)));
+        return wrong_vocabulary("tokenizer.ggml.merges", fmt::format("{} is not a pair of tokens", in_quotes(merge)));
     }
     spec_.merges.assign(merges->begin(), merges->end());
     return {};
   }
 
-  Result<std::optional<TokenId>> token_id(std::string_view name) const {
+  // An id that is not in the vocabulary is ignored, as in llama.cpp.
+  Result<std::optional<TokenId>> token_id(std::string_view name) {
     const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
     const auto written = file_.get_or<std::int64_t>(key, -1);
     if (!written) return std::unexpected(written.error());
     const std::int64_t id = *written;
-    // Converters write -1 (as u32) for "none".
+    // Converters write -1 (as i64 or u32) for "none".
     if (id == -1 || id == 0xFFFFFFFF) return std::optional<TokenId>{};
-    if (id < 0 || static_cast<std::uint64_t>(id) >= spec_.tokens.size())
-      return wrong_vocabulary(key, fmt::format("token {} of a vocabulary of {}", id, spec_.tokens.size()));
+    if (id < 0 || static_cast<std::uint64_t>(id) >= spec_.tokens.size()) {
+      spec_.notes.push_back(fmt::format("{}: {} is not in the vocabulary of {} tokens and is ignored", key, id, spec_.tokens.size()));
+      return std::optional<TokenId>{};
+    }
     return std::optional<TokenId>(static_cast<TokenId>(id));
   }
 
@@ -179,16 +198,41 @@ class GgufTokenizer {
     }
     auto chat_template = file_.get_or<std::string>("tokenizer.chat_template", "");
     if (!chat_template) return std::unexpected(std::move(chat_template.error()));
-    spec_.chat_template = std::move(*chat_template);
-    if (spec_.add_bos && !spec_.bos) return wrong_vocabulary("tokenizer.ggml.bos_token_id", "missing, and add_bos_token asks for it");
-    if (spec_.add_eos && !spec_.eos) return wrong_vocabulary("tokenizer.ggml.eos_token_id", "missing, and add_eos_token asks for it");
+    auto tool_use = file_.get_or<std::string>("tokenizer.chat_template.tool_use", "");
+    if (!tool_use) return std::unexpected(std::move(tool_use.error()));
+    spec_.chat_template = with_tool_use(std::move(*chat_template), std::move(*tool_use));
+    if (spec_.add_bos && !spec_.bos)
+      return wrong_vocabulary("tokenizer.ggml.bos_token_id", "the key is missing, but add_bos_token requires it");
+    if (spec_.add_eos && !spec_.eos)
+      return wrong_vocabulary("tokenizer.ggml.eos_token_id", "the key is missing, but add_eos_token requires it");
+    return {};
+  }
+
+  // Files do not state how special tokens treat the white space next to them. llama.cpp decides it by the name of the model
+  // (llama-vocab.cpp, "Handle per token attributes"). Phi-3's tokenizer.json agrees with llama.cpp.
+  Result<void> neighbours() {
+    auto name = file_.get_or<std::string>("general.name", "");
+    if (!name) return std::unexpected(std::move(name.error()));
+    const auto architecture = file_.get_or<std::string>("general.architecture", "");
+    if (!architecture) return std::unexpected(architecture.error());
+    std::ranges::transform(*name, name->begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const bool is_phi3 =
+        name->contains("phi-3") || name->contains("phi3") || (*architecture == "phi3" && spec_.algorithm == Algorithm::sentencepiece);
+    if (!is_phi3) return {};
+    constexpr std::array<std::string_view, 3> kKeepSpaces{"<unk>", "<s>", "<|endoftext|>"};
+    for (std::size_t i = 0; i < spec_.tokens.size(); ++i) {
+      const TokenType type = spec_.types[i];
+      const bool is_special = type == TokenType::control || type == TokenType::user_defined || type == TokenType::unknown;
+      if (is_special && !is_one_of(spec_.tokens[i], kKeepSpaces))
+        spec_.added_tokens.push_back({.id = static_cast<TokenId>(i), .strip_right = true});
+    }
     return {};
   }
 
   void collect_eog() {
     for (const auto& id : {spec_.eos, eot_, eom_})
       if (id) spec_.eog.push_back(*id);
-    std::optional<TokenId> end, call, done;  // in the Harmony format a message's end is not the answer's
+    std::optional<TokenId> end, call, done;  // in the Harmony format, <|end|> ends a message and not the answer
     for (std::size_t i = 0; i < spec_.tokens.size(); ++i) {
       if (spec_.types[i] != TokenType::control) continue;
       const auto id = static_cast<TokenId>(i);

@@ -1,6 +1,5 @@
-// tokenizer.json and the files beside it.
-// Called once per model, when its headers are read; any thread. The files say the same thing in several places; which place wins is decided
-// as transformers does. What it cannot express is `unsupported` in the spec, not an error.
+// Reads tokenizer.json and its companion files. Called once per model, when its headers are read, on any thread. If the files disagree, the
+// value that transformers uses is chosen. A tokenizer without an equivalent here is an `unsupported` error.
 #include "format/tokenizer_hf.h"
 
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "format/named_templates.h"
 #include "format/quote.h"
 
 namespace quire {
@@ -17,11 +17,11 @@ namespace {
 using Algorithm = TokenizerSpec::Algorithm;
 using TokenType = TokenizerSpec::TokenType;
 
-constexpr std::size_t kMaxUnusedIds = 1 << 20;  // memory follows the tokens that are there, not the largest id
+constexpr std::size_t kMaxUnusedIds = 1 << 20;  // memory follows the number of tokens, not the largest id
 
 class HfTokenizer {
  public:
-  explicit HfTokenizer(const hf::Files& files) : files_(files) {}
+  explicit HfTokenizer(const hf::Files& files, TokenizerSpec spec = {}) : files_(files), spec_(std::move(spec)) {}
 
   Result<TokenizerSpec> read() {
     for (const auto step : {&HfTokenizer::model, &HfTokenizer::added_tokens, &HfTokenizer::pipeline, &HfTokenizer::special_tokens,
@@ -31,14 +31,22 @@ class HfTokenizer {
     return std::move(spec_);
   }
 
+  Result<TokenizerSpec> read_companions() {
+    name_ids();
+    for (const auto step : {&HfTokenizer::special_tokens, &HfTokenizer::end_of_generation, &HfTokenizer::chat_template})
+      if (auto ok = (this->*step)(); !ok) return std::unexpected(std::move(ok.error()));
+    return std::move(spec_);
+  }
+
  private:
   Result<void> model() {
-    const auto model = files_.tokenizer.at("model");
+    const auto model = files_.tokenizer->at("model");
     if (!model) return std::unexpected(model.error());
     auto type = model->get_or<std::string>("type", model->find("merges") ? "BPE" : "unnamed");
     if (!type) return std::unexpected(std::move(type.error()));
     if (*type != "BPE") {
-      return fail(ErrorCode::unsupported, model->path(), fmt::format("tokenizer model {} (this build has BPE)", in_quotes(*type)),
+      return fail(ErrorCode::unsupported, model->path(),
+                  fmt::format("tokenizer model {} is not supported (this build supports BPE)", in_quotes(*type)),
                   "use a GGUF file of this model, or another model");
     }
     for (const auto step : {&HfTokenizer::model_flags, &HfTokenizer::vocabulary, &HfTokenizer::merges})
@@ -55,18 +63,20 @@ class HfTokenizer {
     byte_fallback_ = *byte_fallback;
     auto dropout = model.get_or<double>("dropout", 0.0);
     if (!dropout) return std::unexpected(std::move(dropout.error()));
-    if (*dropout != 0.0) return fail(ErrorCode::unsupported, model.path(), "a tokenizer with dropout", "set model.dropout to null");
+    if (*dropout != 0.0)
+      return fail(ErrorCode::unsupported, model.path(), "tokenizer dropout is not supported", "set model.dropout to null");
     for (const std::string_view affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       auto text = model.get_or<std::string>(affix, "");
       if (!text) return std::unexpected(std::move(text.error()));
-      if (!text->empty()) return fail(ErrorCode::unsupported, model.path(), fmt::format("{} {}", affix, in_quotes(*text)));
+      if (!text->empty()) return fail(ErrorCode::unsupported, model.path(), fmt::format("{} {} is not supported", affix, in_quotes(*text)));
     }
     return {};
   }
 
   Result<void> set_token(const JsonRef& where, TokenId id, std::string_view text, TokenType type) {
     const auto index = static_cast<std::size_t>(id);
-    if (id < 0 || index > num_set_ + kMaxUnusedIds) return where.error(fmt::format("{} has the id {}", in_quotes(text), id));
+    if (id < 0 || index > num_set_ + kMaxUnusedIds)
+      return where.error(fmt::format("{} has the id {}, which is out of range", in_quotes(text), id));
     ++num_set_;
     if (index >= spec_.tokens.size()) {
       spec_.tokens.resize(index + 1);
@@ -105,7 +115,7 @@ class HfTokenizer {
     return {};
   }
 
-  // "left right", or (newer files) ["left", "right"].
+  // Returns "left right". Newer files write ["left", "right"]. Returns "" if the merge is malformed.
   static std::string merge_text(const boost::json::value& merge) {
     if (const auto* text = merge.if_string()) {
       const std::string_view whole(text->data(), text->size());
@@ -130,23 +140,28 @@ class HfTokenizer {
     spec_.merges.reserve(list->size());
     for (std::size_t i = 0; i < list->size(); ++i) {
       std::string text = merge_text((*list)[i]);
-      if (text.empty()) return merges->element(i, (*list)[i]).error("is no pair of tokens without spaces");
+      if (text.empty()) return merges->element(i, (*list)[i]).error("is not a pair of tokens without spaces");
       spec_.merges.push_back(std::move(text));
     }
     return {};
   }
 
   Result<void> added_tokens() {
-    const auto list = files_.tokenizer.find("added_tokens");
+    spec_.added_tokens_verbatim = true;
+    const auto list = files_.tokenizer->find("added_tokens");
     if (list) {
       const auto tokens = list->elements();
       if (!tokens) return std::unexpected(tokens.error());
       for (const JsonRef& token : *tokens)
         if (auto ok = added_token(token); !ok) return ok;
     }
-    for (std::size_t i = 0; i < spec_.tokens.size(); ++i) ids_.emplace(spec_.tokens[i], static_cast<TokenId>(i));
+    name_ids();
     if (unknown_) spec_.unk = find_id(*unknown_);
     return {};
+  }
+
+  void name_ids() {
+    for (std::size_t i = 0; i < spec_.tokens.size(); ++i) ids_.emplace(spec_.tokens[i], static_cast<TokenId>(i));
   }
 
   Result<void> added_token(const JsonRef& token) {
@@ -179,11 +194,11 @@ class HfTokenizer {
   }
 
   Result<void> pipeline() {
-    if (auto ok = hf::read_splitting(files_.tokenizer, spec_); !ok) return ok;
-    return hf::read_post_processor(files_.tokenizer, spec_);
+    if (auto ok = hf::read_splitting(*files_.tokenizer, spec_); !ok) return ok;
+    return hf::read_post_processor(*files_.tokenizer, spec_);
   }
 
-  // A token in tokenizer_config.json or special_tokens_map.json: a string, or an object with its content.
+  // Returns the id of a token in tokenizer_config.json or special_tokens_map.json: a string, or an object with its content.
   Result<std::optional<TokenId>> named_token(const JsonRef& config, std::string_view key) const {
     const auto member = config.find(key);
     if (!member) return std::optional<TokenId>{};
@@ -192,8 +207,9 @@ class HfTokenizer {
     return find_id(*text);
   }
 
-  // tokenizer_config.json has the last word.
+  // tokenizer_config.json decides the names of the special tokens; the post-processor decides which ids surround a text.
   Result<void> special_tokens() {
+    const auto before = spec_.add_bos ? spec_.bos : std::nullopt, after = spec_.add_eos ? spec_.eos : std::nullopt;
     struct Named {
       std::string_view key;
       std::optional<TokenId>* target;
@@ -207,10 +223,12 @@ class HfTokenizer {
         if (*id) *named.target = *id;
       }
     }
+    if (before && before != spec_.bos) spec_.before = {*before};
+    if (after && after != spec_.eos) spec_.after = {*after};
     return {};
   }
 
-  // transformers' Llama and Gemma classes decide themselves, whatever the post-processor says.
+  // The Llama and Gemma tokenizer classes of transformers decide BOS and EOS themselves and ignore the post-processor.
   Result<void> bos_and_eos() {
     if (!files_.config) return {};
     const JsonRef& config = *files_.config;
@@ -223,14 +241,16 @@ class HfTokenizer {
     if (!add_bos) return std::unexpected(std::move(add_bos.error()));
     auto add_eos = config.get_or<bool>("add_eos_token", false);
     if (!add_eos) return std::unexpected(std::move(add_eos.error()));
-    if (*add_bos && !spec_.bos) return config.error("add_bos_token without a bos_token in the vocabulary");
-    if (*add_eos && !spec_.eos) return config.error("add_eos_token without an eos_token in the vocabulary");
+    if (*add_bos && !spec_.bos) return config.error("add_bos_token is set, but the vocabulary has no bos_token");
+    if (*add_eos && !spec_.eos) return config.error("add_eos_token is set, but the vocabulary has no eos_token");
     spec_.add_bos = *add_bos;
     spec_.add_eos = *add_eos;
+    spec_.before.clear();
+    spec_.after.clear();
     return {};
   }
 
-  // An id or a list of ids.
+  // Adds the end-of-generation ids; `eos_token_id` is an id or a list of ids.
   Result<void> add_eog(const JsonRef& config) {
     const auto member = config.find("eos_token_id");
     if (!member) return {};
@@ -239,9 +259,12 @@ class HfTokenizer {
     for (const JsonRef& item : ids) {
       const auto id = item.as<TokenId>();
       if (!id) return std::unexpected(id.error());
+      // An id outside the vocabulary is never sampled; transformers and vLLM accept it without effect.
       if (*id < 0 || static_cast<std::size_t>(*id) >= spec_.tokens.size())
-        return item.error(fmt::format("token {} of a vocabulary of {}", *id, spec_.tokens.size()));
-      spec_.eog.push_back(*id);
+        spec_.notes.push_back(
+            fmt::format("{}: {} is not in the vocabulary of {} tokens and is ignored", item.path(), *id, spec_.tokens.size()));
+      else
+        spec_.eog.push_back(*id);
     }
     return {};
   }
@@ -264,7 +287,7 @@ class HfTokenizer {
     return member ? configured_template(*member) : Result<void>{};
   }
 
-  // A template, or a list of named ones of which the default is taken.
+  // Reads a template, or a list of named templates: the default one and the one for requests with tools.
   Result<void> configured_template(const JsonRef& member) {
     if (!member.value().is_array()) {
       auto text = member.as<std::string>();
@@ -273,21 +296,23 @@ class HfTokenizer {
       return {};
     }
     const auto items = *member.elements();
+    std::string by_default, tool_use;
     for (const JsonRef& item : items) {
       const auto name = item.get<std::string_view>("name");
       if (!name) return std::unexpected(name.error());
-      if (*name != "default") continue;
+      if (*name != "default" && *name != "tool_use") continue;
       auto text = item.get<std::string>("template");
       if (!text) return std::unexpected(std::move(text.error()));
-      spec_.chat_template = std::move(*text);
+      (*name == "default" ? by_default : tool_use) = std::move(*text);
     }
+    spec_.chat_template = with_tool_use(std::move(by_default), std::move(tool_use));
     return {};
   }
 
   const hf::Files& files_;
   TokenizerSpec spec_;
   bool byte_fallback_ = false;
-  std::size_t num_set_ = 0;  // tokens so far
+  std::size_t num_set_ = 0;  // number of tokens set so far
   std::optional<std::string> unknown_;
   std::unordered_map<std::string_view, TokenId> ids_;  // views into spec_.tokens
 };
@@ -296,6 +321,10 @@ class HfTokenizer {
 
 Result<TokenizerSpec> hf::read_tokenizer(const Files& files) {
   return HfTokenizer(files).read();
+}
+
+Result<TokenizerSpec> hf::read_companions(TokenizerSpec spec, const Files& files) {
+  return HfTokenizer(files, std::move(spec)).read_companions();
 }
 
 }  // namespace quire

@@ -1,6 +1,8 @@
 #pragma once
-// tokenizer.json and the files beside it, parsed; private to the format room.
+// Parsers of tokenizer.json and its companion files; private to src/format.
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "format/json.h"
 #include "quire/base/error.h"
@@ -8,23 +10,34 @@
 
 namespace quire::hf {
 
-// The files of a folder, parsed.
+// The parsed files of a folder.
 struct Files {
-  JsonRef tokenizer;                           // tokenizer.json
+  std::optional<JsonRef> tokenizer = {};       // tokenizer.json
   std::optional<JsonRef> config = {};          // tokenizer_config.json
   std::optional<JsonRef> special_tokens = {};  // special_tokens_map.json
   std::optional<JsonRef> generation = {};      // generation_config.json
-  std::optional<JsonRef> model = {};           // config.json, asked where generation_config.json names no end-of-generation id
+  std::optional<JsonRef> model = {};           // config.json, used if generation_config.json names no end-of-generation id
 };
 
-// As tokenizer_from_hf, without chat_template.jinja.
+// Reads all that tokenizer_from_hf reads except the chat template files. `files.tokenizer` must be set.
 Result<TokenizerSpec> read_tokenizer(const Files& files);
 
-// tokenizer.json's normalizer and pre_tokenizer, which together tell the algorithm. Sets algorithm, split_patterns, normalizer and the
-// space prefix of `spec`. Errors: `unsupported`, naming the type and its path; `corrupt`.
+// Completes `spec`, which has its tokens, from the other files: special tokens, end-of-generation ids, the chat template.
+Result<TokenizerSpec> read_companions(TokenizerSpec spec, const Files& files);
+
+// Tokens with ranks, as tiktoken stores them. `text` is the content of the file; errors name `path`.
+// Reads Mistral's tekken.json: the ids of control tokens come first, the others follow by rank.
+Result<TokenizerSpec> read_tekken(std::string_view text, const std::string& path);
+// Returns the chat template for a version of tekken.json, for folders without one. Returns "" for an unknown version.
+std::string tekken_template(std::string_view version);
+// Reads Moonshot AI's tiktoken.model (Kimi, Moonlight). 256 special tokens follow the others; tokenizer_config.json names them.
+Result<TokenizerSpec> read_tiktoken(std::string_view text, const std::string& path, const Files& files);
+
+// Reads the normalizer and pre_tokenizer of tokenizer.json, which together determine the algorithm. Sets algorithm, split_patterns,
+// normalizer and the space prefix of `spec`. Errors: `unsupported`, naming the type and its path; `corrupt`.
 Result<void> read_splitting(const JsonRef& root, TokenizerSpec& spec);
 
-// tokenizer.json's post_processor. Sets add_bos, add_eos, and bos and eos where it names them. Needs spec.tokens.
+// Reads the post_processor of tokenizer.json. Sets add_bos, add_eos, and bos and eos if it names them. Needs spec.tokens.
 Result<void> read_post_processor(const JsonRef& root, TokenizerSpec& spec);
 
 }  // namespace quire::hf

@@ -1,11 +1,11 @@
-// Normalizer, pre-tokenizer and post-processor of tokenizer.json.
-// Called by tokenizer_hf.cpp. Each stage is turned into a field of TokenizerSpec, or refused by its type: ids that differ in one case in a
-// thousand would show as a model that is slightly worse, and nobody would find out.
+// Reads the normalizer, pre-tokenizer and post-processor of tokenizer.json. Called by tokenizer_hf.cpp. Each stage becomes a field of
+// TokenizerSpec or is refused by its type. A stage that is nearly right would change ids rarely, make the model slightly worse, and stay
+// undetected.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "base/gpt2_split.h"
+#include "base/known_splits.h"
 #include "format/quote.h"
 #include "format/tokenizer_hf.h"
 
@@ -14,8 +14,8 @@ namespace {
 
 using Algorithm = TokenizerSpec::Algorithm;
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-// What the tokenizers library calls punctuation: Unicode's, and the ASCII symbols Unicode files elsewhere.
+constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
+// Punctuation as in the tokenizers library: Unicode punctuation, and ASCII symbols that Unicode puts in other classes.
 constexpr std::string_view kPunctuation = R"([\p{P}$+<=>^`|~])";
 constexpr std::uint32_t kMaxStages = 64;
 
@@ -23,7 +23,7 @@ std::unexpected<Error> unsupported(const JsonRef& where, std::string message) {
   return fail(ErrorCode::unsupported, where.path(), std::move(message), "use a GGUF file of this model, or another model");
 }
 
-// A stage, or the stages of a Sequence, whose list is called `list`.
+// Returns the stage, or the flattened stages of a Sequence; `list` is the key of a Sequence's list.
 Result<std::vector<JsonRef>> stages(const JsonRef& root, std::string_view key, std::string_view list) {
   const auto stage = root.find(key);
   if (!stage) return std::vector<JsonRef>{};
@@ -43,7 +43,8 @@ Result<std::vector<JsonRef>> stages(const JsonRef& root, std::string_view key, s
       if (!inner) return std::unexpected(inner.error());
       todo.insert(todo.end(), inner->rbegin(), inner->rend());
     }
-    if (flat.size() + todo.size() > kMaxStages) return unsupported(*stage, fmt::format("more than {} stages", kMaxStages));
+    if (flat.size() + todo.size() > kMaxStages)
+      return unsupported(*stage, fmt::format("has more than {} stages, which is not supported", kMaxStages));
   }
   return flat;
 }
@@ -57,7 +58,7 @@ std::string escape_regex(std::string_view text) {
   return out;
 }
 
-// {"String": "..."} or {"Regex": "..."}, as a regular expression.
+// Reads {"String": "..."} or {"Regex": "..."} as a regular expression.
 Result<std::string> read_pattern(const JsonRef& stage) {
   const auto pattern = stage.at("pattern");
   if (!pattern) return std::unexpected(pattern.error());
@@ -67,9 +68,9 @@ Result<std::string> read_pattern(const JsonRef& stage) {
   return escape_regex(*text);
 }
 
-// What the normalizers ask of the pre-tokenizers.
+// Properties of the normalizers that affect the pre-tokenizers.
 struct Normalized {
-  bool spaces_marked = false;
+  bool has_space_symbol = false;
   bool prefix = false;
 };
 
@@ -78,8 +79,8 @@ Result<void> read_replace(const JsonRef& stage, Normalized& result) {
   if (!pattern) return std::unexpected(std::move(pattern.error()));
   auto content = stage.get<std::string_view>("content");
   if (!content) return std::unexpected(std::move(content.error()));
-  if (*pattern != " " || *content != kSpaceMark) return unsupported(stage, "a Replace other than of spaces by U+2581");
-  result.spaces_marked = true;
+  if (*pattern != " " || *content != kSpaceSymbol) return unsupported(stage, "Replace is supported only for spaces by U+2581");
+  result.has_space_symbol = true;
   return {};
 }
 
@@ -94,12 +95,12 @@ Result<Normalized> read_normalizers(const JsonRef& root, TokenizerSpec& spec) {
     } else if (type == "Prepend") {
       auto text = stage.get<std::string_view>("prepend");
       if (!text) return std::unexpected(std::move(text.error()));
-      if (*text != kSpaceMark && *text != " ") return unsupported(stage, "a prefix other than a space");
+      if (*text != kSpaceSymbol && *text != " ") return unsupported(stage, "the only supported prefix is a space");
       result.prefix = true;
     } else if (type == "Replace") {
       if (auto ok = read_replace(stage, result); !ok) return std::unexpected(std::move(ok.error()));
     } else {
-      return unsupported(stage, fmt::format("normalizer {}", in_quotes(type)));
+      return unsupported(stage, fmt::format("normalizer {} is not supported", in_quotes(type)));
     }
   }
   return result;
@@ -112,10 +113,10 @@ Result<void> read_split(const JsonRef& stage, const Normalized& normalized, Toke
   if (!behavior) return std::unexpected(std::move(behavior.error()));
   auto invert = stage.get_or<bool>("invert", false);
   if (!invert) return std::unexpected(std::move(invert.error()));
-  if (normalized.spaces_marked && *pattern == " ") return {};  // no space is left to split at
-  // Removed and inverted keeps the matches and drops what lies between; the patterns in use leave nothing between.
+  if (normalized.has_space_symbol && *pattern == " ") return {};  // no spaces are left to split at
+  // An inverted "Removed" keeps the matches and drops the text between them. The patterns in use leave no text between matches.
   if (*behavior != "Isolated" && !(*behavior == "Removed" && *invert))
-    return unsupported(stage, fmt::format("Split with behavior {}", in_quotes(*behavior)));
+    return unsupported(stage, fmt::format("Split with behavior {} is not supported", in_quotes(*behavior)));
   spec.split_patterns.push_back(std::move(*pattern));
   return {};
 }
@@ -131,7 +132,7 @@ Result<void> read_punctuation(const JsonRef& stage, TokenizerSpec& spec) {
   auto behavior = stage.get_or<std::string>("behavior", "Isolated");
   if (!behavior) return std::unexpected(std::move(behavior.error()));
   if (*behavior != "Isolated" && *behavior != "Contiguous")
-    return unsupported(stage, fmt::format("Punctuation with behavior {}", in_quotes(*behavior)));
+    return unsupported(stage, fmt::format("Punctuation with behavior {} is not supported", in_quotes(*behavior)));
   spec.split_patterns.push_back(std::string(kPunctuation) + (*behavior == "Contiguous" ? "+" : ""));
   return {};
 }
@@ -149,20 +150,21 @@ Result<void> read_byte_level(const JsonRef& stage, TokenizerSpec& spec) {
 }
 
 Result<void> read_metaspace(const JsonRef& stage, TokenizerSpec& spec) {
-  auto mark = stage.get_or<std::string>("replacement", std::string(kSpaceMark));
+  auto mark = stage.get_or<std::string>("replacement", std::string(kSpaceSymbol));
   if (!mark) return std::unexpected(std::move(mark.error()));
-  if (*mark != kSpaceMark) return unsupported(stage, "a replacement other than U+2581");
+  if (*mark != kSpaceSymbol) return unsupported(stage, "the only supported replacement is U+2581");
   auto split = stage.get_or<bool>("split", true);
   if (!split) return std::unexpected(std::move(split.error()));
-  if (*split) return unsupported(stage, "Metaspace that splits at spaces");
+  if (*split) return unsupported(stage, "Metaspace with split = true is not supported");
   auto always = stage.get_or<bool>("add_prefix_space", true);
   if (!always) return std::unexpected(std::move(always.error()));
   auto scheme = stage.get_or<std::string>("prepend_scheme", *always ? "always" : "never");
   if (!scheme) return std::unexpected(std::move(scheme.error()));
   if (*scheme != "always" && *scheme != "first" && *scheme != "never")
-    return unsupported(stage, fmt::format("prepend_scheme {}", in_quotes(*scheme)));
+    return unsupported(stage, fmt::format("prepend_scheme {} is not supported", in_quotes(*scheme)));
   spec.algorithm = Algorithm::sentencepiece;
   spec.add_space_prefix = *scheme != "never";
+  spec.replaces_spaces_after_added_tokens = true;
   spec.space_prefix_first_only = *scheme == "first";
   spec.space_prefix_unless_present = spec.add_space_prefix;
   return {};
@@ -170,16 +172,17 @@ Result<void> read_metaspace(const JsonRef& stage, TokenizerSpec& spec) {
 
 Result<void> read_pre_tokenizer(const JsonRef& stage, const Normalized& normalized, TokenizerSpec& spec) {
   const auto type = *stage.get<std::string_view>("type");
-  if (spec.algorithm != Algorithm::unsupported) return unsupported(stage, fmt::format("{} after the last step", in_quotes(type)));
+  if (spec.algorithm != Algorithm::unsupported)
+    return unsupported(stage, fmt::format("{} after the last step is not supported", in_quotes(type)));
   if (type == "Split") return read_split(stage, normalized, spec);
   if (type == "Digits") return read_digits(stage, spec);
   if (type == "Punctuation") return read_punctuation(stage, spec);
   if (type == "ByteLevel") return read_byte_level(stage, spec);
   if (type == "Metaspace" && !normalized.prefix) return read_metaspace(stage, spec);
-  return unsupported(stage, fmt::format("pre-tokenizer {}", in_quotes(type)));
+  return unsupported(stage, fmt::format("pre-tokenizer {} is not supported", in_quotes(type)));
 }
 
-Result<TokenId> id_of(const JsonRef& stage, std::string_view name) {
+Result<std::vector<TokenId>> ids_of(const JsonRef& stage, std::string_view name) {
   const auto special = stage.at("special_tokens");
   if (!special) return std::unexpected(special.error());
   const auto entry = special->at(name);
@@ -188,8 +191,13 @@ Result<TokenId> id_of(const JsonRef& stage, std::string_view name) {
   if (!list) return std::unexpected(list.error());
   const auto ids = list->elements();
   if (!ids) return std::unexpected(ids.error());
-  if (ids->size() != 1) return unsupported(*list, fmt::format("{} ids for one token", ids->size()));
-  return (*ids)[0].as<TokenId>();
+  std::vector<TokenId> read;
+  for (const JsonRef& item : *ids) {
+    const auto id = item.as<TokenId>();
+    if (!id) return std::unexpected(id.error());
+    read.push_back(*id);
+  }
+  return read;
 }
 
 Result<void> read_template(const JsonRef& stage, TokenizerSpec& spec) {
@@ -197,6 +205,7 @@ Result<void> read_template(const JsonRef& stage, TokenizerSpec& spec) {
   if (!single) return std::unexpected(single.error());
   const auto pieces = single->elements();
   if (!pieces) return std::unexpected(pieces.error());
+  std::vector<TokenId> before, after;
   bool seen_text = false;
   for (const JsonRef& piece : *pieces) {
     const auto token = piece.find("SpecialToken");
@@ -206,18 +215,34 @@ Result<void> read_template(const JsonRef& stage, TokenizerSpec& spec) {
     }
     const auto name = token->get<std::string_view>("id");
     if (!name) return std::unexpected(name.error());
-    // Of Whisper: how a transcript begins depends on what is wanted of it, and who asks for one says that.
+    // The beginning of a Whisper transcript depends on the request, so the caller supplies these tokens.
     if (*name == "<|startoftranscript|>") return {};
-    const auto id = id_of(stage, *name);
-    if (!id) return std::unexpected(id.error());
-    if (*id < 0 || static_cast<std::size_t>(*id) >= spec.tokens.size())
-      return token->error(fmt::format("token {} of a vocabulary of {}", *id, spec.tokens.size()));
-    bool& add = seen_text ? spec.add_eos : spec.add_bos;
-    if (add) return unsupported(piece, "more than one special token on one side of the text");
-    add = true;
-    (seen_text ? spec.eos : spec.bos) = *id;
+    const auto ids = ids_of(stage, *name);
+    if (!ids) return std::unexpected(ids.error());
+    for (const TokenId id : *ids) {
+      if (id < 0 || static_cast<std::size_t>(id) >= spec.tokens.size())
+        return token->error(fmt::format("token {} is outside the vocabulary of {} tokens", id, spec.tokens.size()));
+      (seen_text ? after : before).push_back(id);
+    }
   }
+  // Tokens of a later stage surround the tokens of an earlier stage.
+  spec.before.insert(spec.before.begin(), before.begin(), before.end());
+  spec.after.insert(spec.after.end(), after.begin(), after.end());
   return {};
+}
+
+// Turns a single token on one side into BOS or EOS, which tokenizer_config.json may rename or disable. Several tokens stay unchanged.
+void name_single_ids(TokenizerSpec& spec) {
+  if (spec.before.size() == 1) {
+    spec.add_bos = true;
+    spec.bos = spec.before.front();
+    spec.before.clear();
+  }
+  if (spec.after.size() == 1) {
+    spec.add_eos = true;
+    spec.eos = spec.after.front();
+    spec.after.clear();
+  }
 }
 
 }  // namespace
@@ -230,12 +255,12 @@ Result<void> read_splitting(const JsonRef& root, TokenizerSpec& spec) {
   for (const JsonRef& stage : *list)
     if (auto ok = read_pre_tokenizer(stage, *normalized, spec); !ok) return ok;
   if (spec.algorithm == Algorithm::bpe_bytes) {
-    if (!normalized->spaces_marked && !normalized->prefix) return {};
-    return unsupported(root, "ByteLevel after a normalizer that changes spaces");
+    if (!normalized->has_space_symbol && !normalized->prefix) return {};
+    return unsupported(root, "ByteLevel after a normalizer that changes spaces is not supported");
   }
-  if (!spec.split_patterns.empty()) return unsupported(root, "splits without a ByteLevel pre-tokenizer");
+  if (!spec.split_patterns.empty()) return unsupported(root, "splits without a ByteLevel pre-tokenizer are not supported");
   if (spec.algorithm == Algorithm::sentencepiece) return {};
-  if (!normalized->spaces_marked) return unsupported(root, "neither ByteLevel nor a SentencePiece-style BPE");
+  if (!normalized->has_space_symbol) return unsupported(root, "only byte-level BPE and SentencePiece-style BPE are supported");
   spec.algorithm = Algorithm::sentencepiece;
   spec.add_space_prefix = normalized->prefix;
   return {};
@@ -247,9 +272,10 @@ Result<void> read_post_processor(const JsonRef& root, TokenizerSpec& spec) {
   for (const JsonRef& stage : *list) {
     const auto type = *stage.get<std::string_view>("type");
     if (type == "ByteLevel") continue;  // moves offsets only
-    if (type != "TemplateProcessing") return unsupported(stage, fmt::format("post-processor {}", in_quotes(type)));
+    if (type != "TemplateProcessing") return unsupported(stage, fmt::format("post-processor {} is not supported", in_quotes(type)));
     if (auto ok = read_template(stage, spec); !ok) return ok;
   }
+  name_single_ids(spec);
   return {};
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Files within a request: data:image/png;base64,... (RFC 2397), or the base64 alone.
+// Decodes files within a request: data:image/png;base64,... (RFC 2397), or base64 alone.
 #include <cstddef>
 #include <string_view>
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace quire {
 
-// Errors, without a field: `unsupported` (an address: nothing is fetched), `invalid_argument` (no data URL, no base64, nothing in it).
+// Errors, without a field: `unsupported` (a network or file address: this server fetches nothing), `invalid_argument` (not a data URL, not
+// base64, empty).
 Result<std::vector<std::byte>> read_data_url(std::string_view url);
 Result<std::vector<std::byte>> read_base64(std::string_view text);
 

@@ -1,4 +1,4 @@
-// One square, as SigLIP takes it for LLaVA; what stands around its embeddings is Gemma's.
+// Each image is one square tile, prepared as for LLaVA with SigLIP. The text around its embeddings is specific to Gemma.
 #include "media/gemma3.h"
 
 #include <string>
@@ -8,11 +8,11 @@
 namespace quire {
 namespace {
 
-Result<PictureShape> gemma3_shape(std::uint32_t /*width*/, std::uint32_t /*height*/, const PictureInfo& info) {
-  return PictureShape{{}, 1, info.tile_side, info.tile_side, info.tile_tokens};
+Result<ImageShape> gemma3_shape(std::uint32_t /*width*/, std::uint32_t /*height*/, const ImageInfo& info) {
+  return ImageShape{{}, 1, info.tile_side, info.tile_side, info.tile_tokens};
 }
 
-std::string gemma3_text(const PictureShape& shape, const PictureInfo& info) {
+std::string gemma3_text(const ImageShape& shape, const ImageInfo& info) {
   std::string text = "\n\n<start_of_image>";
   for (std::uint64_t i = 0; i < shape.num_tokens(); ++i) text += info.place.empty() ? "<image_soft_token>" : info.place;
   return text + "<end_of_image>\n\n";
@@ -20,6 +20,6 @@ std::string gemma3_text(const PictureShape& shape, const PictureInfo& info) {
 
 }  // namespace
 
-constexpr PictureProcessor kGemma3{"gemma3", "<start_of_image>", gemma3_shape, llava_tiles, gemma3_text};
+constexpr ImageProcessor kGemma3Processor{"gemma3", "<start_of_image>", gemma3_shape, llava_tiles, gemma3_text};
 
 }  // namespace quire

@@ -1,9 +1,9 @@
 #pragma once
-// Pictures for Gemma 3, as Gemma3ImageProcessor of transformers prepares them (the one that uses Pillow).
-#include "media/picture_processor.h"
+// Prepares images for Gemma 3, as Gemma3ImageProcessor of transformers does (the variant that uses Pillow).
+#include "media/image_processor.h"
 
 namespace quire {
 
-extern const PictureProcessor kGemma3;
+extern const ImageProcessor kGemma3Processor;
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// The first frame of a GIF, on a canvas of the size that the file says. Called where pictures are decoded, on any thread, with a client's
-// bytes. The canvas was held to the limits before (picture.cpp); giflib reads nothing but these bytes, and only as far as that frame.
+// Decodes the first frame of a GIF onto a canvas of the size in the file's header. Called by the image decoder, on any thread, with a
+// client's bytes. The canvas size has been checked. giflib reads only these bytes, and no further than the first frame.
 #include <gif_lib.h>
 
 #include <algorithm>
@@ -7,12 +7,12 @@
 #include <memory>
 #include <vector>
 
-#include "media/picture_formats.h"
+#include "media/image_formats.h"
 
 namespace quire {
 namespace {
 
-int read_gif_bytes(GifFileType* gif, GifByteType* out, int count) {
+int read_from_memory(GifFileType* gif, GifByteType* out, int count) {
   auto* rest = static_cast<FileBytes*>(gif->UserData);
   const std::size_t given = std::min(rest->size(), static_cast<std::size_t>(count));
   std::memcpy(out, rest->data(), given);
@@ -30,7 +30,7 @@ struct FirstFrame {
   std::vector<GifPixelType> pixels;
 };
 
-// An extension's blocks; of the graphic control the index that is not drawn.
+// Reads all blocks of an extension. A graphic control extension gives the index of the transparent color.
 bool read_extension(GifFileType* gif, FirstFrame& frame) {
   int code = 0;
   GifByteType* bytes = nullptr;
@@ -44,7 +44,7 @@ bool read_extension(GifFileType* gif, FirstFrame& frame) {
   return true;
 }
 
-// Up to the description of the first frame.
+// Reads to the end of the first frame's description.
 bool find_frame(GifFileType* gif, FirstFrame& frame) {
   GifRecordType type = UNDEFINED_RECORD_TYPE;
   while (DGifGetRecordType(gif, &type) == GIF_OK) {
@@ -66,8 +66,8 @@ bool read_rows(GifFileType* gif, FirstFrame& frame) {
   return true;
 }
 
-// Without a table of colours they are shades of grey.
-void put_colour(const ColorMapObject* map, unsigned index, std::uint8_t* rgb) {
+// Writes the color of `index`. Without a color table, indexes are shades of gray.
+void write_color(const ColorMapObject* map, unsigned index, std::uint8_t* rgb) {
   const auto grey = static_cast<std::uint8_t>(index);
   GifColorType colour = {grey, grey, grey};
   if (map != nullptr) colour = index < static_cast<unsigned>(map->ColorCount) ? map->Colors[index] : GifColorType{0, 0, 0};
@@ -78,33 +78,33 @@ void put_colour(const ColorMapObject* map, unsigned index, std::uint8_t* rgb) {
 
 }  // namespace
 
-Result<PictureHead> read_gif_head(FileBytes file) {
-  if (file.size() < 13) return refuse_damaged("GIF", "it ends too early");
+Result<ImageHeader> read_gif_header(FileBytes file) {
+  if (file.size() < 13) return corrupted_image_error("GIF", "the file is truncated");
   const auto number = [&](std::size_t at) {
     return std::to_integer<std::uint32_t>(file[at]) | std::to_integer<std::uint32_t>(file[at + 1]) << 8U;
   };
-  return PictureHead{PictureFormat::gif, number(6), number(8)};
+  return ImageHeader{ImageFormat::gif, number(6), number(8)};
 }
 
-Result<Picture> decode_gif(FileBytes file, const PictureHead& head) {
-  const GifReader gif(DGifOpen(&file, read_gif_bytes, nullptr));
+Result<RgbImage> decode_gif(FileBytes file, const ImageHeader& head) {
+  const GifReader gif(DGifOpen(&file, read_from_memory, nullptr));
   FirstFrame frame;
-  if (gif == nullptr || !find_frame(gif.get(), frame)) return refuse_damaged("GIF", "it has no frame");
+  if (gif == nullptr || !find_frame(gif.get(), frame)) return corrupted_image_error("GIF", "the file has no frame");
   const GifImageDesc& image = gif->Image;
   const auto left = static_cast<std::uint32_t>(image.Left), top = static_cast<std::uint32_t>(image.Top);
   const auto width = static_cast<std::uint32_t>(image.Width), height = static_cast<std::uint32_t>(image.Height);
   if (width == 0 || height == 0 || left + width > head.width || top + height > head.height)
-    return refuse_damaged("GIF", "its first frame lies outside of it");
+    return corrupted_image_error("GIF", "the first frame lies outside the image");
   frame.pixels.resize(std::size_t{width} * height);
-  if (!read_rows(gif.get(), frame)) return refuse_damaged("GIF", "it ends too early");
+  if (!read_rows(gif.get(), frame)) return corrupted_image_error("GIF", "the file is truncated");
   const ColorMapObject* map = image.ColorMap != nullptr ? image.ColorMap : gif->SColorMap;
-  Picture picture = make_picture(head);
+  RgbImage canvas = make_black_image(head);
   const auto around = static_cast<unsigned>(std::max(frame.transparent, 0));
-  for (std::size_t i = 0; i < picture.rgb.size(); i += 3) put_colour(map, around, picture.rgb.data() + i);
+  for (std::size_t i = 0; i < canvas.rgb.size(); i += 3) write_color(map, around, canvas.rgb.data() + i);
   for (std::size_t y = 0; y < height; ++y)
     for (std::size_t x = 0; x < width; ++x)
-      put_colour(map, frame.pixels[y * width + x], picture.rgb.data() + 3 * ((top + y) * head.width + left + x));
-  return picture;
+      write_color(map, frame.pixels[y * width + x], canvas.rgb.data() + 3 * ((top + y) * head.width + left + x));
+  return canvas;
 }
 
 }  // namespace quire

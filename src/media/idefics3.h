@@ -1,21 +1,21 @@
 #pragma once
-// Pictures for Idefics3 and SmolVLM, as Idefics3ImageProcessor of transformers prepares them (the one that uses Pillow), and the text that
-// stands for one in a prompt.
+// Prepares images for Idefics3 and SmolVLM, as Idefics3ImageProcessor of transformers does (the variant that uses Pillow), and makes the
+// prompt text of an image.
 #include <cstdint>
 #include <string>
 
-#include "media/picture_processor.h"
-#include "quire/base/picture.h"
+#include "media/image_processor.h"
+#include "quire/base/image.h"
 
 namespace quire {
 
-// Behind the tiles there is always the whole picture.
-TileGrid idefics3_grid(std::uint32_t width, std::uint32_t height, const PictureInfo& info);
-PictureTiles idefics3_tiles(const Picture& picture, const PictureInfo& info);
+// Returns the grid of tiles. In addition to the grid there is always a last tile with the whole image.
+TileGrid idefics3_grid(std::uint32_t width, std::uint32_t height, const ImageInfo& info);
+ImageTiles idefics3_tiles(const RgbImage& image, const ImageInfo& info);
 
-// What takes the place of one `<image>`. The tokens around those for the embeddings are the model's own.
+// Returns the text that replaces one `<image>`. The model defines the tokens around the embedding tokens.
 std::string idefics3_prompt(TileGrid grid, std::uint32_t tile_tokens);
 
-extern const PictureProcessor kIdefics3;
+extern const ImageProcessor kIdefics3Processor;
 
 }  // namespace quire

@@ -1,13 +1,13 @@
 #pragma once
-// Pictures for LLaVA, as CLIPImageProcessor and SiglipImageProcessor of transformers prepare them (those that use Pillow).
-#include "media/picture_processor.h"
-#include "quire/base/picture.h"
+// Prepares images for LLaVA, as CLIPImageProcessor and SiglipImageProcessor of transformers do (the variants that use Pillow).
+#include "media/image_processor.h"
+#include "quire/base/image.h"
 
 namespace quire {
 
-// One tile: the middle of the picture, or all of it.
-PictureTiles llava_tiles(const Picture& picture, const PictureInfo& info);
+// Returns one tile: the middle of the image, or all of it.
+ImageTiles llava_tiles(const RgbImage& image, const ImageInfo& info);
 
-extern const PictureProcessor kLlava;
+extern const ImageProcessor kLlavaProcessor;
 
 }  // namespace quire

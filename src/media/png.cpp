@@ -1,12 +1,12 @@
-// libpng, by its older interface: the newer one corrects for gamma, which Pillow does not.
-// Errors of libpng are jumps (setjmp), so the function that calls it owns nothing: whatever it needs is the caller's.
+// Decodes PNG with libpng's older interface, because the newer one corrects gamma and Pillow does not. libpng reports errors by jumps
+// (setjmp). The functions that call it therefore own nothing: their callers own all objects.
 #include <png.h>
 
 #include <csetjmp>
 #include <cstring>
 #include <vector>
 
-#include "media/picture_formats.h"
+#include "media/image_formats.h"
 
 namespace quire {
 namespace {
@@ -27,12 +27,12 @@ void on_warning(png_structp /*png*/, png_const_charp /*message*/) {}
 
 void read_bytes(png_structp png, png_bytep out, std::size_t count) {
   auto* source = static_cast<PngSource*>(png_get_io_ptr(png));
-  if (source->rest.size() < count) png_error(png, "it ends too early");
+  if (source->rest.size() < count) png_error(png, "the file is truncated");
   std::memcpy(out, source->rest.data(), count);
   source->rest = source->rest.subspan(count);
 }
 
-// What of a picture is not pixels (texts, profiles) may be packed to any size.
+// Limits chunks other than pixels (texts, profiles), which could decompress to any size.
 constexpr png_alloc_size_t kMaxChunkBytes = 1U << 20U;
 
 struct PngReader {
@@ -47,18 +47,18 @@ struct PngReader {
     if (png == nullptr) return false;
     info = png_create_info_struct(png);
     if (info == nullptr) return false;
-    png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // ours come later, and say so
+    png_set_user_limits(png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // the real limits are checked later, with a clear error
     png_set_chunk_malloc_max(png, kMaxChunkBytes);
     png_set_chunk_cache_max(png, 16);
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, 0);
-    // As Pillow: a broken checksum of what is not needed is no reason to refuse.
+    // A wrong checksum is no error in a chunk that is not needed, as in Pillow.
     png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
     png_set_read_fn(png, &source, read_bytes);
     png_read_info(png, info);
     return true;
   }
 
-  // Every pixel as 3 or 4 bytes.
+  // Converts every pixel to 3 or 4 bytes.
   bool expand() {
     if (setjmp(source.end) != 0) return false;
     const png_byte colours = png_get_color_type(png, info);
@@ -81,37 +81,38 @@ struct PngReader {
   PngSource source;
   png_structp png = nullptr;
   png_infop info = nullptr;
-  bool is_true_colour = false;  // with alpha
+  bool is_true_colour = false;  // true color with alpha
 };
 
 }  // namespace
 
-Result<PictureHead> read_png_head(FileBytes file) {
+Result<ImageHeader> read_png_header(FileBytes file) {
   PngReader reader(file);
-  if (!reader.open()) return refuse_damaged("PNG", reader.source.problem);
-  return PictureHead{PictureFormat::png, png_get_image_width(reader.png, reader.info), png_get_image_height(reader.png, reader.info)};
+  if (!reader.open()) return corrupted_image_error("PNG", reader.source.problem);
+  return ImageHeader{ImageFormat::png, png_get_image_width(reader.png, reader.info), png_get_image_height(reader.png, reader.info)};
 }
 
-Result<Picture> decode_png(FileBytes file, const PictureHead& head) {
+Result<RgbImage> decode_png(FileBytes file, const ImageHeader& head) {
   PngReader reader(file);
-  if (!reader.open() || !reader.expand()) return refuse_damaged("PNG", reader.source.problem);
+  if (!reader.open() || !reader.expand()) return corrupted_image_error("PNG", reader.source.problem);
   const std::size_t row_bytes = png_get_rowbytes(reader.png, reader.info);
   const std::size_t channels = row_bytes / head.width;
-  if (row_bytes != channels * head.width || channels < 3 || channels > 4) return refuse_damaged("PNG", "its rows have another size");
-  Picture picture = make_picture(head);
+  if (row_bytes != channels * head.width || channels < 3 || channels > 4)
+    return corrupted_image_error("PNG", "the rows have an unexpected size");
+  RgbImage image = make_black_image(head);
   std::vector<std::uint8_t> wide(channels == 4 ? row_bytes * head.height : 0);
-  std::uint8_t* const first = channels == 4 ? wide.data() : picture.rgb.data();
+  std::uint8_t* const first = channels == 4 ? wide.data() : image.rgb.data();
   std::vector<png_bytep> rows(head.height);
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = first + i * row_bytes;
-  if (!reader.read(rows.data())) return refuse_damaged("PNG", reader.source.problem);
-  if (channels == 3) return picture;
-  // Only a picture in true colours is laid on white: of the others Pillow drops what is transparent about them.
+  if (!reader.read(rows.data())) return corrupted_image_error("PNG", reader.source.problem);
+  if (channels == 3) return image;
+  // Only a true-color image is blended onto white. Pillow drops the transparency of all other images.
   if (reader.is_true_colour) {
-    lay_on_white(wide, picture.rgb.data());
-    return picture;
+    blend_onto_white(wide, image.rgb.data());
+    return image;
   }
-  for (std::size_t i = 0; i < picture.rgb.size() / 3; ++i) std::memcpy(picture.rgb.data() + 3 * i, wide.data() + 4 * i, 3);
-  return picture;
+  for (std::size_t i = 0; i < image.rgb.size() / 3; ++i) std::memcpy(image.rgb.data() + 3 * i, wide.data() + 4 * i, 3);
+  return image;
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Each number is made as the processor makes it (smart_resize), in double precision and in its order: a size that is off by one would move
-// every pixel.
+// Every size is computed as in the processor (smart_resize), in double precision and in the same order. A size that is off by one would
+// move every pixel.
 #include "media/qwen_vl.h"
 
 #include <fmt/format.h>
@@ -13,18 +13,18 @@
 namespace quire {
 namespace {
 
-constexpr double kMostRatio = 200.0;
-constexpr std::string_view kMark = "<|image_pad|>";
+constexpr double kMaxAspectRatio = 200.0;
+constexpr std::string_view kQwenVlPlaceholder = "<|image_pad|>";
 
-struct Squares {
+struct EmbeddingGrid {
   double across, down;
 };
 
-// As many as come nearest to the picture's size, or as fit below the most pixels, or as reach the least.
-Squares squares_of(double width, double height, const PictureInfo& info) {
+// Returns the number of squares across and down that is nearest to the image's size and within `max_pixels` and `min_pixels`.
+EmbeddingGrid embedding_grid_of(double width, double height, const ImageInfo& info) {
   const double side = info.embed_side;
-  // Halves go to the even one, as in Python.
-  const Squares near{std::nearbyint(width / side), std::nearbyint(height / side)};
+  // Halves round to even, as in Python.
+  const EmbeddingGrid near{std::nearbyint(width / side), std::nearbyint(height / side)};
   const double pixels = near.across * side * near.down * side;
   const auto most = static_cast<double>(info.max_pixels), least = static_cast<double>(info.min_pixels);
   if (pixels > most) {
@@ -38,39 +38,41 @@ Squares squares_of(double width, double height, const PictureInfo& info) {
   return near;
 }
 
-Result<PictureShape> shape_of(std::uint32_t width, std::uint32_t height, const PictureInfo& info) {
-  QUIRE_CHECK(width > 0 && height > 0 && info.embed_side > 0, "a picture has pixels");
+Result<ImageShape> shape_of(std::uint32_t width, std::uint32_t height, const ImageInfo& info) {
+  QUIRE_CHECK(width > 0 && height > 0 && info.embed_side > 0, "the image and the embedding have pixels");
   const double ratio = static_cast<double>(std::max(width, height)) / std::min(width, height);
-  if (ratio > kMostRatio)
-    return fail(ErrorCode::invalid_argument, "", fmt::format("is a picture of {} x {} pixels", width, height),
-                fmt::format("send one whose sides differ by a factor of {} at most", kMostRatio));
-  const Squares squares = squares_of(width, height, info);
-  if (squares.across * squares.down > info.tile_tokens || squares.across * squares.down == 0.0)
+  if (ratio > kMaxAspectRatio)
+    return fail(ErrorCode::invalid_argument, "", fmt::format("is an image of {} x {} pixels", width, height),
+                fmt::format("send an image whose longer side is at most {} times the shorter side", kMaxAspectRatio));
+  const EmbeddingGrid grid = embedding_grid_of(width, height, info);
+  if (grid.across * grid.down > info.tile_tokens || grid.across * grid.down == 0.0)
     return fail(ErrorCode::invalid_argument, "",
-                fmt::format("is a picture of {} x {} pixels, which the model does not take", width, height), "send one of another shape");
-  PictureShape shape;
-  shape.tile_width = static_cast<std::uint32_t>(squares.across) * info.embed_side;
-  shape.tile_height = static_cast<std::uint32_t>(squares.down) * info.embed_side;
+                fmt::format("is an image of {} x {} pixels, which the model does not support", width, height),
+                "send an image with another aspect ratio");
+  ImageShape shape;
+  shape.tile_width = static_cast<std::uint32_t>(grid.across) * info.embed_side;
+  shape.tile_height = static_cast<std::uint32_t>(grid.down) * info.embed_side;
   shape.tile_tokens = info.tokens_of(shape.tile_width, shape.tile_height);
   return shape;
 }
 
-PictureTiles tiles_of(const Picture& picture, const PictureInfo& info) {
-  const auto shape = shape_of(picture.width, picture.height, info);
-  QUIRE_CHECK(shape.has_value(), "a picture whose head has been looked at");
-  Picture scaled = resample(picture, shape->tile_width, shape->tile_height, static_cast<PictureFilter>(info.filter));
+ImageTiles tiles_of(const RgbImage& image, const ImageInfo& info) {
+  const auto shape = shape_of(image.width, image.height, info);
+  QUIRE_CHECK(shape.has_value(), "the image size has been checked");
+  RgbImage scaled = resample(image, shape->tile_width, shape->tile_height, static_cast<ResampleFilter>(info.filter));
   return {.count = 1, .side = scaled.width, .rgb = std::move(scaled.rgb), .rows = scaled.height};
 }
 
-std::string text_of(const PictureShape& shape, const PictureInfo& /*info*/) {
+std::string text_of(const ImageShape& shape, const ImageInfo& /*info*/) {
   std::string text;
-  text.reserve(shape.num_tokens() * kMark.size());
-  for (std::uint64_t i = 0; i < shape.num_tokens(); ++i) text += kMark;
+  text.reserve(shape.num_tokens() * kQwenVlPlaceholder.size());
+  for (std::uint64_t i = 0; i < shape.num_tokens(); ++i) text += kQwenVlPlaceholder;
   return text;
 }
 
 }  // namespace
 
-const PictureProcessor kQwenVl{.name = "qwen2_vl", .mark = kMark, .shape = shape_of, .tiles = tiles_of, .text = text_of};
+const ImageProcessor kQwenVlProcessor{
+    .name = "qwen2_vl", .image_placeholder = kQwenVlPlaceholder, .shape = shape_of, .tiles = tiles_of, .text = text_of};
 
 }  // namespace quire

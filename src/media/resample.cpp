@@ -1,5 +1,5 @@
-// Scales pictures as Pillow does. The facts are those of Pillow's Resample.c: how wide a filter is, which pixels it covers, how weights are
-// rounded and where bytes are. Any thread; what a call needs besides its result is one picture in between, and the weights of one side.
+// Scales images as Pillow's Resample.c does: filter widths, the pixels that a filter covers, the rounding of weights, and the byte layout
+// are the same. Any thread. In addition to its result, a call needs memory for one intermediate image and the weights of one axis.
 #include "media/resample.h"
 
 #include <algorithm>
@@ -49,29 +49,29 @@ double hamming(double x) {
   return std::sin(x) / x * (0.54 + 0.46 * std::cos(x));
 }
 
-struct FilterShape {
+struct FilterKernel {
   double (*weight)(double x);
   double support;
 };
 
-FilterShape shape_of(PictureFilter filter) {
+FilterKernel kernel_of(ResampleFilter filter) {
   switch (filter) {
-    case PictureFilter::lanczos:
+    case ResampleFilter::lanczos:
       return {lanczos, 3.0};
-    case PictureFilter::bilinear:
+    case ResampleFilter::bilinear:
       return {bilinear, 1.0};
-    case PictureFilter::bicubic:
+    case ResampleFilter::bicubic:
       return {bicubic, 2.0};
-    case PictureFilter::box:
+    case ResampleFilter::box:
       return {box, 0.5};
-    case PictureFilter::hamming:
+    case ResampleFilter::hamming:
       break;
   }
   return {hamming, 1.0};
 }
 
-// Of one side: which pixels make each of the new ones, and by how much.
-struct SideWeights {
+// Weights of one axis: the input pixels that contribute to each output pixel, and their shares.
+struct AxisWeights {
   struct Part {
     std::uint32_t first = 0, count = 0;
   };
@@ -86,18 +86,18 @@ std::int32_t in_fixed_point(double weight) {
   return static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kWeightBits));
 }
 
-// Of `to` new pixels those from `begin` on, as many as `num`.
-SideWeights weigh(std::uint32_t from, std::uint32_t to, PictureFilter filter, std::uint32_t begin, std::uint32_t num) {
-  const FilterShape shape = shape_of(filter);
+// Returns the weights of `num` output pixels from `begin` on, if `from` pixels are scaled to `to`.
+AxisWeights compute_axis_weights(std::uint32_t from, std::uint32_t to, ResampleFilter filter, std::uint32_t begin, std::uint32_t num) {
+  const FilterKernel kernel = kernel_of(filter);
   const double scale = static_cast<double>(from) / to;
   const double stretch = std::max(scale, 1.0);
-  const double support = shape.support * stretch;
+  const double support = kernel.support * stretch;
   const double inverse = 1.0 / stretch;
-  SideWeights side;
-  side.most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
-  side.parts.resize(num);
-  side.weights.resize(num * side.most);
-  std::vector<double> exact(side.most);
+  AxisWeights axis;
+  axis.most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
+  axis.parts.resize(num);
+  axis.weights.resize(num * axis.most);
+  std::vector<double> exact(axis.most);
   for (std::size_t out = 0; out < num; ++out) {
     const double center = (static_cast<double>(begin + out) + 0.5) * scale;
     // NOLINTBEGIN(bugprone-incorrect-roundings): as Pillow rounds
@@ -106,30 +106,30 @@ SideWeights weigh(std::uint32_t from, std::uint32_t to, PictureFilter filter, st
     // NOLINTEND(bugprone-incorrect-roundings)
     const auto count = static_cast<std::size_t>(end - first);
     double sum = 0.0;
-    for (std::size_t i = 0; i < count; ++i) sum += exact[i] = shape.weight((static_cast<double>(i) + first - center + 0.5) * inverse);
-    for (std::size_t i = 0; i < count; ++i) side.weights[out * side.most + i] = in_fixed_point(sum != 0.0 ? exact[i] / sum : exact[i]);
-    side.parts[out] = {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)};
+    for (std::size_t i = 0; i < count; ++i) sum += exact[i] = kernel.weight((static_cast<double>(i) + first - center + 0.5) * inverse);
+    for (std::size_t i = 0; i < count; ++i) axis.weights[out * axis.most + i] = in_fixed_point(sum != 0.0 ? exact[i] / sum : exact[i]);
+    axis.parts[out] = {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)};
   }
-  return side;
+  return axis;
 }
 
 std::uint8_t to_byte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::clamp(sum >> kWeightBits, 0, 255));
 }
 
-constexpr std::int32_t kHalf = 1 << (kWeightBits - 1);
+constexpr std::int32_t kRoundingTerm = 1 << (kWeightBits - 1);
 
-Picture scale_across(const Picture& in, const SideWeights& side) {
-  const auto width = static_cast<std::uint32_t>(side.parts.size());
-  Picture out{width, in.height, std::vector<std::uint8_t>(std::size_t{3} * width * in.height)};
+RgbImage resample_horizontally(const RgbImage& in, const AxisWeights& axis) {
+  const auto width = static_cast<std::uint32_t>(axis.parts.size());
+  RgbImage out{width, in.height, std::vector<std::uint8_t>(std::size_t{3} * width * in.height)};
   for (std::size_t y = 0; y < in.height; ++y) {
     const std::uint8_t* const row = in.rgb.data() + y * in.width * 3;
     std::uint8_t* to = out.rgb.data() + y * width * 3;
     for (std::size_t x = 0; x < width; ++x, to += 3) {
-      const std::int32_t* const weights = side.of(x);
-      const std::uint8_t* pixel = row + std::size_t{3} * side.parts[x].first;
-      std::int32_t red = kHalf, green = kHalf, blue = kHalf;
-      for (std::size_t i = 0; i < side.parts[x].count; ++i, pixel += 3) {
+      const std::int32_t* const weights = axis.of(x);
+      const std::uint8_t* pixel = row + std::size_t{3} * axis.parts[x].first;
+      std::int32_t red = kRoundingTerm, green = kRoundingTerm, blue = kRoundingTerm;
+      for (std::size_t i = 0; i < axis.parts[x].count; ++i, pixel += 3) {
         red += pixel[0] * weights[i];
         green += pixel[1] * weights[i];
         blue += pixel[2] * weights[i];
@@ -142,16 +142,16 @@ Picture scale_across(const Picture& in, const SideWeights& side) {
   return out;
 }
 
-Picture scale_down(const Picture& in, const SideWeights& side) {
-  const auto height = static_cast<std::uint32_t>(side.parts.size());
+RgbImage resample_vertically(const RgbImage& in, const AxisWeights& axis) {
+  const auto height = static_cast<std::uint32_t>(axis.parts.size());
   const std::size_t row_bytes = std::size_t{3} * in.width;
-  Picture out{in.width, height, std::vector<std::uint8_t>(row_bytes * height)};
+  RgbImage out{in.width, height, std::vector<std::uint8_t>(row_bytes * height)};
   std::vector<std::int32_t> sums(row_bytes);
   for (std::size_t y = 0; y < height; ++y) {
-    std::ranges::fill(sums, kHalf);
-    const std::int32_t* const weights = side.of(y);
-    for (std::size_t i = 0; i < side.parts[y].count; ++i) {
-      const std::uint8_t* const row = in.rgb.data() + (side.parts[y].first + i) * row_bytes;
+    std::ranges::fill(sums, kRoundingTerm);
+    const std::int32_t* const weights = axis.of(y);
+    for (std::size_t i = 0; i < axis.parts[y].count; ++i) {
+      const std::uint8_t* const row = in.rgb.data() + (axis.parts[y].first + i) * row_bytes;
       for (std::size_t x = 0; x < row_bytes; ++x) sums[x] += row[x] * weights[i];
     }
     for (std::size_t x = 0; x < row_bytes; ++x) out.rgb[y * row_bytes + x] = to_byte(sums[x]);
@@ -159,10 +159,10 @@ Picture scale_down(const Picture& in, const SideWeights& side) {
   return out;
 }
 
-// Columns and rows as they are.
-Picture cut_out(const Picture& in, const PicturePart& part) {
+// Copies a part of the image.
+RgbImage crop(const RgbImage& in, const CropRect& part) {
   const std::size_t row = std::size_t{3} * part.width;
-  Picture out{part.width, part.height, std::vector<std::uint8_t>(row * part.height)};
+  RgbImage out{part.width, part.height, std::vector<std::uint8_t>(row * part.height)};
   for (std::size_t y = 0; y < part.height; ++y)
     std::copy_n(in.rgb.data() + 3 * ((part.top + y) * in.width + part.left), row, out.rgb.data() + y * row);
   return out;
@@ -170,24 +170,26 @@ Picture cut_out(const Picture& in, const PicturePart& part) {
 
 }  // namespace
 
-Picture resample(const Picture& picture, std::uint32_t width, std::uint32_t height, PictureFilter filter) {
-  return resample(picture, width, height, filter, {0, 0, width, height});
+RgbImage resample(const RgbImage& image, std::uint32_t width, std::uint32_t height, ResampleFilter filter) {
+  return resample(image, width, height, filter, {0, 0, width, height});
 }
 
-// A side that keeps its size is not weighed, as in Pillow.
-Picture resample(const Picture& picture, std::uint32_t width, std::uint32_t height, PictureFilter filter, const PicturePart& part) {
-  QUIRE_CHECK(picture.width > 0 && picture.height > 0 && part.width > 0 && part.height > 0, "a picture has pixels");
+// An axis that keeps its size is not resampled, as in Pillow.
+RgbImage resample(const RgbImage& image, std::uint32_t width, std::uint32_t height, ResampleFilter filter, const CropRect& part) {
+  QUIRE_CHECK(image.width > 0 && image.height > 0 && part.width > 0 && part.height > 0, "the image and the part have pixels");
   QUIRE_CHECK(part.left <= width && part.width <= width - part.left && part.top <= height && part.height <= height - part.top,
-              "a part lies within the picture");
-  const bool keeps_width = picture.width == width, keeps_height = picture.height == height;
-  const auto down = [&](const Picture& across) { return scale_down(across, weigh(picture.height, height, filter, part.top, part.height)); };
-  if (keeps_width && keeps_height) return cut_out(picture, part);
+              "the part lies inside the image");
+  const bool keeps_width = image.width == width, keeps_height = image.height == height;
+  const auto down = [&](const RgbImage& across) {
+    return resample_vertically(across, compute_axis_weights(image.height, height, filter, part.top, part.height));
+  };
+  if (keeps_width && keeps_height) return crop(image, part);
   if (keeps_height) {
-    const Picture rows = cut_out(picture, {0, part.top, picture.width, part.height});
-    return scale_across(rows, weigh(picture.width, width, filter, part.left, part.width));
+    const RgbImage rows = crop(image, {0, part.top, image.width, part.height});
+    return resample_horizontally(rows, compute_axis_weights(image.width, width, filter, part.left, part.width));
   }
-  if (keeps_width) return down(cut_out(picture, {part.left, 0, part.width, picture.height}));
-  return down(scale_across(picture, weigh(picture.width, width, filter, part.left, part.width)));
+  if (keeps_width) return down(crop(image, {part.left, 0, part.width, image.height}));
+  return down(resample_horizontally(image, compute_axis_weights(image.width, width, filter, part.left, part.width)));
 }
 
 }  // namespace quire

@@ -6,7 +6,8 @@
 
 namespace quire {
 
-// 1 to 65535, in digits alone; nullopt: it is none. Boost.URL's own takes a larger number for another one.
+// Returns a port of 1 to 65535 that is written in digits alone; nullopt for any other text. Boost.URL's parser reads a larger number as
+// another port.
 inline std::optional<std::uint16_t> parse_port(std::string_view text) {
   std::uint16_t port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);

@@ -1,6 +1,6 @@
-// Sockets that never wait. Used by one thread, which polls the descriptor and says when to go on: that of a line to a store or another
-// server (runtime/remote), or one that fetches something (net/timed_stream.h). An error of any kind ends the stream: its user makes
-// another one.
+// Sockets that never wait. One thread uses a stream: it polls the descriptor and calls the stream again. It is the thread of a connection
+// to a store or another server (runtime/remote), or one that fetches something (net/timed_stream.h). Any error ends the stream, and its
+// user makes another one.
 #include "net/stream.h"
 
 #include <fmt/format.h>
@@ -25,12 +25,12 @@
 namespace quire {
 namespace {
 
-constexpr const char* kUnreached = "it has no address that may be connected to";
+constexpr const char* kAddressesNotAllowed = "connections to the addresses of this host are not allowed";
 
-// While one lives, a closed connection is an error of its thread, not a signal: TLS writes by itself.
-class NoPipeSignal {
+// While an object lives, a closed connection is an error of its thread, not a signal: OpenSSL calls write() itself.
+class SigpipeGuard {
  public:
-  NoPipeSignal() {
+  SigpipeGuard() {
     sigset_t pending;
     sigemptyset(&signal_);
     sigaddset(&signal_, SIGPIPE);
@@ -38,18 +38,18 @@ class NoPipeSignal {
     pthread_sigmask(SIG_BLOCK, &signal_, &before_);
     was_pending_ = sigismember(&pending, SIGPIPE) != 0;
   }
-  ~NoPipeSignal() {
+  ~SigpipeGuard() {
     constexpr timespec kNow{};
     while (!was_pending_ && sigtimedwait(&signal_, nullptr, &kNow) == -1 && errno == EINTR) {
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+  SigpipeGuard(const SigpipeGuard&) = delete;
+  SigpipeGuard& operator=(const SigpipeGuard&) = delete;
 
  private:
   sigset_t signal_{}, before_{};
-  bool was_pending_ = false;  // then it is not ours to take
+  bool was_pending_ = false;  // the signal was pending before and must stay so
 };
 
 std::string tls_problem() {
@@ -57,7 +57,7 @@ std::string tls_problem() {
   ERR_clear_error();
   if (code == 0) return "the connection was closed";
   const char* const reason = ERR_reason_error_string(code);
-  return reason == nullptr ? "an error without a name" : reason;
+  return reason == nullptr ? "unknown error" : reason;
 }
 
 std::string problem_of(int error) {
@@ -69,14 +69,14 @@ std::string problem_of(int error) {
 Result<std::shared_ptr<const NetTls>> NetTls::create(const std::string& ca_file, const char* field) {
   auto tls = std::make_shared<NetTls>();
   tls->context_ = SSL_CTX_new(TLS_client_method());
-  if (tls->context_ == nullptr) return fail(ErrorCode::unsupported, field, "OpenSSL has no TLS: " + tls_problem());
+  if (tls->context_ == nullptr) return fail(ErrorCode::unsupported, field, "cannot create a TLS context: " + tls_problem());
   SSL_CTX_set_min_proto_version(tls->context_, TLS1_2_VERSION);
   SSL_CTX_set_verify(tls->context_, SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_mode(tls->context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   const bool is_loaded = ca_file.empty() ? SSL_CTX_set_default_verify_paths(tls->context_) == 1
                                          : SSL_CTX_load_verify_locations(tls->context_, ca_file.c_str(), nullptr) == 1;
   if (!is_loaded)
-    return fail(ErrorCode::invalid_argument, field, fmt::format("{}: {}", ca_file, tls_problem()), "give a file of certificates in PEM");
+    return fail(ErrorCode::invalid_argument, field, fmt::format("{}: {}", ca_file, tls_problem()), "use a file with PEM certificates");
   return tls;
 }
 
@@ -88,9 +88,9 @@ void NetStream::FreeAddresses::operator()(addrinfo* addresses) const {
   freeaddrinfo(addresses);
 }
 
-NetStream::NetStream(NetAddress address, std::shared_ptr<const NetTls> tls, const std::function<bool(const sockaddr&)>& reaches)
+NetStream::NetStream(NetAddress address, std::shared_ptr<const NetTls> tls, const std::function<bool(const sockaddr&)>& is_allowed_address)
     : address_(std::move(address)), tls_(std::move(tls)) {
-  if (!resolve(reaches) || !connect_next()) state_ = State::lost;
+  if (!resolve(is_allowed_address) || !connect_next()) state_ = State::lost;
 }
 
 NetStream::NetStream(int accepted) : tls_(std::make_shared<NetTls>()), descriptor_(accepted), state_(State::open) {
@@ -113,7 +113,7 @@ NetStream::State NetStream::lose(std::string why) {
   return state_ = State::lost;
 }
 
-bool NetStream::resolve(const std::function<bool(const sockaddr&)>& reaches) {
+bool NetStream::resolve(const std::function<bool(const sockaddr&)>& is_allowed_address) {
   if (!address_.unix_path.empty()) return true;
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -125,12 +125,12 @@ bool NetStream::resolve(const std::function<bool(const sockaddr&)>& reaches) {
   }
   addresses_.reset(found);
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
-    if (!reaches || reaches(*one->ai_addr)) reached_.insert(reached_.begin(), one);
-  if (reached_.empty()) why_ = kUnreached;
-  return !reached_.empty();
+    if (!is_allowed_address || is_allowed_address(*one->ai_addr)) candidate_addresses_.insert(candidate_addresses_.begin(), one);
+  if (candidate_addresses_.empty()) why_ = kAddressesNotAllowed;
+  return !candidate_addresses_.empty();
 }
 
-// false: why_ tells.
+// Begins to connect. Returns false and sets why_ if that fails.
 bool NetStream::begin(const sockaddr& address, std::size_t size) {
   descriptor_ = socket(address.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (descriptor_ >= 0) {
@@ -146,7 +146,7 @@ bool NetStream::begin(const sockaddr& address, std::size_t size) {
 bool NetStream::begin_unix() {
   sockaddr_un address{};
   if (address_.unix_path.size() >= sizeof address.sun_path) {
-    why_ = "the path of a socket is shorter";
+    why_ = "the path of the Unix socket is too long";
     return false;
   }
   address.sun_family = AF_UNIX;
@@ -154,19 +154,19 @@ bool NetStream::begin_unix() {
   return begin(reinterpret_cast<const sockaddr&>(address), sizeof address);
 }
 
-// To the first of the addresses that are left where a connection can be begun.
+// Begins to connect to the first of the remaining addresses where that succeeds.
 bool NetStream::connect_next() {
   close();
   is_connecting_ = !address_.unix_path.empty() && why_.empty() && begin_unix();
-  while (!is_connecting_ && !reached_.empty()) {
-    const addrinfo& next = *reached_.back();
-    reached_.pop_back();
+  while (!is_connecting_ && !candidate_addresses_.empty()) {
+    const addrinfo& next = *candidate_addresses_.back();
+    candidate_addresses_.pop_back();
     is_connecting_ = begin(*next.ai_addr, next.ai_addrlen);
   }
   return is_connecting_;
 }
 
-NetStream::State NetStream::go_on() {
+NetStream::State NetStream::advance() {
   if (state_ != State::opening) return state_;
   if (is_connecting_) {
     pollfd connected{.fd = descriptor_, .events = POLLOUT, .revents = 0};
@@ -183,10 +183,10 @@ NetStream::State NetStream::go_on() {
     if (address_.is_tls && !begin_tls()) return lose("TLS: " + tls_problem());
     if (!address_.is_tls) return state_ = State::open;
   }
-  const NoPipeSignal no_signal;
+  const SigpipeGuard sigpipe_guard;
   const int result = SSL_connect(ssl_);
   if (result == 1) return state_ = State::open;
-  after_tls(result, read_waits_);
+  handle_tls_result(result, read_waits_);
   return state_;
 }
 
@@ -194,7 +194,7 @@ bool NetStream::begin_tls() {
   ERR_clear_error();
   ssl_ = SSL_new(tls_->context());
   if (ssl_ == nullptr || SSL_set_fd(ssl_, descriptor_) != 1) return false;
-  // A host that is an address has its certificate for that address.
+  // If the host is an address, its certificate must be for that address.
   X509_VERIFY_PARAM* const verified = SSL_get0_param(ssl_);
   if (X509_VERIFY_PARAM_set1_ip_asc(verified, address_.host.c_str()) == 1) return true;
   ERR_clear_error();
@@ -204,10 +204,10 @@ bool NetStream::begin_tls() {
          SSL_ctrl(ssl_, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data()) == 1;
 }
 
-// What OpenSSL waits for may lie in the other direction. 0: for either; < 0: lost.
-std::ptrdiff_t NetStream::after_tls(int result, Waits& waits) {
+// OpenSSL may wait for the other direction than the caller's. Returns 0 if it waits, and < 0 if the stream is lost.
+std::ptrdiff_t NetStream::handle_tls_result(int result, TlsWait& waits) {
   const int error = SSL_get_error(ssl_, result);
-  waits = error == SSL_ERROR_WANT_READ ? Waits::for_input : Waits::for_output;
+  waits = error == SSL_ERROR_WANT_READ ? TlsWait::for_input : TlsWait::for_output;
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return 0;
   has_ended_ = error == SSL_ERROR_ZERO_RETURN;
   lose("TLS: " + tls_problem());
@@ -218,9 +218,9 @@ std::ptrdiff_t NetStream::read(std::span<std::byte> into) {
   if (state_ != State::open) return state_ == State::lost ? -1 : 0;
   if (ssl_ != nullptr) {
     ERR_clear_error();
-    read_waits_ = Waits::for_input;
+    read_waits_ = TlsWait::for_input;
     const int num_read = SSL_read(ssl_, into.data(), static_cast<int>(into.size()));
-    return num_read > 0 ? num_read : after_tls(num_read, read_waits_);
+    return num_read > 0 ? num_read : handle_tls_result(num_read, read_waits_);
   }
   const ssize_t num_read = recv(descriptor_, into.data(), into.size(), 0);
   if (num_read > 0) return num_read;
@@ -233,11 +233,11 @@ std::ptrdiff_t NetStream::read(std::span<std::byte> into) {
 std::ptrdiff_t NetStream::write(std::span<const std::byte> from) {
   if (state_ != State::open) return state_ == State::lost ? -1 : 0;
   if (ssl_ != nullptr) {
-    const NoPipeSignal no_signal;
+    const SigpipeGuard sigpipe_guard;
     ERR_clear_error();
-    write_waits_ = Waits::for_output;
+    write_waits_ = TlsWait::for_output;
     const int num_written = SSL_write(ssl_, from.data(), static_cast<int>(from.size()));
-    return num_written > 0 ? num_written : after_tls(num_written, write_waits_);
+    return num_written > 0 ? num_written : handle_tls_result(num_written, write_waits_);
   }
   const ssize_t num_written = send(descriptor_, from.data(), from.size(), MSG_NOSIGNAL);
   if (num_written >= 0) return num_written;
@@ -248,7 +248,7 @@ std::ptrdiff_t NetStream::write(std::span<const std::byte> from) {
 
 short NetStream::events(bool has_output) const {
   if (state_ == State::opening && is_connecting_) return POLLOUT;
-  const bool may_write = (has_output && state_ == State::open && write_waits_ == Waits::for_output) || read_waits_ == Waits::for_output;
+  const bool may_write = (has_output && state_ == State::open && write_waits_ == TlsWait::for_output) || read_waits_ == TlsWait::for_output;
   return static_cast<short>(POLLIN | (may_write ? POLLOUT : 0));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// A stream of bytes to a program elsewhere: TCP, a unix socket, or TLS over TCP. Nothing here waits, but the look-up of a host's name.
-// Sockets are non-blocking; whoever uses one polls its descriptor.
+// A stream of bytes to another program: TCP, a unix socket, or TLS over TCP. Nothing here waits except the look-up of a host's name.
+// Sockets are non-blocking; the user of a stream polls its descriptor.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,18 +18,19 @@ struct sockaddr;
 
 namespace quire {
 
+// The address that a stream connects to.
 struct NetAddress {
   std::string host;  // empty with unix_path
   std::uint16_t port = 0;
-  std::string unix_path;  // of a socket
+  std::string unix_path;  // path of a unix socket
   bool is_tls = false;
 };
 
-// What is the same of all TLS streams of a kind: which certificates are trusted. Without TLS it is empty.
+// The trusted certificates, which all TLS streams of a kind share. Empty without TLS.
 class NetTls {
  public:
-  // ca_file: certificates that are trusted; empty: those of the system. The versions are 1.2 and newer. Errors: `unsupported`, and
-  // `invalid_argument` of the file, which name `field`.
+  // Trusts the certificates in `ca_file`; empty: the system's certificates. Requires TLS 1.2 or newer. Errors: `unsupported`, and
+  // `invalid_argument` if the file cannot be used. Both name `field`.
   static Result<std::shared_ptr<const NetTls>> create(const std::string& ca_file, const char* field);
   NetTls() = default;
   ~NetTls();
@@ -42,41 +43,43 @@ class NetTls {
   ssl_ctx_st* context_ = nullptr;
 };
 
-// One thread.
+// A stream that never waits. Used by one thread.
 class NetStream {
  public:
   enum class State : std::uint8_t { opening, open, lost };
 
-  // reaches: which of a host's addresses may be connected to; none: all. It is asked of what is connected to, not of another look-up.
-  NetStream(NetAddress address, std::shared_ptr<const NetTls> tls, const std::function<bool(const sockaddr&)>& reaches = {});
-  // One that somebody else has begun: what accept() gave, without waiting.
+  // Begins to connect. `is_allowed_address` returns true for each address of the host that may be connected to; empty: all. It checks the
+  // addresses that are then used, not the result of a separate look-up.
+  NetStream(NetAddress address, std::shared_ptr<const NetTls> tls, const std::function<bool(const sockaddr&)>& is_allowed_address = {});
+  // Takes over a non-blocking socket from accept().
   explicit NetStream(int accepted);
   ~NetStream();
   NetStream(const NetStream&) = delete;
   NetStream& operator=(const NetStream&) = delete;
 
-  // Also to the next address of a host that has several, when one is not there.
-  State go_on();
-  // 0: nothing now; < 0: lost.
+  // Continues to connect and returns the state. If an address of a host does not answer, tries the host's next address.
+  State advance();
+  // Return the number of bytes read or written; 0: nothing now; < 0: lost.
   std::ptrdiff_t read(std::span<std::byte> into);
   std::ptrdiff_t write(std::span<const std::byte> from);
 
-  // For poll(); -1: there is none.
+  // Returns the descriptor for poll(); -1: the stream has no descriptor.
   [[nodiscard]] int descriptor() const { return descriptor_; }
+  // Returns the events for poll().
   [[nodiscard]] short events(bool has_output) const;
-  [[nodiscard]] const std::string& why_lost() const { return why_; }
-  // Lost because the other side has said that this is all.
+  [[nodiscard]] const std::string& lost_reason() const { return why_; }
+  // Returns true if the stream is lost because the other side has closed it.
   [[nodiscard]] bool has_ended() const { return has_ended_; }
 
  private:
-  enum class Waits : std::uint8_t { for_input, for_output };
+  enum class TlsWait : std::uint8_t { for_input, for_output };
   State lose(std::string why);
-  bool resolve(const std::function<bool(const sockaddr&)>& reaches);
+  bool resolve(const std::function<bool(const sockaddr&)>& is_allowed_address);
   bool begin(const sockaddr& address, std::size_t size);
   bool begin_unix();
   bool connect_next();
   bool begin_tls();
-  std::ptrdiff_t after_tls(int result, Waits& waits);
+  std::ptrdiff_t handle_tls_result(int result, TlsWait& waits);
   void close();
 
   struct FreeAddresses {
@@ -86,12 +89,12 @@ class NetStream {
   const NetAddress address_;
   const std::shared_ptr<const NetTls> tls_;
   std::unique_ptr<addrinfo, FreeAddresses> addresses_;
-  std::vector<const addrinfo*> reached_;  // in turn, the next one last
+  std::vector<const addrinfo*> candidate_addresses_;  // addresses to try; the next one is last
   int descriptor_ = -1;
   State state_ = State::opening;
   bool is_connecting_ = false, has_ended_ = false;
   ssl_st* ssl_ = nullptr;
-  Waits read_waits_ = Waits::for_input, write_waits_ = Waits::for_output;  // with TLS each may wait for the other
+  TlsWait read_waits_ = TlsWait::for_input, write_waits_ = TlsWait::for_output;  // with TLS each may wait for the other direction
   std::string why_;
 };
 

@@ -21,14 +21,14 @@ void TimedStream::wait(bool has_output) {
 
 TimedStream::Code TimedStream::open() {
   for (; !is_over(); wait(false)) {
-    const NetStream::State state = stream_.go_on();
+    const NetStream::State state = stream_.advance();
     if (state == NetStream::State::open) return {};
     if (state == NetStream::State::lost) return errors::connection_reset;
   }
   return errors::timed_out;
 }
 
-// Also where there is always something, the time is over some time.
+// The deadline is checked before each read, also if there is always something to read.
 std::size_t TimedStream::read(std::span<std::byte> into, Code& code) {
   for (; !is_over(); wait(false)) {
     const std::ptrdiff_t num_read = stream_.read(into);

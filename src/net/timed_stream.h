@@ -1,6 +1,6 @@
 #pragma once
-// A stream that waits, until a point in time: the synchronous one that Boost.Beast reads and writes messages over. Its asynchronous ones
-// take ten times as long to compile, and who fetches something on a thread of its own has no use for them.
+// A stream that waits, until a deadline: the synchronous stream over which Boost.Beast reads and writes messages. Beast's asynchronous
+// streams take ten times as long to compile, and a thread that only fetches something does not need them.
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/system/system_error.hpp>
@@ -13,18 +13,18 @@
 
 namespace quire {
 
-// One thread. What goes wrong is told by error codes, which say less than why().
+// Used by one thread. Errors are reported as error codes, which say less than why().
 class TimedStream {
  public:
   using Clock = std::chrono::steady_clock;
   using Code = boost::system::error_code;
 
-  // The look-up of a host's name is not within that time.
+  // The look-up of the host's name is not limited by the deadline.
   TimedStream(Clock::time_point deadline, NetAddress address, std::shared_ptr<const NetTls> tls,
-              const std::function<bool(const sockaddr&)>& reaches = {})
-      : deadline_(deadline), stream_(std::move(address), std::move(tls), reaches) {}
+              const std::function<bool(const sockaddr&)>& is_allowed_address = {})
+      : deadline_(deadline), stream_(std::move(address), std::move(tls), is_allowed_address) {}
 
-  // Waits until it is open. asio::error::timed_out, connection_reset.
+  // Waits until the stream is open. Returns asio::error::timed_out or connection_reset if it does not open.
   Code open();
 
   template <class Buffers>
@@ -43,7 +43,7 @@ class TimedStream {
     code = {};
     return 0;
   }
-  // As Beast asks of a stream; nobody calls them.
+  // Beast requires these overloads of a stream; no code calls them.
   template <class Buffers>
   std::size_t read_some(const Buffers& buffers) {
     return checked([&](Code& code) { return read_some(buffers, code); });
@@ -53,8 +53,8 @@ class TimedStream {
     return checked([&](Code& code) { return write_some(buffers, code); });
   }
 
-  // Why it is lost; empty: it is not.
-  [[nodiscard]] const std::string& why() const { return stream_.why_lost(); }
+  // Returns why the stream is lost; empty: it is not.
+  [[nodiscard]] const std::string& why() const { return stream_.lost_reason(); }
 
  private:
   template <class Step>
@@ -67,7 +67,7 @@ class TimedStream {
   std::size_t read(std::span<std::byte> into, Code& code);
   std::size_t write(std::span<const std::byte> from, Code& code);
   [[nodiscard]] bool is_over() const;
-  // Until something can be done, or the time is over.
+  // Waits until something can be done, or the deadline has passed.
   void wait(bool has_output);
 
   Clock::time_point deadline_;

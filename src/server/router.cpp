@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -23,20 +24,24 @@ std::span<const MakeRoutes> Router::all_apis() {
   return kApis;
 }
 
-Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Serving::Offload offload,
+Router::Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Serving::SubmitJob submit_job,
                std::span<const MakeRoutes> apis)
     : options_(&options),
       run_id_((std::uint64_t{std::random_device()()} << 32) | std::random_device()()),
       body_budget_(options.max_body_bytes_in_flight),
-      serving_(engine, model, options, logger, std::move(offload)) {
+      serving_(engine, model, options, logger, std::move(submit_job)) {
+  serving_.stats().bodies = &body_budget_;
   for (const MakeRoutes make : apis) apis_.push_back(make(serving_));
 }
 
+// Returns the route of a path and method, or null. A path that one route names literally never matches the "*" of another route.
 const Route* Router::find_route(std::string_view path, std::string_view method, std::string& allowed) const {
+  const bool is_literal = std::ranges::any_of(
+      apis_, [path](const ApiRoutes& api) { return std::ranges::find(api.routes, path, &Route::path) != api.routes.end(); });
   for (const ApiRoutes& api : apis_) {
     for (const Route& route : api.routes) {
       const bool has_name = route.path.find('*') != std::string_view::npos;
-      if (has_name ? name_in(route.path, path).empty() : route.path != path) continue;
+      if (has_name ? is_literal || path_parameter(route.path, path).empty() : route.path != path) continue;
       if (route.method == method || (route.method == "GET" && method == "HEAD")) return &route;
       allowed += (allowed.empty() ? "" : ", ") + std::string(route.method);
     }
@@ -44,10 +49,10 @@ const Route* Router::find_route(std::string_view path, std::string_view method, 
   return nullptr;
 }
 
-HttpResponse Router::in_shape_of(std::string_view path, HttpResponse response) const {
+HttpResponse Router::format_for_path(std::string_view path, HttpResponse response) const {
   if (response.status < 400) return response;
   for (const ApiRoutes& api : apis_)
-    if (api.tell_error != nullptr && path.starts_with(api.errors_under)) return api.tell_error(std::move(response));
+    if (api.convert_error != nullptr && path.starts_with(api.error_path_prefix)) return api.convert_error(std::move(response));
   return response;
 }
 
@@ -58,28 +63,62 @@ std::string Router::next_request_id() {
 std::optional<HttpResponse> Router::answer_early(const HttpRequest& request) const {
   std::string allowed;
   const Route* route = find_route(request.path(), request.method, allowed);
-  if (auto answer = guard_request(request, *options_, route != nullptr && route->takes_form)) return answer;
+  if (auto answer = guard_request(request, *options_, route != nullptr && route->expects_form_data)) return answer;
   if (route != nullptr && route->access == Access::open) return std::nullopt;
   const auto tenant = serving_.keys().tenant_of(request.authorization);
   if (!tenant) return error_response(401, tenant.error());
   if (route == nullptr) return no_route(request, allowed);
   if (route->access != Access::key && !tenant->empty())
-    return error_response(403, {ErrorCode::invalid_argument, "Authorization",
-                                "holds a tenant's key, and this is for who operates the server", "send the server's own key (--api-key)"});
+    return error_response(
+        403, {ErrorCode::invalid_argument, "Authorization", "contains a tenant's key, but this endpoint requires the server's own key",
+              "send the server's own key (--api-key)"});
   if (route->access == Access::admin) {
     if (const auto admitted = admit_operator(request, *options_); !admitted) return error_response(403, admitted.error());
   }
   return std::nullopt;
 }
 
-HttpResponse Router::no_route(const HttpRequest& request, const std::string& allowed) {
+std::string Router::client_of(const HttpRequest& request) const {
+  // The server's own key does not identify a client. The client's address does, as in a server without keys.
+  const std::string tenant = serving_.keys().tenant_of(request.authorization).value_or("");
+  return tenant.empty() ? request.address : "tenant " + tenant;
+}
+
+bool Router::is_operator_request(const HttpRequest& request) const {
+  std::string allowed;
+  const Route* route = find_route(request.path(), request.method, allowed);
+  return route != nullptr && route->access != Access::key;
+}
+
+// The usual cause is a base URL with one "/v1" too many or too few.
+std::string Router::routes_instead_of(std::string_view path) const {
+  constexpr std::string_view kVersion = "/v1";
+  const auto exists = [this](std::string_view other) {
+    std::string methods;
+    return find_route(other, "", methods) != nullptr || !methods.empty();
+  };
+  if (const std::string longer = fmt::format("{}{}", kVersion, path); exists(longer))
+    return fmt::format("use {}; the base URL ends with /v1", longer);
+  if (path.starts_with("/v1/v1/")) {
+    if (const std::string_view shorter = path.substr(kVersion.size()); exists(shorter)) return fmt::format("use {}", shown(shorter));
+  }
+  std::string paths;
+  for (const ApiRoutes& api : apis_)
+    for (const Route& route : api.routes)
+      if (route.method == "POST" && route.access == Access::key && route.path.find('*') == std::string_view::npos)
+        paths += fmt::format("{}{}", paths.empty() ? "" : ", ", route.path);
+  return fmt::format("use one of {}; /docs describes all routes", paths);
+}
+
+HttpResponse Router::no_route(const HttpRequest& request, const std::string& allowed) const {
   const std::string shown = repair_utf8(request.path().substr(0, 200));
   if (allowed.empty()) {
-    return error_response({ErrorCode::not_found, "", fmt::format("there is no '{}' here", shown),
-                           "see /v1/models, /v1/chat/completions and /v1/completions"});
+    return error_response(
+        {ErrorCode::not_found, "", fmt::format("there is no route '{}' on this server", shown), routes_instead_of(request.path())});
   }
   HttpResponse response = error_response(
-      405, {ErrorCode::invalid_argument, "", fmt::format("'{}' does not take {}", shown, request.method), fmt::format("use {}", allowed)});
+      405,
+      {ErrorCode::invalid_argument, "", fmt::format("'{}' does not support {}", shown, request.method), fmt::format("use {}", allowed)});
   response.headers.emplace_back("Allow", allowed);
   return response;
 }

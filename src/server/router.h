@@ -1,5 +1,5 @@
 #pragma once
-// Which API answers which request.
+// Chooses the route that answers a request.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,36 +14,42 @@
 
 namespace quire {
 
-// Server's thread only.
+// Used on the server's thread only.
 class Router final : public RequestHandler {
  public:
-  // Those that the server has.
+  // Returns the APIs that the server has.
   [[nodiscard]] static std::span<const MakeRoutes> all_apis();
 
-  // As Serving. Of routes of one path and method the first counts.
-  Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Serving::Offload offload,
+  // Takes the arguments of Serving, and the APIs. If routes have the same path and method, the first one applies.
+  Router(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Serving::SubmitJob submit_job,
          std::span<const MakeRoutes> apis = all_apis());
 
   [[nodiscard]] std::optional<HttpResponse> answer_early(const HttpRequest& request) const override;
+  [[nodiscard]] std::string client_of(const HttpRequest& request) const override;
+  [[nodiscard]] bool is_operator_request(const HttpRequest& request) const override;
   [[nodiscard]] Reply handle(HttpRequest& request, const Wake& wake) override;
-  [[nodiscard]] HttpResponse in_shape_of(std::string_view path, HttpResponse response) const override;
+  [[nodiscard]] HttpResponse format_for_path(std::string_view path, HttpResponse response) const override;
   [[nodiscard]] std::string next_request_id() override;
   [[nodiscard]] BodyBudget& body_budget() override { return body_budget_; }
+  [[nodiscard]] BodyReaders& body_readers() override { return body_readers_; }
   [[nodiscard]] RequestLog& log() override { return serving_.log(); }
   [[nodiscard]] ServerStats& stats() override { return serving_.stats(); }
 
-  // From now on no completion starts, and /health and /ready say so.
+  // No completion starts after this call, and /health and /ready report that the server is shutting down.
   void drain() { serving_.drain(); }
 
  private:
-  // Null: there is none; `allowed`: methods that the path takes.
+  // Returns null if there is no such route; `allowed` then receives the methods that the path supports.
   [[nodiscard]] const Route* find_route(std::string_view path, std::string_view method, std::string& allowed) const;
-  [[nodiscard]] static HttpResponse no_route(const HttpRequest& request, const std::string& allowed);
+  [[nodiscard]] HttpResponse no_route(const HttpRequest& request, const std::string& allowed) const;
+  // Returns a hint: another path that the client may have meant, or the paths that exist.
+  [[nodiscard]] std::string routes_instead_of(std::string_view path) const;
 
   const ServerOptions* options_;
-  std::uint64_t run_id_;  // keeps ids of two runs of the server apart
+  std::uint64_t run_id_;  // distinguishes the ids of two runs of the server
   std::uint64_t num_requests_ = 0;
   BodyBudget body_budget_;
+  BodyReaders body_readers_;
   Serving serving_;
   std::vector<ApiRoutes> apis_;
 };

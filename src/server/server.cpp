@@ -1,6 +1,6 @@
-// The server's thread: run() accepts connections, gives each to a Session, and carries out whatever the engine and the job pool post to it,
-// until it has been told to stop and the last connection is over. Everything of the server but the job pool belongs to this thread; nothing
-// on it may wait for a client, a disk or the engine. The public members of Server are described in quire/server.h.
+// The server's thread. run() accepts connections, gives each to a Connection, and runs the tasks that the engine and the job pool post,
+// until a stop is requested and the last connection has ended. The whole state of the server except the job pool belongs to this thread.
+// Nothing on it may wait for a client, a disk or the engine. quire/server.h describes the public members of Server.
 #include "quire/server.h"
 
 #include <fmt/format.h>
@@ -10,18 +10,17 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <csignal>
 
+#include "server/http/awaitable.h"
+#include "server/http/connection.h"
 #include "server/http/connection_table.h"
 #include "server/http/descriptors.h"
 #include "server/http/error_response.h"
 #include "server/http/job_pool.h"
-#include "server/http/session.h"
 #include "server/request/served_model.h"
 #include "server/router.h"
 
@@ -29,28 +28,26 @@ namespace quire {
 
 namespace asio = boost::asio;
 
-// Each waits for one picture of a request that is elsewhere.
-constexpr std::uint32_t kFetchingThreads = 4;
+// Each thread fetches one remote image at a time. One client uses at most half of the threads.
+constexpr std::uint32_t kFetchingThreads = 8;
 using asio::ip::tcp;
 
-// Members in this order: at the end the jobs go first, then the io_context with the coroutines, which use what stands above it.
+// The order of the members matters: the jobs are destroyed first, then the io_context with its coroutines, which use the members above it.
 struct Server::Impl {
   Impl(Engine& engine, std::unique_ptr<ServedModel> served, const ServerOptions& given, Logger& log)
       : options(given),
         logger(&log),
         model(std::move(served)),
         client(engine, [this](EngineClient::Task task) { asio::post(io, std::move(task)); }),
-        router(client, *model, options, log, [this](JobPool::Lane lane, JobPool::Function work, JobPool::Function done) {
-          return jobs.submit(lane, std::move(work), std::move(done));
-        }) {}
+        router(client, *model, options, log, [this](JobPool::Lane lane, JobPool::Job job) { return jobs.submit(lane, std::move(job)); }) {}
 
   Result<void> listen();
   asio::awaitable<void> accept();
   bool accept_with_spare();
-  void add_session(tcp::socket socket);
-  void turn_away(tcp::socket socket);
-  void close_session(Session* session);
-  void remove_session(Session* session);
+  void add_connection(tcp::socket socket);
+  void reject_connection(tcp::socket socket);
+  void close_connection(Connection* connection);
+  void remove_connection(Connection* connection);
   void wait_for_signals();
   void on_stop();
   void drain();
@@ -62,16 +59,20 @@ struct Server::Impl {
   std::unique_ptr<ServedModel> model;
   EngineClient client;
   Router router;
-  ConnectionTable sessions;
-  // Open, so that with no descriptor left one more client can be heard.
+  ConnectionTable connections{
+      {.max_busy = options.max_connections - options.max_connections / 16, .limits_shares = !options.tenant_keys.empty()}};
+  // This descriptor is held open, so that one more client can be accepted when no other descriptor is left.
   SpareDescriptor spare;
   bool draining = false;
-  // Behind the router: with it go coroutines that have not ended, and their sessions refer to the router. Before those that use it, below.
+  // `io` comes after the router: its destruction destroys unfinished coroutines, and their connections refer to the router. The members
+  // below use `io`.
   asio::io_context io{1};
   JobPool jobs{io,
                {.max_jobs = options.max_parse_queue,
                 .num_fetching = options.allowed_media_domains.empty() ? 0 : kFetchingThreads,
-                .low_priority = options.low_parse_priority}};
+                .low_priority = options.low_parse_priority,
+                .max_time = std::chrono::milliseconds(options.max_parse_ms),
+                .max_started_bytes = 2 * options.max_body_bytes}};
   tcp::acceptor acceptor{io};
   asio::signal_set signals{io};
   asio::steady_timer deadline{io};
@@ -91,7 +92,7 @@ Result<void> Server::Impl::listen() {
   if (!code) acceptor.non_blocking(true, code);
   if (code) {
     return fail(ErrorCode::io, "port", fmt::format("cannot listen on {}:{}: {}", options.host, options.port, code.message()),
-                "choose another with --port");
+                "choose another port with --port");
   }
   return {};
 }
@@ -99,42 +100,41 @@ Result<void> Server::Impl::listen() {
 asio::awaitable<void> Server::Impl::accept() {
   while (acceptor.is_open()) {
     boost::system::error_code code;
-    co_await acceptor.async_wait(tcp::acceptor::wait_read, asio::redirect_error(asio::use_awaitable, code));
+    co_await acceptor.async_wait(tcp::acceptor::wait_read, into(code));
     if (!acceptor.is_open()) break;
     tcp::socket socket(io);
     acceptor.accept(socket, code);
     if (!code) {
-      add_session(std::move(socket));
+      add_connection(std::move(socket));
     } else if (code != asio::error::would_block && !accept_with_spare()) {
-      // Accepting would fail again at once, and keep the thread busy.
+      // Another attempt would fail immediately and keep the thread busy.
       asio::steady_timer pause(io, std::chrono::milliseconds(100));
-      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, code));
+      co_await pause.async_wait(into(code));
     }
   }
 }
 
-// Without a descriptor for it, a client would hang in the backlog: an idle one goes, or this one is told.
+// Without a free descriptor a client would hang in the backlog. This function closes an idle connection for it, or refuses the client.
 bool Server::Impl::accept_with_spare() {
-  spare.give_back();
+  spare.release();
   boost::system::error_code code;
   tcp::socket socket(io);
   acceptor.accept(socket, code);
-  Session* least = sessions.least_needed();
+  Connection* least = connections.choose_connection_to_close();
   if (!code && least != nullptr) {
-    close_session(least);
-    add_session(std::move(socket));
+    close_connection(least);
+    add_connection(std::move(socket));
   } else if (!code) {
-    turn_away(std::move(socket));
+    reject_connection(std::move(socket));
   }
   spare.take();
   return !code;
 }
 
-void Server::Impl::turn_away(tcp::socket socket) {
+void Server::Impl::reject_connection(tcp::socket socket) {
   ++router.stats().connections_refused_total;
   ++router.stats().responses_total[503];
-  const HttpResponse refusal =
-      error_response(503, {ErrorCode::overloaded, "", "the server has as many clients as it can hold", "try again"});
+  const HttpResponse refusal = error_response(503, {ErrorCode::overloaded, "", "the maximum number of connections is open", "try again"});
   const std::string text = fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: {}\r\nConnection: close\r\nContent-Length: "
       "{}\r\n\r\n{}",
@@ -147,38 +147,40 @@ void Server::Impl::turn_away(tcp::socket socket) {
   socket.read_some(asio::buffer(unread), ignored);
 }
 
-void Server::Impl::add_session(tcp::socket socket) {
+void Server::Impl::add_connection(tcp::socket socket) {
   ServerStats& stats = router.stats();
-  if (sessions.size() >= options.max_connections) {
-    Session* least = sessions.least_needed();
-    if (least == nullptr) return turn_away(std::move(socket));
-    close_session(least);
+  if (connections.size() >= options.max_connections) {
+    Connection* least = connections.choose_connection_to_close();
+    if (least == nullptr) return reject_connection(std::move(socket));
+    close_connection(least);
   }
   boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
   if (options.send_buffer_bytes > 0)
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(options.send_buffer_bytes)), ignored);
   ++stats.connections_total;
-  // Its events name the session, which is made with them.
-  auto handle = std::make_shared<Session*>(nullptr);
-  Session::Events events{[this, handle](ConnectionState state) { sessions.set_state(*handle, state); },
-                         [this, handle] { remove_session(*handle); }};
-  auto session = std::make_shared<Session>(std::move(socket), router, options, std::move(events));
-  *handle = session.get();
-  sessions.add(session.get());
-  stats.num_connections = sessions.size();
-  session->start();
+  // The events refer to the connection, which is created after them.
+  auto handle = std::make_shared<Connection*>(nullptr);
+  Connection::Events events{[this, handle](ConnectionState state) { connections.set_state(*handle, state); },
+                            [this, handle](const std::string& whose) { connections.set_client(*handle, whose); },
+                            [this, handle] { return connections.has_room(*handle); }, [this, handle] { remove_connection(*handle); }};
+  const auto peer = socket.remote_endpoint(ignored);
+  auto connection = std::make_shared<Connection>(std::move(socket), router, options, std::move(events));
+  *handle = connection.get();
+  connections.add(connection.get(), peer.address().to_string());
+  stats.num_connections = connections.size();
+  connection->start();
 }
 
-void Server::Impl::close_session(Session* session) {
+void Server::Impl::close_connection(Connection* connection) {
   ++router.stats().connections_given_up_total;
-  session->close();
-  sessions.remove(session);
+  connection->close();
+  connections.remove(connection);
 }
 
-void Server::Impl::remove_session(Session* session) {
-  sessions.remove(session);
-  router.stats().num_connections = sessions.size();
+void Server::Impl::remove_connection(Connection* connection) {
+  connections.remove(connection);
+  router.stats().num_connections = connections.size();
   end_if_idle();
 }
 
@@ -190,18 +192,18 @@ void Server::Impl::wait_for_signals() {
   });
 }
 
-// The first time what is under way may end, within drain_timeout_ms; the second time, or then, everything is closed.
+// The first call lets requests in flight end within drain_timeout_ms. The second call, or the timeout, closes all connections.
 void Server::Impl::on_stop() {
   draining ? close_all() : drain();
 }
 
 void Server::Impl::drain() {
   draining = true;
-  logger->write(LogLevel::info, "draining", {{"connections", std::uint64_t{sessions.size()}}});
+  logger->write(LogLevel::info, "draining", {{"connections", std::uint64_t{connections.size()}}});
   boost::system::error_code ignored;
   acceptor.close(ignored);
   router.drain();
-  sessions.for_each([](Session* session) { session->drain(); });
+  connections.for_each([](Connection* connection) { connection->drain(); });
   deadline.expires_after(std::chrono::milliseconds(options.drain_timeout_ms));
   deadline.async_wait([this](boost::system::error_code code) {
     if (!code) close_all();
@@ -210,11 +212,11 @@ void Server::Impl::drain() {
 }
 
 void Server::Impl::close_all() {
-  sessions.for_each([](Session* session) { session->close(); });
+  connections.for_each([](Connection* connection) { connection->close(); });
 }
 
 void Server::Impl::end_if_idle() {
-  if (draining && sessions.size() == 0) io.stop();
+  if (draining && connections.size() == 0) io.stop();
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -253,6 +255,12 @@ void Server::run() {
     impl_->signals.add(SIGINT);
     impl_->wait_for_signals();
   }
+  const ServerOptions& options = impl_->options;
+  if (options.api_key.empty() && options.tenant_keys.empty() && !impl_->acceptor.local_endpoint().address().is_loopback())
+    impl_->logger->write(LogLevel::warn, "open_to_the_network",
+                         {{"host", options.host},
+                          {"risk", "anyone who can reach this address can use the model"},
+                          {"remedy", "set --api-key or --tenant-keys-file; without a key, host names must be listed in --allowed-host"}});
   impl_->logger->write(LogLevel::info, "listening",
                        {{"host", impl_->options.host}, {"port", std::uint64_t{port()}}, {"model", model_name()}});
   asio::co_spawn(impl_->io, impl_->accept(), asio::detached);
@@ -261,7 +269,7 @@ void Server::run() {
       impl_->io.run();
       ended = true;
     } catch (const std::exception&) {
-      // One task failed; the others go on.
+      // One task failed; the others continue.
       impl_->router.log().failed({}, std::current_exception());
     }
   }

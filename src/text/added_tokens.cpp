@@ -1,10 +1,12 @@
-// Finds added tokens in a text: by first byte, then narrowed among sorted entries. Called by the tokenizer for each text before anything
-// else looks at it; any thread, several at once. Linear in the text for tokens of bounded length, whatever the text is.
+// Finds added tokens in a text: the first byte selects a range of the sorted entries, and each further byte narrows this range. The
+// tokenizer calls it for each text before any other encoding step, from any number of threads. The cost is linear in the text if the length
+// of the tokens is bounded.
 #include "text/added_tokens.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_map>
 
 #include "text/utf8.h"
@@ -21,7 +23,7 @@ bool is_white_space(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-// \w of Unicode: letters, marks, decimal digits, connectors, joiners.
+// Returns whether Unicode's \w matches `c`: letters, marks, decimal digits, connectors, joiners.
 bool is_word(char32_t c) {
   if (c == 0x200C || c == 0x200D) return true;
   const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
@@ -50,37 +52,53 @@ bool between_word_borders(std::string_view text, std::size_t begin, std::size_t 
 
 }  // namespace
 
-AddedTokens::AddedTokens(const Vocabulary& vocabulary, std::span<const TokenizerSpec::AddedToken> flagged) {
+AddedTokens::AddedTokens(const TokenizerSpec& spec, const Vocabulary& vocabulary, const Normalize& normalize) {
   using TokenType = TokenizerSpec::TokenType;
   std::unordered_map<TokenId, TokenizerSpec::AddedToken> flags;
-  for (const auto& token : flagged) flags.emplace(token.id, token);
+  for (const auto& token : spec.added_tokens) flags.emplace(token.id, token);
   for (TokenId token = 0; vocabulary.contains(token); ++token) {
     const TokenType type = vocabulary.type(token);
     const bool special = type == TokenType::control || type == TokenType::unknown;
-    const std::string_view text = vocabulary.bytes(token);
-    if ((!special && type != TokenType::user_defined) || text.empty() || !is_valid_utf8(text)) continue;
-    Entry entry{text, token, special};
+    if (!special && type != TokenType::user_defined) continue;
+    Entry entry{{}, token, special};
+    bool is_normalized = false;
     if (const auto found = flags.find(token); found != flags.end()) {
       entry.strip_left = found->second.strip_left;
       entry.strip_right = found->second.strip_right;
       entry.single_word = found->second.single_word;
+      is_normalized = found->second.normalized;
     }
-    entries_.push_back(entry);
+    std::string text(spec.added_tokens_verbatim ? std::string_view(spec.tokens[static_cast<std::size_t>(token)]) : vocabulary.bytes(token));
+    if (text.empty() || !is_valid_utf8(text)) continue;
+    entry.text = texts_.emplace_back(is_normalized ? normalize(text) : std::move(text));
+    (is_normalized ? normalized_ : as_written_).entries.push_back(entry);
   }
-  std::ranges::sort(entries_, [](const Entry& a, const Entry& b) { return a.text != b.text ? a.text < b.text : a.token < b.token; });
-  for (const Entry& entry : entries_) ++first_byte_[byte_at(entry.text, 0) + 1U];
-  for (std::size_t i = 1; i < first_byte_.size(); ++i) first_byte_[i] += first_byte_[i - 1];
+  as_written_.sort();
+  normalized_.sort();
 }
 
-std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::size_t from, bool parse_special) const {
-  if (entries_.empty()) return std::nullopt;
+void AddedTokens::Table::sort() {
+  // If two tokens have the same normalized text, the special token matches.
+  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+    return std::tuple(a.text, !a.special, a.token) < std::tuple(b.text, !b.special, b.token);
+  });
+  for (const Entry& entry : entries) ++first_byte[byte_at(entry.text, 0) + 1U];
+  for (std::size_t i = 1; i < first_byte.size(); ++i) first_byte[i] += first_byte[i - 1];
+}
+
+std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::size_t from, bool parse_special, TextForm form) const {
+  const Table& table = form == TextForm::normalized ? normalized_ : as_written_;
+  if (table.entries.empty()) return std::nullopt;
   for (std::size_t at = from; at < text.size(); ++at) {
     const unsigned char byte = byte_at(text, at);
-    if (first_byte_[byte] == first_byte_[byte + 1U]) continue;
-    const Entry* entry = longest_at(text, at, parse_special);
+    if (table.first_byte[byte] == table.first_byte[byte + 1U]) continue;
+    const Entry* entry = table.longest_at(text, at, parse_special);
     if (entry == nullptr) continue;
     Match match{at, at + entry->text.size(), entry->token};
-    if (entry->single_word && !between_word_borders(text, match.begin, match.end)) continue;
+    if (entry->single_word && !between_word_borders(text, match.begin, match.end)) {
+      at = match.end - 1;  // the search continues after it, as in Hugging Face tokenizers
+      continue;
+    }
     if (entry->strip_left) match.begin = skip_white_space_back(text, match.begin, from);
     if (entry->strip_right) match.end = skip_white_space(text, match.end);
     return match;
@@ -88,10 +106,10 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::
   return std::nullopt;
 }
 
-// Narrows the sorted entries byte by byte.
-const AddedTokens::Entry* AddedTokens::longest_at(std::string_view text, std::size_t at, bool parse_special) const {
-  auto first = entries_.begin() + first_byte_[byte_at(text, at)];
-  auto last = entries_.begin() + first_byte_[byte_at(text, at) + 1U];
+// Narrows the range of sorted entries byte by byte.
+const AddedTokens::Entry* AddedTokens::Table::longest_at(std::string_view text, std::size_t at, bool parse_special) const {
+  auto first = entries.begin() + first_byte[byte_at(text, at)];
+  auto last = entries.begin() + first_byte[byte_at(text, at) + 1U];
   const Entry* best = nullptr;
   for (std::size_t depth = 1; first != last; ++depth) {
     for (; first != last && first->text.size() == depth; ++first) {

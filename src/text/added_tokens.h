@@ -1,9 +1,11 @@
 #pragma once
-// Finds tokens that are written out in a text before anything else looks at it. Immutable after create.
+// Finds added tokens that are spelled out in a text, before any other encoding step. Objects are immutable after construction.
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <optional>
-#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,15 +23,22 @@ class AddedTokens {
     TokenId token = -1;
   };
 
-  // `vocabulary` must outlive this. `flagged`: those of its tokens that take white space around them along, or stand alone as words.
-  AddedTokens(const Vocabulary& vocabulary, std::span<const TokenizerSpec::AddedToken> flagged);
+  // Searches as Hugging Face tokenizers do (AddedVocabulary). Most tokens are searched for as the file spells them, in the raw text. A
+  // token that is `normalized` is searched for in its normalized form, in the normalized text between the other matches. The constructor
+  // calls `normalize` once for each of these tokens.
+  using Normalize = std::function<std::string(std::string_view)>;
+  AddedTokens(const TokenizerSpec& spec, const Vocabulary& vocabulary, const Normalize& normalize);
 
-  // The leftmost token in `text` at or after `from`, the longest where several begin. User-defined tokens always count, control and unknown
-  // ones with `parse_special`. The match covers white space that the token strips, but none before `from`. `text` must be valid UTF-8.
-  [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from, bool parse_special) const;
+  enum class TextForm : std::uint8_t { as_written, normalized };
+
+  // Returns the leftmost token in `text` at or after `from`; if several begin there, the longest. User-defined tokens always match. Control
+  // and unknown tokens match only with `parse_special`. The match includes white space that the token strips, but none before `from`.
+  // `text` must be valid UTF-8.
+  [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from, bool parse_special,
+                                          TextForm form = TextForm::as_written) const;
 
  private:
-  // A token that is looked for in texts. `special`: control and unknown ones, which only count with `parse_special`.
+  // A token that is searched for in texts. `special` means a control or unknown token, which matches only with `parse_special`.
   struct Entry {
     std::string_view text;
     TokenId token;
@@ -37,11 +46,17 @@ class AddedTokens {
     bool strip_left = false, strip_right = false, single_word = false;
   };
 
-  // Null: none begins there.
-  [[nodiscard]] const Entry* longest_at(std::string_view text, std::size_t at, bool parse_special) const;
+  struct Table {
+    std::vector<Entry> entries;                   // sorted by text
+    std::array<std::uint32_t, 257> first_byte{};  // entries[first_byte[b] .. first_byte[b + 1]) begin with byte b
 
-  std::vector<Entry> entries_;                   // sorted by text
-  std::array<std::uint32_t, 257> first_byte_{};  // entries_[first_byte_[b] .. first_byte_[b + 1]) begin with byte b
+    void sort();
+    // Returns the longest entry that begins at text[at], or null if there is no such entry.
+    [[nodiscard]] const Entry* longest_at(std::string_view text, std::size_t at, bool parse_special) const;
+  };
+
+  std::deque<std::string> texts_;  // storage for Entry::text
+  Table as_written_, normalized_;
 };
 
 }  // namespace quire

@@ -11,10 +11,10 @@ constexpr std::string_view kSpace = " \t\n\v\f\r";
 
 struct Block {
   std::string_view command;
-  std::size_t end = 0;  // behind its closing fence
+  std::size_t end = 0;  // first byte after the closing fence
 };
 
-// Whether a block begins with the fence at `open`.
+// Returns whether the fence at `open` begins a block, and sets `block`.
 bool find_block(std::string_view text, std::size_t open, Block& block) {
   const std::size_t after = open + kOpen.size();
   const std::size_t first = std::min(text.find_first_not_of(kSpace, after), text.size());

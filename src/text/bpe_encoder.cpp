@@ -1,4 +1,4 @@
-// Byte-level BPE: pre-tokenizer pieces, one symbol per byte, merges by rank.
+// Byte-level BPE: splits the text with the pre-tokenizer, makes one symbol per byte and merges symbols by rank.
 #include <array>
 #include <string>
 #include <utility>
@@ -14,6 +14,7 @@ namespace {
 
 struct BpeOptions {
   bool ignore_merges = false;
+  bool ids_are_ranks = false;
   std::optional<TokenId> unk;
 };
 
@@ -27,9 +28,17 @@ class BpeEncoder final : public TextEncoder {
     }
   }
 
-  Result<void> encode(std::string_view text, std::size_t max_size, std::vector<TokenId>& out) const override {
+  Result<void> encode(std::string_view text, std::size_t max_size, const CancellationPoint* cancellation,
+                      std::vector<TokenId>& out) const override {
+    constexpr std::size_t kBytesPerCheckpoint = 16 << 10;
     Merger merger;
+    std::size_t unchecked = 0;
     return pre_tokenizer_.for_each_piece(text, [&](std::string_view piece) {
+      unchecked += piece.size();
+      if (unchecked >= kBytesPerCheckpoint) {
+        pass(cancellation);
+        unchecked = 0;
+      }
       encode_piece(piece, merger, out);
       return out.size() <= max_size;
     });
@@ -49,7 +58,14 @@ class BpeEncoder final : public TextEncoder {
     }
     merger.clear(piece.size());
     for (const char byte : piece) merger.append(byte_ids_[static_cast<unsigned char>(byte)], 1);
-    merger.run([this](std::uint32_t, const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
+    if (options_.ids_are_ranks) {
+      merger.run([&](std::uint32_t begin, const Symbol& left, const Symbol& right) -> std::optional<Merge> {
+        const auto merged = vocabulary_.find_piece(piece.substr(begin, left.length + right.length));
+        return merged ? std::optional(Merge{static_cast<std::uint32_t>(*merged), *merged}) : std::nullopt;
+      });
+    } else {
+      merger.run([this](std::uint32_t, const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
+    }
     merger.for_each([&out](std::uint32_t, const Symbol& symbol) {
       if (symbol.id >= 0) out.push_back(symbol.id);
     });
@@ -59,7 +75,7 @@ class BpeEncoder final : public TextEncoder {
   MergeTable merges_;
   PreTokenizer pre_tokenizer_;
   BpeOptions options_;
-  std::array<TokenId, 256> byte_ids_{};  // -1: the vocabulary lacks the byte, which then gives no token
+  std::array<TokenId, 256> byte_ids_{};  // -1: the vocabulary does not have the byte; it gives no token
   mutable PieceCache cache_;
 };
 
@@ -77,7 +93,7 @@ Result<std::unique_ptr<const TextEncoder>> make_bpe_encoder(const TokenizerSpec&
   auto merges = MergeTable::create(spec, vocabulary);
   if (!merges) return std::unexpected(merges.error());
   return std::make_unique<const BpeEncoder>(vocabulary, std::move(*merges), std::move(*pre_tokenizer),
-                                            BpeOptions{spec.ignore_merges, spec.unk});
+                                            BpeOptions{spec.ignore_merges, spec.ids_are_ranks, spec.unk});
 }
 
 }  // namespace quire

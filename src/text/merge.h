@@ -1,6 +1,6 @@
 #pragma once
-// Greedy merging of neighbours by rank: the one loop of BPE and of SentencePiece. Nearly linear in the length of the text, O(n log n) at
-// worst; up to 24 bytes of memory per byte of text.
+// Merges neighbouring symbols greedily by rank, for BPE and SentencePiece. The cost is nearly linear in the length of the text, O(n log n)
+// at worst. It uses up to 24 bytes of memory per byte of text.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,25 +13,25 @@ namespace quire {
 
 // A part of the text being encoded.
 struct Symbol {
-  TokenId id = -1;           // -1: no token of its own
-  std::uint32_t length = 0;  // bytes
+  TokenId id = -1;           // -1: no token has this text
+  std::uint32_t length = 0;  // in bytes
 };
 
 struct Merge {
-  std::uint32_t rank = 0;  // lower goes first; among equals the leftmost
-  TokenId id = -1;         // of what comes out
+  std::uint32_t rank = 0;  // lower ranks merge first; equal ranks from left to right
+  TokenId id = -1;         // the merged token
 };
 
-// Lives through one call of encode; holds memory from piece to piece.
+// One object serves one call of encode() and reuses its memory from piece to piece.
 class Merger {
  public:
-  // Begins anew, with room for a text of `num_bytes`.
+  // Removes all symbols and reserves memory for a text of `num_bytes`.
   void clear(std::size_t num_bytes);
-  // The text's next symbol, `length` > 0. All together must stay below 2^32 bytes.
+  // Appends the text's next symbol. `length` must be > 0, and all lengths together must stay below 2^32 bytes.
   void append(TokenId id, std::uint32_t length);
 
-  // Merges until no neighbours may be merged. lookup(begin, left, right) tells what two neighbouring symbols give, the first of which is
-  // at byte `begin`: std::optional<Merge>.
+  // Merges until no neighbours can be merged. lookup(begin, left, right) returns the merge of two neighbouring symbols, the first at byte
+  // `begin`, as std::optional<Merge>.
   template <class Lookup>
   void run(const Lookup& lookup);
 
@@ -42,17 +42,18 @@ class Merger {
   }
 
  private:
-  static constexpr TokenId kInside = -2;  // the id of a byte at which no symbol begins
+  static constexpr TokenId kInside = -2;  // id of a byte at which no symbol begins
 
   template <class Lookup>
-  // Puts what the symbol at byte `left` and the next one may become into the queue.
+  // Queues the merge of the symbol at byte `left` and its right neighbour, if they can be merged.
   void offer(std::uint32_t left, const Lookup& lookup);
   template <class Lookup>
   [[nodiscard]] std::optional<Merge> look_up(std::uint32_t left, const Lookup& lookup) const;
-  // Of the symbol at byte `left` and the next one makes one.
+  // Replaces the symbol at byte `left` and its right neighbour by one symbol.
   void join(std::uint32_t left, TokenId id);
 
-  // One per byte. A symbol is in the cell of its first byte; the cell of its last byte has its length too, so that the next one finds it.
+  // One cell per byte. The cell of a symbol's first byte holds the symbol. The cell of its last byte also holds its length, so that the
+  // next symbol can find it.
   std::vector<Symbol> cells_;
   MergeQueue queue_;
 };
@@ -76,7 +77,7 @@ void Merger::run(const Lookup& lookup) {
   while (const auto candidate = queue_.pop()) {
     const std::uint32_t left = candidate->left;
     const auto merge = look_up(left, lookup);
-    if (!merge || merge->rank != candidate->rank) continue;  // one of the two has changed since
+    if (!merge || merge->rank != candidate->rank) continue;  // one of the two symbols has changed since it was queued
     join(left, merge->id);
     if (left > 0) offer(left - cells_[left - 1].length, lookup);
     offer(left, lookup);

@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kLongText = 256;  // bytes; in shorter ones the heap is faster
+constexpr std::size_t kLongText = 256;  // in bytes; for shorter texts the heap is faster
 
 template <class T>
 void push_lowest_first(std::vector<T>& heap, T value) {

@@ -1,5 +1,5 @@
 #pragma once
-// The order in which neighbours merge: by rank, then from left to right.
+// Orders the candidates for merging: by rank, then from left to right.
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -8,33 +8,33 @@
 
 namespace quire {
 
-// A heap of all candidates gets slower the longer the text is. In a long text each rank has a bucket instead: most candidates have a higher
-// rank than the one at hand, and come into their bucket from left to right. The others go through a heap.
-// The order is exactly that of one heap over (rank, left); the buckets only make it cheaper for long texts.
+// One heap of all candidates gets slower as the text gets longer. In a long text each rank therefore has a bucket. Most candidates have a
+// higher rank than the current one and enter their bucket from left to right. The other candidates go through a heap. The order is exactly
+// that of one heap over (rank, left); the buckets only make it cheaper.
 class MergeQueue {
  public:
   struct Candidate {
     std::uint32_t rank = 0;
-    std::uint32_t left = 0;  // where the left one of the two begins
+    std::uint32_t left = 0;  // first byte of the left symbol
   };
 
-  // Empties the queue, for a text of so many bytes.
+  // Empties the queue and prepares it for a text of `num_bytes`.
   void start(std::size_t num_bytes);
   void push(Candidate candidate);
   std::optional<Candidate> pop();
 
  private:
   [[nodiscard]] static std::uint64_t key_of(Candidate candidate) { return std::uint64_t{candidate.rank} << 32 | candidate.left; }
-  // Whether the heap's first goes before the open bucket's next.
+  // Returns whether the heap's first candidate comes before the next one of the open bucket.
   [[nodiscard]] bool is_heap_next() const;
-  // The bucket of the lowest rank; false: there is none.
+  // Opens the bucket with the lowest rank. Returns false if there is no bucket.
   bool open_bucket();
 
-  std::int64_t rank_ = 0;               // of the bucket that is open
-  std::vector<std::uint32_t> lefts_;    // in it, sorted
-  std::size_t next_ = 0;                // of lefts_
-  std::vector<std::uint64_t> heap_;     // keys of ranks up to rank_, the lowest on top
-  std::vector<std::uint32_t> waiting_;  // ranks of buckets_ as a heap, the lowest on top
+  std::int64_t rank_ = 0;               // of the open bucket
+  std::vector<std::uint32_t> lefts_;    // candidates of the open bucket, sorted
+  std::size_t next_ = 0;                // index into lefts_
+  std::vector<std::uint64_t> heap_;     // keys with ranks up to rank_, as a min-heap
+  std::vector<std::uint32_t> waiting_;  // ranks of buckets_, as a min-heap
   boost::unordered_flat_map<std::uint32_t, std::vector<std::uint32_t>> buckets_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which neighbouring tokens merge, in which order, into what. Immutable after create.
+// Maps two neighbouring tokens to the rank and the result of their merge. Tables are immutable after create().
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace quire {
 
 class MergeTable {
  public:
-  // Reads `spec.merges`, "left right" in rank order. A merge whose tokens the vocabulary lacks can never apply and is left out. Error
-  // `corrupt`: a line without two parts.
+  // Reads `spec.merges`, which are "left right" in rank order. Skips merges with a token that is not in the vocabulary, since they can
+  // never apply. Error `corrupt`: a line does not have two parts.
   static Result<MergeTable> create(const TokenizerSpec& spec, const Vocabulary& vocabulary);
 
   [[nodiscard]] std::optional<Merge> find(TokenId left, TokenId right) const;
@@ -24,7 +24,7 @@ class MergeTable {
  private:
   MergeTable() = default;
 
-  boost::unordered_flat_map<std::uint64_t, Merge> merges_;  // by the ids of left and right
+  boost::unordered_flat_map<std::uint64_t, Merge> merges_;  // key: ids of left and right
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Unicode's normal form C by utf8proc, held to the tables of the version that Hugging Face `tokenizers` has. Called while encoding with
-// tokenizers that normalise; any thread. Linear in the text: a run of marks of any length must not cost its square.
+// Normalizes texts to Unicode's form C with utf8proc, restricted to the Unicode version that Hugging Face `tokenizers` uses. Any thread may
+// call it while it encodes with a tokenizer that normalizes. The cost must be linear in the text, even for a long run of marks.
 #include "text/nfc.h"
 
 #include <utf8proc.h>
@@ -22,7 +22,7 @@ struct Range {
   char32_t first, last;
 };
 
-// What came with Unicode 10 to 14 and combines.
+// Combining marks that Unicode 10 to 14 added.
 constexpr std::array<Range, 33> kLaterMarks{
     {{0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},
      {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
@@ -45,7 +45,7 @@ std::uint8_t combining_class(std::int32_t character) {
   return static_cast<std::uint8_t>(utf8proc_get_property(character)->combining_class);
 }
 
-// Normalizes a part of the text that nothing before or after it composes with.
+// Normalizes one part of the text. Characters of the part do not compose with characters outside it.
 class Part {
  public:
   void add(char32_t character) {
@@ -71,7 +71,8 @@ class Part {
   static constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   static constexpr std::size_t kLongestDecomposition = 4;
 
-  // The canonical order of Unicode, chapter 3.11. utf8proc has it too, but exchanges neighbours: quadratic in a run of marks.
+  // Sorts marks into Unicode's canonical order (chapter 3.11). utf8proc sorts too, but by exchanging neighbours: quadratic in a run of
+  // marks.
   void order_marks() {
     const auto is_starter = [](std::int32_t character) { return combining_class(character) == 0; };
     for (auto at = characters_.begin(); at != characters_.end();) {
@@ -81,7 +82,7 @@ class Part {
     }
   }
 
-  // A counting sort: stable and linear.
+  // Uses a counting sort, which is stable and linear.
   void sort_by_class(std::span<std::int32_t> marks) {
     std::array<std::size_t, 257> place{};
     for (const std::int32_t mark : marks) ++place[combining_class(mark) + 1U];
@@ -100,7 +101,7 @@ std::string normalize_nfc(std::string_view text) {
   out.reserve(text.size());
   Part part;
   for (std::size_t at = 0; at < text.size();) {
-    // Nothing composes with an ASCII character that comes after it.
+    // An ASCII character does not compose with any character before it.
     if (is_ascii(text[at]) && (at + 1 == text.size() || is_ascii(text[at + 1]))) {
       part.flush(out);
       out += text[at++];

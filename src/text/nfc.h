@@ -1,12 +1,12 @@
 #pragma once
-// Unicode's normal form C, as Hugging Face `tokenizers` has it.
+// Normalizes texts to Unicode's form C, exactly as Hugging Face `tokenizers` does.
 #include <string>
 #include <string_view>
 
 namespace quire {
 
-// `text` must be valid UTF-8. The tables of `tokenizers` are of Unicode 9: combining marks that came later keep their place, as its ids ask
-// for.
+// Returns the normalized `text`, which must be valid UTF-8. `tokenizers` uses the tables of Unicode 9. Combining marks from later versions
+// therefore keep their position; otherwise the token ids would differ.
 [[nodiscard]] std::string normalize_nfc(std::string_view text);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// Ids of short pieces seen lately. Bounded. Any thread, several at once; none waits
-// for another, which may be one of low priority that has lost its core.
+// Caches the token ids of short pieces that were seen recently. The size is bounded. Any number of threads may call it at the same time.
+// find() and insert() never block, because a thread that holds the lock may have low priority and no core.
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstddef>
 #include <functional>
@@ -14,14 +14,14 @@
 
 namespace quire {
 
-// Two generations: when the younger one is full, the older one goes, but for what was asked for in between. Texts that were once seen,
-// however many and whoever sends them, do not keep out those that come again.
+// Entries are in two generations. When the young one is full, the old one is dropped and the young one becomes old. find() copies an entry
+// from the old to the young generation. Texts that are seen only once therefore cannot evict texts that recur.
 class PieceCache {
  public:
   static constexpr std::size_t kMaxEntries = 16384;
   static constexpr std::size_t kMaxPieceBytes = 48;
 
-  // Appends the ids of `piece`, if they are known.
+  // Appends the ids of `piece` and returns true if they are cached.
   bool find(std::string_view piece, std::vector<TokenId>& out);
   void insert(std::string_view piece, std::span<const TokenId> tokens);
   [[nodiscard]] std::size_t size() const;
@@ -33,7 +33,7 @@ class PieceCache {
   };
   using Entries = boost::unordered_flat_map<std::string, std::vector<TokenId>, Hash, std::equal_to<>>;
 
-  // find() and insert() only try it: who does not get it encodes the piece anew.
+  // find() and insert() only try to lock it. A thread that fails encodes the piece again.
   mutable std::shared_mutex mutex_;
   Entries young_, old_;
 };

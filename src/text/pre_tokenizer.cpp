@@ -1,11 +1,11 @@
-// The expressions that cut a text into pieces, and the cutting. Called by the byte-level encoder for each text; any thread, several at
-// once. Expressions may come from a model's files, so each search has a budget (regex.h), and those of known models that would be quadratic
-// are replaced by equal ones.
+// Holds the expressions that split a text into pieces, and applies them. The byte-level encoder calls it for each text, from any number of
+// threads. Expressions may come from a model's files, so each search has a budget (regex.h). Quadratic expressions of known models are
+// replaced by equivalent ones.
 #include "text/pre_tokenizer.h"
 
 #include <algorithm>
 
-#include "base/gpt2_split.h"
+#include "base/known_splits.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -27,7 +27,7 @@ constexpr const char* kGpt4o =
 constexpr const char* kDeepseekV3 = R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
                                     R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kBloom = R"( ?[^(\s|.,!?…。，、।۔،)]+)";
-// Letters of scripts that know upper and lower case.
+// Matches letters of scripts that have upper and lower case.
 constexpr const char* kDeepseekLetters = R"(\s?[)"
                                          "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-Ჺ"
                                          "Ჽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓ"
@@ -41,7 +41,7 @@ struct NamedPreTokenizer {
   std::vector<std::string> patterns;
 };
 
-// Names as GGUF writers give them; expressions as the tokenizer.json files of the models have them.
+// The names are spelled as GGUF writers spell them. The expressions come from the models' tokenizer.json files.
 const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> table{
       {{"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"}, {kGpt2Split}},
@@ -54,6 +54,7 @@ const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
       {{"tekken"}, {kTekken}},
       {{"gpt-4o", "llama4", "minimax-m2"}, {kGpt4o}},
       {{"deepseek-v3", "hunyuan-dense", "joyai-llm"}, {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseekV3}},
+      {{"kimi-k2"}, {kKimiSplit}},
       {{"deepseek-llm"}, {R"([\r\n])", kDeepseekLetters, R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", kDeepseekHan, R"(\p{N}+)"}},
       {{"deepseek-coder"}, {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekHan, R"(\p{N})"}},
       {{"falcon"}, {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Split, "[0-9][0-9][0-9]"}},
@@ -64,8 +65,8 @@ const std::vector<NamedPreTokenizer>& known_pre_tokenizers() {
   return table;
 }
 
-// Expressions of known models that are quadratic in a run of white space, and what finds the same: a match begins where a run does, since
-// whatever ends a later one ends it too.
+// Replaces expressions of known models that are quadratic in a run of white space by equivalent linear ones. A match can only begin at the
+// start of a run: if a later start matches, the start of the run matches too.
 std::string without_quadratic_search(const std::string& pattern) {
   return pattern == R"(\s+$)" ? R"((?<!\s)\s+$)" : pattern;
 }
@@ -76,8 +77,8 @@ Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name) {
   if (name.empty()) return std::vector<std::string>{};
   for (const NamedPreTokenizer& entry : known_pre_tokenizers())
     if (std::ranges::find(entry.names, name) != entry.names.end()) return entry.patterns;
-  return fail(ErrorCode::unsupported, "tokenizer.ggml.pre", "the pre-tokenizer \"" + std::string(name) + "\" is not known",
-              "use the model's Hugging Face folder, whose tokenizer.json spells it out");
+  return fail(ErrorCode::unsupported, "tokenizer.ggml.pre", "the pre-tokenizer \"" + std::string(name) + "\" is not supported",
+              "use the model's Hugging Face folder, whose tokenizer.json defines it");
 }
 
 Result<PreTokenizer> PreTokenizer::create(const std::vector<std::string>& patterns) {
@@ -95,7 +96,7 @@ Result<void> PreTokenizer::for_each_piece(std::string_view text, const Visit& vi
   return went_on ? Result<void>{} : std::unexpected(went_on.error());
 }
 
-// Cuts `text`, not empty, by the expressions from `stage` on.
+// Splits `text`, which is not empty, by the expressions from `stage` on.
 Result<bool> PreTokenizer::cut(std::size_t stage, std::string_view text, const Visit& visit) const {
   if (stage == regexes_.size()) return visit(text);
   std::size_t done = 0;

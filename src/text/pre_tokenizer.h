@@ -1,5 +1,5 @@
 #pragma once
-// Cuts a text into the pieces that byte-level BPE merges within.
+// Splits a text into pieces. Byte-level BPE merges only within a piece.
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -11,21 +11,21 @@
 
 namespace quire {
 
-// The expressions behind a name in tokenizer.ggml.pre, to be applied in turn; tokenizer.json spells them out. "" has none: the text is one
-// piece. Error `unsupported`: a name that is not known.
+// Returns the expressions for a name in tokenizer.ggml.pre, to be applied in turn. (A tokenizer.json contains the expressions itself.)
+// Returns no expressions for "": the text is one piece. Error `unsupported`: the name is unknown.
 Result<std::vector<std::string>> pre_tokenizer_by_name(std::string_view name);
 
-// Immutable after create.
+// Objects are immutable after create().
 class PreTokenizer {
  public:
-  using Visit = std::function<bool(std::string_view piece)>;  // whether to go on
+  using Visit = std::function<bool(std::string_view piece)>;  // returns whether to continue
 
-  // Errors: `unsupported`, an expression that the engine cannot read.
+  // Error `unsupported`: the engine cannot read an expression.
   static Result<PreTokenizer> create(const std::vector<std::string>& patterns);
 
-  // Visits the pieces of `text` (valid UTF-8) in order; together they are the text. Each pattern cuts the pieces of the one before it into
-  // its matches and what lies between them (Split with behavior Isolated of Hugging Face); an empty match cuts where it stands. Errors: see
-  // Regex::find.
+  // Visits the pieces of `text` (valid UTF-8) in order; together they are the text. Each pattern splits the pieces of the previous pattern
+  // into matches and the text between matches (Split with behavior Isolated of Hugging Face). An empty match splits at its position.
+  // Errors: see Regex::find.
   [[nodiscard]] Result<void> for_each_piece(std::string_view text, const Visit& visit) const;
 
  private:

@@ -15,7 +15,7 @@ const OnigUChar* bytes_of(std::string_view text) {
   return reinterpret_cast<const OnigUChar*>(text.data());
 }
 
-// Oniguruma asks to be initialised once, by one thread.
+// Initializes Oniguruma once, on one thread, as it requires.
 void initialize_engine() {
   static const int status = [] {
     std::array<OnigEncoding, 1> encodings{ONIG_ENCODING_UTF8};
@@ -72,8 +72,8 @@ Result<std::optional<Regex::Match>> Regex::find(std::string_view text, std::size
   const int at = onig_search_with_param(compiled_->regex, begin, end, begin + from, end, region.get(), ONIG_OPTION_NONE, param.get());
   if (at == ONIG_MISMATCH) return std::nullopt;
   if (at < 0) {
-    return fail(ErrorCode::invalid_argument, "text", "an expression of the tokenizer gave up on it: " + message_of(at, nullptr),
-                "shorten the text or its longest run of like characters");
+    return fail(ErrorCode::invalid_argument, "text", "a regular expression of the tokenizer failed: " + message_of(at, nullptr),
+                "shorten the text or its longest run of equal characters");
   }
   return Match{static_cast<std::size_t>(region->beg[0]), static_cast<std::size_t>(region->end[0])};
 }

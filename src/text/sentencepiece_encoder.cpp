@@ -1,6 +1,6 @@
-// SentencePiece's BPE: one symbol per character, merged by the score of what comes out, or by rank where the file lists merges; what has no
-// token falls back to its bytes.
-// Called by the tokenizer for each text between added tokens; any thread, several at once. O(n log n) whatever the text.
+// SentencePiece's BPE: makes one symbol per character and merges symbols by the score of the merged token, or by rank if the file lists
+// merges. A symbol without a token becomes the tokens of its bytes. The tokenizer calls it for each text between added tokens, from any
+// number of threads. The cost is O(n log n) for any text.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-// Tokens by falling score; equal scores have equal ranks.
+// Ranks the tokens by descending score. Equal scores have equal ranks.
 std::vector<std::uint32_t> ranks_of_scores(const std::vector<float>& scores) {
   std::vector<float> distinct = scores;
   std::ranges::sort(distinct, std::greater());
@@ -34,14 +34,24 @@ class SentencePieceEncoder final : public TextEncoder {
         ranks_(merges_.size() > 0 ? std::vector<std::uint32_t>{} : ranks_of_scores(spec.scores)),
         unk_(spec.unk) {}
 
-  Result<void> encode(std::string_view text, std::size_t /*max_size*/, std::vector<TokenId>& out) const override {
+  Result<void> encode(std::string_view text, std::size_t /*max_size*/, const CancellationPoint* cancellation,
+                      std::vector<TokenId>& out) const override {
     const std::string spaced = with_plain_spaces(text);
     Merger merger;
     append_characters(spaced, merger);
+    constexpr std::uint64_t kLooksPerCheckpoint = 16 << 10;
+    std::uint64_t num_looks = 0;
+    const auto look = [&] {
+      if (++num_looks % kLooksPerCheckpoint == 0) pass(cancellation);
+    };
     if (merges_.size() > 0) {
-      merger.run([this](std::uint32_t, const Symbol& left, const Symbol& right) { return merges_.find(left.id, right.id); });
+      merger.run([&](std::uint32_t, const Symbol& left, const Symbol& right) {
+        look();
+        return merges_.find(left.id, right.id);
+      });
     } else {
-      merger.run([this, &spaced](std::uint32_t begin, const Symbol& left, const Symbol& right) {
+      merger.run([&](std::uint32_t begin, const Symbol& left, const Symbol& right) {
+        look();
         return merge_by_score(std::string_view(spaced).substr(begin, left.length + right.length));
       });
     }
@@ -70,13 +80,13 @@ class SentencePieceEncoder final : public TextEncoder {
     merger.for_each([&](std::uint32_t begin, const Symbol& symbol) {
       const bool known = symbol.id >= 0 || emit_bytes(text.substr(begin, symbol.length), out);
       if (symbol.id >= 0) out.push_back(symbol.id);
-      // A run of unknown characters is one unknown token.
+      // A run of unknown characters becomes one unknown token.
       if (!known && unk_ && !after_unknown) out.push_back(*unk_);
       after_unknown = !known;
     });
   }
 
-  // All bytes of the character have tokens, or nothing is appended.
+  // Appends the tokens of all bytes of the character. If a byte has no token, appends nothing and returns false.
   bool emit_bytes(std::string_view character, std::vector<TokenId>& out) const {
     const std::size_t before = out.size();
     for (const char byte : character) {
@@ -92,7 +102,7 @@ class SentencePieceEncoder final : public TextEncoder {
 
   const Vocabulary& vocabulary_;
   MergeTable merges_;
-  std::vector<std::uint32_t> ranks_;  // per token; empty where merges tell
+  std::vector<std::uint32_t> ranks_;  // per token; empty if the file lists merges
   std::optional<TokenId> unk_;
 };
 

@@ -5,7 +5,7 @@
 namespace quire {
 namespace {
 
-// failure[i]: length of the longest proper border of the first i bytes (Knuth, Morris, Pratt).
+// Returns failure[i]: the length of the longest proper border of the first i bytes (Knuth, Morris, Pratt).
 std::vector<std::uint32_t> failure_function(std::string_view text) {
   std::vector<std::uint32_t> failure(text.size() + 1, 0);
   std::uint32_t border = 0;
@@ -29,7 +29,7 @@ std::size_t StopStrings::longest_state() const {
   return longest;
 }
 
-// The longest pattern that this byte completes.
+// Returns the index of the longest pattern that this byte completes.
 std::optional<std::uint32_t> StopStrings::advance(char byte) {
   std::optional<std::uint32_t> matched;
   for (std::uint32_t i = 0; i < patterns_.size(); ++i) {

@@ -1,6 +1,6 @@
-// Encoding and decoding, put together from added tokens, normaliser, encoder and vocabulary. Immutable after create(); the server calls it
-// from its pool of parsing threads and from its own thread at once. A prompt may be of any size and content: it is linear or nearly so in
-// each part, and stops early where a limit of tokens is passed.
+// Encodes and decodes with added tokens, normalizer, encoder and vocabulary. Objects are immutable after create(). The server calls them
+// from its parsing threads and the server thread at the same time. A prompt may have any size and content: each step is at most nearly
+// linear and stops early when a token limit is exceeded.
 #include "quire/text/tokenizer.h"
 
 #include <algorithm>
@@ -22,14 +22,16 @@ bool is_ascii(std::string_view text) {
   return std::ranges::all_of(text, [](char byte) { return static_cast<unsigned char>(byte) < 0x80; });
 }
 
-enum class SpacePrefix : std::uint8_t { never, first, always };
+// Selects where a leading space is added: nowhere, at the start of the text, or before each piece between added tokens. A piece that begins
+// with a space gets no second one. `normalized`: each normalized part gets one, even if it begins with a space.
+enum class SpacePrefix : std::uint8_t { never, first, always, normalized };
 
 struct Settings {
   bool nfc = false;
   SpacePrefix space_prefix = SpacePrefix::never;
-  bool prefix_unless_present = false;
-  bool add_bos = false, add_eos = false;
-  bool marks_spaces = false;  // U+2581 is a space (SentencePiece)
+  std::vector<TokenId> before, after;  // ids added before and after a text
+  bool escapes_spaces = false;         // U+2581 is a space (SentencePiece)
+  bool normalizes_spaces = false;      // spaces become U+2581 before normalized added tokens are searched for
   bool strips_leading_space = false;
   std::optional<TokenId> bos, eos;
   std::vector<TokenId> eog;
@@ -37,26 +39,29 @@ struct Settings {
 
 class TokenizerImpl final : public Tokenizer {
  public:
-  TokenizerImpl(Vocabulary vocabulary, std::span<const TokenizerSpec::AddedToken> added, Settings settings)
-      : vocabulary_(std::move(vocabulary)), added_(vocabulary_, added), settings_(std::move(settings)) {}
+  TokenizerImpl(Vocabulary vocabulary, const TokenizerSpec& spec, Settings settings)
+      : vocabulary_(std::move(vocabulary)),
+        settings_(std::move(settings)),
+        added_(spec, vocabulary_, [this](std::string_view text) { return normalized(text); }) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
   void set_encoder(std::unique_ptr<const TextEncoder> encoder) { encoder_ = std::move(encoder); }
 
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options) const override {
     if (text.size() >= kMaxTextBytes)
-      return fail(ErrorCode::too_large, "text", std::to_string(text.size()) + " bytes are too many to encode", "send less than 1 GiB");
+      return fail(ErrorCode::too_large, "text", std::to_string(text.size()) + " bytes are too many to tokenize", "send less than 1 GiB");
     std::string repaired;
     if (!is_valid_utf8(text)) {
       repaired = repair_utf8(text);
       text = repaired;
     }
     std::vector<TokenId> out;
-    if (options.add_special && settings_.add_bos && settings_.bos) out.push_back(*settings_.bos);
+    if (options.add_special) out = settings_.before;
     if (auto encoded = encode_parts(text, options, out); !encoded) return std::unexpected(std::move(encoded.error()));
-    if (options.add_special && settings_.add_eos && settings_.eos) out.push_back(*settings_.eos);
+    if (options.add_special) out.insert(out.end(), settings_.after.begin(), settings_.after.end());
     if (out.size() > options.max_tokens)
-      return fail(ErrorCode::too_large, "text", "it gives more than " + std::to_string(options.max_tokens) + " tokens", "shorten it");
+      return fail(ErrorCode::too_large, "text", "the text has more than " + std::to_string(options.max_tokens) + " tokens",
+                  "shorten the text");
     return out;
   }
 
@@ -86,58 +91,80 @@ class TokenizerImpl final : public Tokenizer {
   [[nodiscard]] bool strips_leading_space() const override { return settings_.strips_leading_space; }
 
  private:
-  // Stops early once `out` holds more ids than it may.
+  // Stops early when `out` exceeds `options.max_tokens`.
   Result<void> encode_parts(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& out) const {
     std::size_t at = 0;
     while (const auto match = added_.find(text, at, options.parse_special)) {
-      if (auto encoded = encode_plain(text.substr(at, match->begin - at), at == 0, options.max_tokens, out); !encoded) return encoded;
+      if (auto encoded = encode_part(text.substr(at, match->begin - at), at == 0, options, out); !encoded) return encoded;
       out.push_back(match->token);
       if (out.size() > options.max_tokens) return {};
       at = match->end;
     }
-    return encode_plain(text.substr(at), at == 0, options.max_tokens, out);
+    return encode_part(text.substr(at), at == 0, options, out);
   }
 
-  // `at_start`: nothing comes before this part of the text.
-  Result<void> encode_plain(std::string_view part, bool at_start, std::size_t max_size, std::vector<TokenId>& out) const {
+  // Encodes the text between added tokens that are matched as written, and normalizes it as a whole. `at_start`: no text comes before it.
+  Result<void> encode_part(std::string_view raw, bool at_start, const EncodeOptions& options, std::vector<TokenId>& out) const {
+    if (raw.empty()) return {};
+    const std::string text = normalized(raw);
+    std::size_t at = 0;
+    while (const auto match = added_.find(text, at, options.parse_special, AddedTokens::TextForm::normalized)) {
+      const std::string_view part = std::string_view(text).substr(at, match->begin - at);
+      if (auto encoded = encode_plain(part, at_start && at == 0, options, out); !encoded) return encoded;
+      out.push_back(match->token);
+      if (out.size() > options.max_tokens) return {};
+      at = match->end;
+    }
+    return encode_plain(std::string_view(text).substr(at), at_start && at == 0, options, out);
+  }
+
+  // Normalizes the text as the file specifies. The encoder reads U+2581 as a space.
+  [[nodiscard]] std::string normalized(std::string_view text) const {
+    std::string changed = settings_.nfc && !is_ascii(text) ? normalize_nfc(text) : std::string(text);
+    if (settings_.normalizes_spaces) changed = with_marked_spaces(changed);
+    if (settings_.space_prefix == SpacePrefix::normalized) changed.insert(0, kSpaceSymbol);
+    return changed;
+  }
+
+  Result<void> encode_plain(std::string_view part, bool at_start, const EncodeOptions& options, std::vector<TokenId>& out) const {
     if (part.empty()) return {};
     std::string changed;
-    if (settings_.nfc && !is_ascii(part)) {
-      changed = normalize_nfc(part);
-      part = changed;
-    }
     if (wants_prefix(part, at_start)) {
       changed = ' ' + std::string(part);
       part = changed;
     }
-    return encoder_->encode(part, max_size, out);
+    return encoder_->encode(part, options.max_tokens, options.cancellation, out);
   }
 
   [[nodiscard]] bool wants_prefix(std::string_view part, bool at_start) const {
-    if (settings_.space_prefix == SpacePrefix::never || (settings_.space_prefix == SpacePrefix::first && !at_start)) return false;
-    const bool present = part.starts_with(' ') || (settings_.marks_spaces && part.starts_with(kSpaceMark));
-    return !(settings_.prefix_unless_present && present);
+    if (settings_.space_prefix != SpacePrefix::always && !(settings_.space_prefix == SpacePrefix::first && at_start)) return false;
+    return !(part.starts_with(' ') || (settings_.escapes_spaces && part.starts_with(kSpaceSymbol)));
   }
 
   Vocabulary vocabulary_;
-  AddedTokens added_;
   Settings settings_;
+  AddedTokens added_;
   std::unique_ptr<const TextEncoder> encoder_;
 };
 
 Result<Settings> make_settings(const TokenizerSpec& spec) {
   if (!spec.normalizer.empty() && spec.normalizer != "nfc")
-    return fail(ErrorCode::unsupported, "tokenizer normalizer", "\"" + spec.normalizer + "\" is not known", "only nfc is");
-  if (spec.add_bos && !spec.bos) return fail(ErrorCode::corrupt, "tokenizer bos id", "the file asks for it but does not name it");
-  if (spec.add_eos && !spec.eos) return fail(ErrorCode::corrupt, "tokenizer eos id", "the file asks for it but does not name it");
+    return fail(ErrorCode::unsupported, "tokenizer normalizer", "\"" + spec.normalizer + "\" is not supported",
+                "use a tokenizer with the normalizer nfc");
+  if (spec.add_bos && !spec.bos) return fail(ErrorCode::corrupt, "tokenizer bos id", "the file enables this token but does not define it");
+  if (spec.add_eos && !spec.eos) return fail(ErrorCode::corrupt, "tokenizer eos id", "the file enables this token but does not define it");
   Settings settings{
-      .nfc = spec.normalizer == "nfc", .add_bos = spec.add_bos, .add_eos = spec.add_eos, .bos = spec.bos, .eos = spec.eos, .eog = spec.eog};
-  settings.marks_spaces = spec.algorithm == TokenizerSpec::Algorithm::sentencepiece;
-  settings.strips_leading_space = settings.marks_spaces && spec.add_space_prefix;
-  settings.prefix_unless_present = spec.space_prefix_unless_present;
-  // Byte-level BPE only knows the prefix that is left out where a space is present already.
-  if (spec.add_space_prefix && (settings.marks_spaces || spec.space_prefix_unless_present))
+      .nfc = spec.normalizer == "nfc", .before = spec.before, .after = spec.after, .bos = spec.bos, .eos = spec.eos, .eog = spec.eog};
+  if (settings.before.empty() && spec.add_bos) settings.before = {*spec.bos};
+  if (settings.after.empty() && spec.add_eos) settings.after = {*spec.eos};
+  settings.escapes_spaces = spec.algorithm == TokenizerSpec::Algorithm::sentencepiece;
+  settings.normalizes_spaces = settings.escapes_spaces && !spec.replaces_spaces_after_added_tokens;
+  settings.strips_leading_space = settings.escapes_spaces && spec.add_space_prefix;
+  // Byte-level BPE supports only the prefix that is omitted if a space is already present.
+  if (spec.add_space_prefix && spec.space_prefix_unless_present)
     settings.space_prefix = spec.space_prefix_first_only ? SpacePrefix::first : SpacePrefix::always;
+  else if (spec.add_space_prefix && settings.escapes_spaces)
+    settings.space_prefix = SpacePrefix::normalized;
   if (spec.eos) settings.eog.push_back(*spec.eos);
   std::ranges::sort(settings.eog);
   settings.eog.erase(std::unique(settings.eog.begin(), settings.eog.end()), settings.eog.end());
@@ -148,14 +175,15 @@ Result<Settings> make_settings(const TokenizerSpec& spec) {
 
 Result<std::unique_ptr<const Tokenizer>> Tokenizer::create(const TokenizerSpec& spec) {
   if (spec.algorithm == TokenizerSpec::Algorithm::unsupported) {
-    return fail(ErrorCode::unsupported, "tokenizer", spec.unsupported.empty() ? "a kind this build does not know" : spec.unsupported,
+    return fail(ErrorCode::unsupported, "tokenizer",
+                spec.unsupported.empty() ? "the tokenizer algorithm is not supported" : spec.unsupported,
                 "use a model with byte-level BPE or SentencePiece's BPE");
   }
   auto settings = make_settings(spec);
   if (!settings) return std::unexpected(settings.error());
   auto vocabulary = Vocabulary::create(spec);
   if (!vocabulary) return std::unexpected(vocabulary.error());
-  auto tokenizer = std::make_unique<TokenizerImpl>(std::move(*vocabulary), spec.added_tokens, std::move(*settings));
+  auto tokenizer = std::make_unique<TokenizerImpl>(std::move(*vocabulary), spec, std::move(*settings));
   const bool bytes = spec.algorithm == TokenizerSpec::Algorithm::bpe_bytes;
   auto encoder = bytes ? make_bpe_encoder(spec, tokenizer->vocabulary()) : make_sentencepiece_encoder(spec, tokenizer->vocabulary());
   if (!encoder) return std::unexpected(encoder.error());

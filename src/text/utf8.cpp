@@ -1,5 +1,5 @@
-// UTF-8: valid or not, repaired, walked. Called everywhere texts come in; pure functions. What is repaired equals bytes.decode("utf-8",
-// errors="replace") of Python, since vLLM's answers do.
+// Validates, repairs and iterates over UTF-8. It is called wherever text enters; the functions are pure. Repaired text equals the result of
+// Python's bytes.decode("utf-8", errors="replace"), as in vLLM's answers.
 #include "text/utf8.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 struct Lead {
-  std::uint8_t length = 0;  // 0: cannot begin a character
+  std::uint8_t length = 0;  // 0: the byte cannot begin a character
   unsigned char lowest = 0x80, highest = 0xBF;
 };
 

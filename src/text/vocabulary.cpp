@@ -1,5 +1,5 @@
-// The tokens as bytes and the way back from text to id. Made once per model; immutable afterwards, any thread. Lists come from a model's
-// file: lengths and ids are checked, and what contradicts itself is `corrupt`.
+// Stores the tokens as bytes and maps texts to ids. It is created once per model and then never changes, so any thread may use it. The
+// lists come from a model's file: their lengths and ids are checked, and contradictions give the error `corrupt`.
 #include "text/vocabulary.h"
 
 #include <algorithm>
@@ -13,38 +13,13 @@ namespace {
 
 using TokenType = TokenizerSpec::TokenType;
 
-constexpr char32_t kFirstStandIn = 256;  // bytes that do not print stand at U+0100 and on, in order
-
-constexpr bool prints(unsigned byte) {
-  return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-}
-
-struct ByteAlphabet {
-  std::array<char32_t, 256> character{};
-  std::array<std::int16_t, 512> byte{};
-};
-
-constexpr ByteAlphabet make_byte_alphabet() {
-  ByteAlphabet alphabet;
-  for (auto& byte : alphabet.byte) byte = -1;
-  char32_t stand_in = kFirstStandIn;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const char32_t character = prints(byte) ? byte : stand_in++;
-    alphabet.character[byte] = character;
-    alphabet.byte[character] = static_cast<std::int16_t>(byte);
-  }
-  return alphabet;
-}
-
-constexpr ByteAlphabet kByteAlphabet = make_byte_alphabet();
-
 int hex_digit(char digit) {
   if (digit >= '0' && digit <= '9') return digit - '0';
   if (digit >= 'A' && digit <= 'F') return digit - 'A' + 10;
   return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-// <0xNN>
+// Returns NN of a token <0xNN>.
 std::optional<unsigned char> parse_byte_token(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
   const int high = hex_digit(text[3]), low = hex_digit(text[4]);
@@ -75,6 +50,9 @@ Result<void> check_ids(const TokenizerSpec& spec) {
   for (const auto& [name, id] : named)
     if (id && bad(*id))
       return fail(ErrorCode::corrupt, std::string("tokenizer ") + name + " id", std::to_string(*id) + " is not in the vocabulary");
+  for (const auto* ids : {&spec.before, &spec.after})
+    if (const auto found = std::ranges::find_if(*ids, bad); found != ids->end())
+      return fail(ErrorCode::corrupt, "tokenizer ids around a text", std::to_string(*found) + " is not in the vocabulary");
   for (const TokenId id : spec.eog)
     if (bad(id)) return fail(ErrorCode::corrupt, "tokenizer end-of-generation ids", std::to_string(id) + " is not in the vocabulary");
   return {};
@@ -84,7 +62,7 @@ Result<void> check_lists(const TokenizerSpec& spec) {
   const std::size_t count = spec.tokens.size();
   if (count == 0) return fail(ErrorCode::corrupt, "tokenizer tokens", "the vocabulary is empty");
   if (count > static_cast<std::size_t>(std::numeric_limits<TokenId>::max()))
-    return fail(ErrorCode::corrupt, "tokenizer tokens", std::to_string(count) + " tokens are more than an id can name");
+    return fail(ErrorCode::corrupt, "tokenizer tokens", std::to_string(count) + " tokens are too many for token ids");
   if (!spec.types.empty() && spec.types.size() != count) {
     return fail(ErrorCode::corrupt, "tokenizer token types",
                 std::to_string(spec.types.size()) + " types for " + std::to_string(count) + " tokens");
@@ -93,7 +71,7 @@ Result<void> check_lists(const TokenizerSpec& spec) {
     return fail(ErrorCode::corrupt, "tokenizer scores",
                 std::to_string(spec.scores.size()) + " scores for " + std::to_string(count) + " tokens");
   }
-  // Scores are an order of the tokens.
+  // Scores must order the tokens.
   const auto unordered = std::ranges::find_if(spec.scores, [](float score) { return std::isnan(score); });
   if (unordered != spec.scores.end()) {
     return fail(ErrorCode::corrupt, "tokenizer scores",
@@ -118,21 +96,26 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
   return bytes;
 }
 
-std::string to_byte_alphabet(std::string_view bytes) {
-  std::string text;
-  for (const char byte : bytes) append_utf8(kByteAlphabet.character[static_cast<unsigned char>(byte)], text);
-  return text;
-}
-
 std::string with_plain_spaces(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t mark = std::min(text.find(kSpaceMark, at), text.size());
-    out.append(text, at, mark - at);
-    if (mark < text.size()) out += ' ';
-    at = mark + kSpaceMark.size();
+    const std::size_t symbol = std::min(text.find(kSpaceSymbol, at), text.size());
+    out.append(text, at, symbol - at);
+    if (symbol < text.size()) out += ' ';
+    at = symbol + kSpaceSymbol.size();
   }
+  return out;
+}
+
+std::string with_marked_spaces(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char byte : text)
+    if (byte == ' ')
+      out += kSpaceSymbol;
+    else
+      out += byte;
   return out;
 }
 
@@ -150,7 +133,7 @@ Result<Vocabulary> Vocabulary::create(const TokenizerSpec& spec) {
 
 void Vocabulary::add(TokenId token, std::string_view text, bool byte_level) {
   TokenType& kind = types_[static_cast<std::size_t>(token)];
-  // Text outside the byte alphabet cannot come out of merging.
+  // Merging cannot produce a text outside the byte alphabet.
   if (byte_level && kind == TokenType::normal && !from_byte_alphabet(text)) kind = TokenType::unused;
   if (!byte_level && kind == TokenType::normal && parse_byte_token(text)) kind = TokenType::byte;
   if (!byte_level && kind == TokenType::byte) {
@@ -161,7 +144,7 @@ void Vocabulary::add(TokenId token, std::string_view text, bool byte_level) {
   offsets_.push_back(static_cast<std::uint32_t>(arena_.size()));
 }
 
-// Added tokens come last: where one has the text of a normal token, merging gives the normal one.
+// Inserts user-defined tokens last: if a normal token has the same text, merging gives the normal token.
 void Vocabulary::index(bool byte_level) {
   pieces_.reserve(types_.size());
   const auto count = static_cast<TokenId>(types_.size());

@@ -1,5 +1,5 @@
 #pragma once
-// The tokens of a model as bytes, and which of them plain text may become. Immutable after create.
+// Holds the tokens of a model as bytes, and which of them plain text can become. Objects are immutable after create().
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -8,19 +8,20 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/byte_alphabet.h"
 #include "quire/base/error.h"
 #include "quire/base/model_info.h"
 
 namespace quire {
 
-// U+2581, which stands for a space in SentencePiece vocabularies.
-inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+// U+2581, which SentencePiece vocabularies use for a space.
+inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
 class Vocabulary {
  public:
   using TokenType = TokenizerSpec::TokenType;
 
-  // Error `corrupt`: a list whose length is not that of the tokens, an id outside them.
+  // Error `corrupt`: a list does not have one entry per token, or an id is not in the vocabulary.
   static Result<Vocabulary> create(const TokenizerSpec& spec);
 
   Vocabulary(Vocabulary&&) = default;
@@ -31,24 +32,24 @@ class Vocabulary {
   [[nodiscard]] std::string_view bytes(TokenId token) const;
   [[nodiscard]] TokenType type(TokenId token) const { return types_[static_cast<std::size_t>(token)]; }
 
-  // The token that these bytes of plain text may become; never a control, unknown or byte token.
+  // Returns the token that these bytes of plain text can become. It is never a control, unknown or byte token.
   [[nodiscard]] std::optional<TokenId> find_piece(std::string_view bytes) const;
-  // A control, unknown or user-defined token by its text.
+  // Returns the control, unknown or user-defined token with this text.
   [[nodiscard]] std::optional<TokenId> find_added(std::string_view text) const;
-  // SentencePiece's token <0xNN>.
+  // Returns SentencePiece's token <0xNN>.
   [[nodiscard]] std::optional<TokenId> byte_token(unsigned char byte) const;
-  // Of all tokens, added ones too.
+  // Returns the length in bytes of the longest token, including added tokens.
   [[nodiscard]] std::size_t max_token_bytes() const { return max_token_bytes_; }
 
  private:
   Vocabulary() = default;
   // Appends the token's bytes to the arena.
   void add(TokenId token, std::string_view text, bool byte_level);
-  // Once all are there: the look-up tables, whose keys are views into the arena.
+  // Builds the look-up tables after all tokens are added. The keys are views into the arena.
   void index(bool byte_level);
 
   std::vector<TokenType> types_;
-  std::vector<char> arena_;  // not a string: a short string's bytes move with it
+  std::vector<char> arena_;  // not a string: moving a short string moves its bytes
   // Token t is arena_[offsets_[t] .. offsets_[t + 1]).
   std::vector<std::uint32_t> offsets_{0};
   std::unordered_map<std::string_view, TokenId> pieces_, added_;  // views into arena_
@@ -56,11 +57,11 @@ class Vocabulary {
   std::size_t max_piece_bytes_ = 0, max_token_bytes_ = 0;
 };
 
-// GPT-2's alphabet of printable characters for bytes. Nothing for a text with a character outside it.
+// Converts a text in the alphabet of base/byte_alphabet.h to bytes. Returns nullopt if a character is not in the alphabet.
 [[nodiscard]] std::optional<std::string> from_byte_alphabet(std::string_view text);
-[[nodiscard]] std::string to_byte_alphabet(std::string_view bytes);
 
-// U+2581 for a space, as SentencePiece writes it, back to a space.
+// Replaces each U+2581, SentencePiece's space, by a space.
 [[nodiscard]] std::string with_plain_spaces(std::string_view text);
+[[nodiscard]] std::string with_marked_spaces(std::string_view text);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-"""How each agent is told of the server, and in which words its model asks for its tools.
+"""Configures each agent for the server, and has the texts with which its model calls its tools.
 
-An Agent gets a scratch home and a folder; `script` is what the model says turn by turn: it looks at hello.py, mends it and runs it.
+An Agent gets a scratch home and a folder. `script` returns the answers of the model, one per turn: it reads hello.py, fixes it and runs it.
 """
 import dataclasses
 import json
@@ -31,21 +31,21 @@ def replaced(before, after):
 class Agent:
     name: str
     package: str
-    turns: list  # what the model says, given the folder
-    command: object  # of the folder, the home and the URL
+    turns: list  # the texts of the model, for a folder
+    command: object  # a function of the folder, the home and the URL
     settings: object = lambda home, url: {}  # files, by their path in the home
     env: dict = dataclasses.field(default_factory=dict)
-    tool: str = ""  # in the prompts of its loop, and of no others (titles, summaries)
-    has_session: bool = False  # it says which, so that its turns are one job
-    breaks: str = ""  # why less than all that was said before is found in the cache
-    least: float = 0.9  # what is found all the same, of a prompt
-    last: list = None  # what stands last in the prompt of each turn, where it has turns of its own making
+    tool: str = ""  # text in the prompts of its loop, but not in its other prompts (titles, summaries)
+    has_session: bool = False  # it sends a session id, so that its turns are one job
+    breaks: str = ""  # the reason why the cache does not have all of the earlier turns
+    least: float = 0.9  # least share of a prompt that the cache has
+    last: list = None  # last text in the prompt of each turn, for an agent that rebuilds its turns
 
     def script(self, folder):
         rules = [{"has": [self.tool, TASK], **({"last": [self.last[turn]]} if self.last else {"turn": turn}), "say": say}
                  for turn, say in enumerate(self.turns(pathlib.Path(folder)))]  # fmt: skip
         if not self.last:
-            rules[-1]["last"] = [SAID]  # the end is told only to who has seen the output
+            rules[-1]["last"] = [SAID]  # the last answer requires the output of the program in the prompt
         return {"rules": rules, "otherwise": "A title"}
 
 
@@ -67,7 +67,7 @@ CLAUDE = Agent(
                                "acceptEdits", "--allowedTools", "Read", "Edit", "Bash"],
     env={"ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_API_KEY": "none", "ANTHROPIC_SMALL_FAST_MODEL": "scripted",
          "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1"},
-    tool='"name": "Edit"', has_session=True, breaks="an argument that the model left out comes back with its default", least=0.99)  # fmt: skip
+    tool='"name": "Edit"', has_session=True, breaks="the agent adds the default of an argument that the model omitted", least=0.99)  # fmt: skip
 
 CODEX = Agent(
     "Codex", "@openai/codex",
@@ -123,15 +123,15 @@ QWEN = Agent(
 
 AIDER = Agent(
     "aider", "aider-chat",
-    # The first try is wrong, as the run shows.
+    # The first try is wrong, and the run reports it.
     lambda folder: [thought("wrld lacks an o.", replaced(WRONG, MENDED)), thought("helo is the typo.", replaced(BROKEN, WRONG))],
-    # It reads the file that it is given, and runs what it is told to test with.
+    # It reads the file from its command line, and runs the command of --test-cmd.
     lambda folder, home, url: [str(PYTHON / "aider/bin/aider"), "--model", "openai/scripted", "--openai-api-base", url + "/v1",
                                "--openai-api-key", "none", "--edit-format", "diff", "--no-git", "--yes-always", "--no-check-update",
                                "--analytics-disable", "--no-show-model-warnings", "--no-pretty", "--map-tokens", "0", "--auto-test",
                                "--test-cmd", "python3 hello.py | grep 'hello world'", "--message", TASK, "hello.py"],
     env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"}, tool="SEARCH/REPLACE", last=["grep", TASK],
-    breaks="the file as it is now stands before what was said; thoughts are dropped", least=0.6)  # fmt: skip
+    breaks="the current file precedes the conversation in the prompt; thoughts are dropped", least=0.6)  # fmt: skip
 
 MINI = Agent(
     "mini-swe-agent", "mini-swe-agent",

@@ -1,4 +1,4 @@
-"""Each test is a row of the table that the run ends with, as docs/clients.md keeps it."""
+"""Prints a table with one row per test at the end of the run. docs/clients.md has this table."""
 import json
 import os
 import pathlib
@@ -16,7 +16,7 @@ rows = []
 
 
 class Scripted:
-    """A server that says what `script` says, and what its log tells."""
+    """Runs a server that answers with the texts of `script`, and reads its log."""
 
     def __init__(self, folder, script, *flags):
         from quire_server import free_port
@@ -38,7 +38,7 @@ class Scripted:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
                 break
             except OSError:
-                assert time.monotonic() < deadline, "the server did not come up"
+                assert time.monotonic() < deadline, "the server did not start in time"
                 time.sleep(0.05)
 
     def stop(self):
@@ -50,7 +50,7 @@ class Scripted:
         return [line for line in lines if line.get("event") == name or line.get("message") == name]
 
     def jobs(self):
-        """Of the requests, in order."""
+        """Returns the job ids of the requests, in order."""
         found = []
         for path in sorted(self.log.parent.glob("trace.requests.jsonl*")):
             found += [json.loads(line).get("job_id") for line in path.read_text().splitlines()]

@@ -53,7 +53,7 @@ const std::string& Script::answer(std::string_view prompt) const {
   std::uint32_t num_turns = 0;
   std::size_t last = 0;
   for (std::size_t at = prompt.find(kAssistant); at != std::string_view::npos; at = prompt.find(kAssistant, at + 1)) {
-    if (at + kAssistant.size() == prompt.size()) break;  // what is to be said now
+    if (at + kAssistant.size() == prompt.size()) break;  // the text to answer
     ++num_turns;
     last = at + kAssistant.size();
   }

@@ -1,6 +1,6 @@
 #pragma once
-// What a scripted model says: the next text of the assistant as a function of the conversation so far, in the ChatML form of
-// template.jinja. A file of rules, of which the first that fits is said:
+// A scripted model: computes the next text of the assistant from the conversation, in the ChatML form of template.jinja. The script is a
+// file of rules; the first rule that matches gives the text:
 //
 //   {"rules": [{"has": ["\"name\": \"Read\""], "last": ["Fix it"], "turn": 0, "say": "<tool_call>..."}], "otherwise": "Done."}
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace quire {
 
 struct ScriptRule {
   std::vector<std::string> has;       // texts anywhere in the prompt
-  std::vector<std::string> last;      // texts behind the last thing that the assistant has said
-  std::optional<std::uint32_t> turn;  // so many things the assistant has said before
+  std::vector<std::string> last;      // texts after the last text of the assistant
+  std::optional<std::uint32_t> turn;  // number of earlier texts of the assistant
   std::string say;
 };
 
@@ -29,7 +29,7 @@ class Script {
  public:
   static Result<Script> read(const std::string& path);
 
-  // `prompt`: a conversation up to the begin of the assistant's next text.
+  // Returns the next text. `prompt` is a conversation that ends where the assistant's next text begins.
   [[nodiscard]] const std::string& answer(std::string_view prompt) const;
 
  private:
@@ -37,10 +37,10 @@ class Script {
   std::string otherwise_;
 };
 
-// The script as a model: the token that follows a history. Remembers what it says to which prompt.
+// Uses a script as a model: returns the token that follows a history. Caches the answer to each prompt.
 class ScriptedModel {
  public:
-  // `tokenizer` must outlive this and have ChatML's marks. Errors: it has none.
+  // `tokenizer` must outlive this object. Errors: `tokenizer` does not have the special tokens of ChatML.
   static Result<ScriptedModel> create(Script script, const Tokenizer& tokenizer);
 
   [[nodiscard]] TokenId next_token(std::span<const TokenId> history);
@@ -51,7 +51,7 @@ class ScriptedModel {
 
   Script script_;
   const Tokenizer* tokenizer_;
-  std::vector<TokenId> opening_;                                  // what an answer follows
+  std::vector<TokenId> opening_;                                  // begins an answer
   TokenId end_;                                                   // <|im_end|>
   std::map<std::vector<TokenId>, std::vector<TokenId>> answers_;  // by prompt
 };

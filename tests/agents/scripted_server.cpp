@@ -1,5 +1,5 @@
-// For tests alone: the server, its parsers, its streams and the engine with its prefix cache, around a worker that answers as a script
-// says (script.h). The vocabulary is a real model's, the context as long as wanted. It computes nothing.
+// For tests only: runs the server, its parsers, its streams and the engine with its prefix cache, with a worker that answers from a script
+// (script.h). The vocabulary comes from a real model; --max-model-len sets the context. It computes nothing.
 //
 //   quire_scripted_server --model model.gguf --chat-template template.jinja --script script.json --port 8000 --max-model-len 131072
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ std::string text_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A model of one tiny layer with this vocabulary.
+// Returns a model of one tiny layer with the vocabulary of --model.
 Result<ModelInfo> scripted_model_info(const Flags& flags) {
   const auto file = ModelFile::open(flags.model);
   if (!file) return std::unexpected(file.error());
@@ -54,12 +54,12 @@ Result<std::unique_ptr<Engine>> scripted_engine(const Flags& flags, const ModelI
   options.trace.path = flags.trace;
   const auto resolved = resolve_options(options, info, {1, 0});
   if (!resolved) return std::unexpected(resolved.error());
-  SimulatedWorkerOptions worker{.limits = worker_limits(*resolved),
-                                .block_size = resolved->cache.block_size,
-                                .num_blocks = resolved->cache.num_blocks,
+  SimulatedWorkerOptions worker{.limits = resolved->limits,
+                                .block_size = resolved->options.cache.block_size,
+                                .num_blocks = resolved->options.cache.num_blocks,
                                 .vocab_size = info.vocab_size,
                                 .next_token = [model](std::span<const TokenId> history) { return model->next_token(history); }};
-  return make_engine(*resolved, info, {std::make_unique<SimulatedWorker>(std::move(worker))});
+  return make_engine(*resolved, {std::make_unique<SimulatedWorker>(std::move(worker))});
 }
 
 Result<int> serve_script(const Flags& flags) {

@@ -1,6 +1,6 @@
-"""Whole loops of the agents that people run: a file is read, mended and run, over the real server, whose model answers as a script says.
+"""Runs whole loops of popular agents: the agent reads, fixes and runs a file. The server is real; its model answers from a script.
 
-From the second turn on what was sent and answered before is found in the cache, but for the last block.
+From the second turn on, the cache has all earlier prompts and answers, except for the last block.
 """
 import importlib.metadata
 import json
@@ -21,7 +21,7 @@ def version(agent):
         return json.loads(manifest.read_text())["version"]
     for info in PYTHON.glob(f"*/lib/python*/site-packages/{agent.package.replace('-', '_')}-*.dist-info"):
         return importlib.metadata.PathDistribution(info).version
-    pytest.skip(f"{agent.package} is not installed: ./dev test --all does it")
+    pytest.skip(f"{agent.package} is not installed: ./dev test --all installs it")
 
 
 def run(agent, folder, home, url):
@@ -48,7 +48,7 @@ def test_loop(agent, scripted, tmp_path):
     requests = [line for line in server.events("request") + server.events("slow_request") if line.get("output_tokens")]
     ignored = sorted({name for line in server.events("ignored_fields") for name in line["fields"].split(", ")})
     says = done.stdout[-3000:]
-    # Titles and summaries have prompts of their own.
+    # Titles and summaries have separate prompts, which are short.
     turns = [line for line in requests if line["prompt_tokens"] > max(r["prompt_tokens"] for r in requests) / 2]
     shares = [line["cached_tokens"] / line["prompt_tokens"] for line in turns]
     is_done = (SAID if agent.last else FINAL) in says

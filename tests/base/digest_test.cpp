@@ -17,7 +17,7 @@ TEST(Sha256, GivesThePublishedDigests) {
   EXPECT_EQ(hex_of(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST(Sha256, IsFreshAfterEachFinishAndTakesItsInputInPieces) {
+TEST(Sha256, ResetsAfterFinishAndAcceptsInputInPieces) {
   Sha256 sha;
   const std::string text = "abc";
   for (int round = 0; round < 3; ++round) {

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-TEST(Halves, EveryBitPatternHasItsValue) {
+TEST(Halves, EveryBitPatternHasTheRightValue) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const std::uint32_t exponent = bits >> 10 & 31;
     const int mantissa = static_cast<int>(bits & 1023);
@@ -37,7 +37,7 @@ TEST(Bf16, RoundsToTheNearestEven) {
     }
     const std::uint32_t down = std::bit_cast<std::uint32_t>(value) >> 16;
     const double below = bf16_to_float(static_cast<std::uint16_t>(down));
-    // Past the largest finite value the next step counts as a power of two would.
+    // Past the largest finite value the next step is the next power of two.
     const double above = (down & 0x7FFF) == 0x7F7F ? std::copysign(0x1p128, value) : bf16_to_float(static_cast<std::uint16_t>(down + 1));
     if (std::isinf(value))
       EXPECT_EQ(bits, down);

@@ -53,13 +53,13 @@ TEST(IntrusiveList, BehavesLikeADequeUnderRandomOperations) {
   }
 }
 
-TEST(IntrusiveListDeathTest, StopsOnElementsLinkedOrRemovedTwice) {
+TEST(IntrusiveListDeathTest, LinkingOrRemovingAnElementTwiceAbortsTheProgram) {
   Item item;
   List list;
   list.push_back(item);
-  EXPECT_DEATH(list.push_back(item), "linked twice");
+  EXPECT_DEATH(list.push_back(item), "the element is in no list");
   list.remove(item);
-  EXPECT_DEATH(list.remove(item), "removed twice");
+  EXPECT_DEATH(list.remove(item), "the element is in the list");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-TEST(JsonText, EscapesWhatJsonWantsEscaped) {
+TEST(JsonText, EscapesRequiredCharacters) {
   EXPECT_EQ(json_string("a\"b\\c\n\r\t\f\b\x01\x1F\x7Fé"), R"("a\"b\\c\n\r\t\f\b\u0001\u001f)"
                                                            "\x7F"
                                                            R"(é")");
@@ -16,7 +16,7 @@ TEST(JsonText, EscapesWhatJsonWantsEscaped) {
   EXPECT_EQ(out, "x\\\"");
 }
 
-TEST(JsonText, WritesFloatsThatAreNoNumbersAsVllmDoes) {
+TEST(JsonText, WritesNaNAndInfLikeVllm) {
   std::string out;
   append_json_float(out, -std::numeric_limits<float>::infinity());
   EXPECT_EQ(out, "-9999");

@@ -11,7 +11,7 @@ std::span<const std::byte> text_bytes(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// RFC 4231, test cases 1 and 2; and the object is fresh after each.
+// Test cases 1 and 2 of RFC 4231; the object is reset after each.
 TEST(KeyedMac, IsHmacSha256) {
   KeyedMac first(std::vector(20, std::byte{0x0b}));
   KeyedMac second(text_bytes("Jefe"));

@@ -43,7 +43,7 @@ TEST(ThreadPool, EffectsOfTheBodyAreVisibleToTheCallerAndToTheNextJob) {
   }
 }
 
-TEST(ThreadPool, ScratchOfAThreadBelongsToOneThreadAtATime) {
+TEST(ThreadPool, AThreadIndexBelongsToOneThreadAtATime) {
   ThreadPool pool(3);
   std::vector<std::uint64_t> sums(3, 0);
   for (int round = 0; round < 2000; ++round)
@@ -51,7 +51,7 @@ TEST(ThreadPool, ScratchOfAThreadBelongsToOneThreadAtATime) {
   EXPECT_EQ(sums[0] + sums[1] + sums[2], 2000ULL * (49 * 50 / 2));
 }
 
-TEST(ThreadPool, WakesThreadsThatHaveGoneToSleep) {
+TEST(ThreadPool, WakesSleepingThreads) {
   ThreadPool pool(3);
   for (int round = 0; round < 30; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(round % 3));
@@ -61,8 +61,8 @@ TEST(ThreadPool, WakesThreadsThatHaveGoneToSleep) {
   }
 }
 
-TEST(ThreadPool, TheCallerNeedsNoHelp) {
-  // One item blocks whichever thread has it until all the others are done: the rest must be finished by the other threads.
+TEST(ThreadPool, WorksWhileTheCallerIsBlocked) {
+  // One item blocks its thread until all other items are done, so the other threads must finish the rest.
   ThreadPool pool(2);
   std::atomic<int> done{0};
   pool.parallel_for(64, 1, [&](std::uint32_t begin, std::uint32_t, std::uint32_t) {
@@ -84,7 +84,7 @@ TEST(ThreadPool, WaitsForASlowThreadBeyondTheSpin) {
   EXPECT_EQ(done, 8);
 }
 
-TEST(ThreadPool, ManyPoolsComeAndGo) {
+TEST(ThreadPool, ManyPoolsCanBeCreatedAndDestroyed) {
   for (int i = 0; i < 100; ++i) {
     ThreadPool pool(1 + static_cast<std::uint32_t>(i) % 4);
     std::atomic<std::uint32_t> sum{0};
@@ -93,7 +93,7 @@ TEST(ThreadPool, ManyPoolsComeAndGo) {
   }
 }
 
-// A task of 20 parallel_for()s in a chain.
+// A task with a chain of 20 parallel_for() calls.
 struct Chain {
   ThreadPool* pool;
   std::vector<std::uint64_t> values = std::vector<std::uint64_t>(64, 0);
@@ -110,7 +110,7 @@ struct Chain {
   }
 };
 
-TEST(ThreadPool, ATaskGoesOnBesideTheCallerAndIsDoneAtTheJoin) {
+TEST(ThreadPool, ATaskRunsNextToTheCallerAndIsDoneAtTheJoin) {
   for (const std::uint32_t num_threads : {1U, 2U, 4U}) {
     ThreadPool pool(num_threads);
     Chain chain{&pool};
@@ -126,7 +126,7 @@ TEST(ThreadPool, ATaskGoesOnBesideTheCallerAndIsDoneAtTheJoin) {
   }
 }
 
-TEST(ThreadPool, ScratchOfATaskBelongsToOneThreadAtATime) {
+TEST(ThreadPool, AThreadIndexOfATaskBelongsToOneThreadAtATime) {
   struct Sums {
     ThreadPool* pool;
     std::vector<std::uint64_t> values;
@@ -145,7 +145,7 @@ TEST(ThreadPool, ScratchOfATaskBelongsToOneThreadAtATime) {
   EXPECT_EQ(sums.values[0] + sums.values[1] + sums.values[2], 5000ULL * (49 * 50 / 2));
 }
 
-TEST(ThreadPool, AReleasedCallerReturnsWhileTheTaskGoesOn) {
+TEST(ThreadPool, AReleasedCallerReturnsWhileTheTaskContinues) {
   struct Held {
     ThreadPool* pool;
     std::atomic<bool> begun = false, released = false;
@@ -159,13 +159,13 @@ TEST(ThreadPool, AReleasedCallerReturnsWhileTheTaskGoesOn) {
   ThreadPool pool(2);
   Held held{&pool};
   pool.start(&Held::run, &held);
-  while (!held.begun) std::this_thread::yield();  // by the other thread: this one is here
+  while (!held.begun) std::this_thread::yield();  // the other thread runs the task
   pool.assist();
   held.released = true;
   pool.join();
 }
 
-TEST(ThreadPool, ATaskWakesThreadsThatHaveGoneToSleep) {
+TEST(ThreadPool, ATaskWakesSleepingThreads) {
   ThreadPool pool(3);
   Chain chain{&pool};
   for (std::uint64_t round = 1; round <= 30; ++round) {

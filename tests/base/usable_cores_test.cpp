@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// A folder in place of /sys/fs/cgroup.
+// A temporary folder replaces /sys/fs/cgroup.
 class CgroupQuota : public testing::Test {
  protected:
   CgroupQuota() : root_((std::filesystem::temp_directory_path() / "quire_cgroup_XXXXXX").string()) {
@@ -35,7 +35,7 @@ TEST_F(CgroupQuota, Version2ReadsCpuMax) {
   EXPECT_EQ(quota("0::/user/job\n"), std::nullopt);
 }
 
-TEST_F(CgroupQuota, TheSmallestOfTheGroupsAboveCounts) {
+TEST_F(CgroupQuota, UsesTheSmallestQuotaOfAllParentGroups) {
   put("/user/cpu.max", "200000 100000\n");
   put("/user/job/cpu.max", "800000 100000\n");
   EXPECT_EQ(quota("0::/user/job\n"), 2.0);
@@ -43,8 +43,8 @@ TEST_F(CgroupQuota, TheSmallestOfTheGroupsAboveCounts) {
   EXPECT_EQ(quota("0::/user/job\n"), 0.5);
 }
 
-// A container sees its own group as the root, and may still be told the host's path.
-TEST_F(CgroupQuota, AGroupThatIsNotToBeSeenIsLookedForAtTheRoot) {
+// In a container the root of the tree is the container's own group, but the path may be the host's.
+TEST_F(CgroupQuota, LooksAtTheRootWhenTheGroupIsNotVisible) {
   put("/cpu.max", "300000 100000\n");
   EXPECT_EQ(quota("0::/docker/0123456789abcdef\n"), 3.0);
   EXPECT_EQ(quota("0::/\n"), 3.0);
@@ -63,7 +63,7 @@ TEST_F(CgroupQuota, Version1ReadsQuotaAndPeriod) {
   EXPECT_EQ(quota("2:cpu:/job\n"), 1.0);
 }
 
-TEST_F(CgroupQuota, NonsenseIsNoQuota) {
+TEST_F(CgroupQuota, InvalidFilesGiveNoQuota) {
   put("/cpu.max", "fast 100000\n");
   put("/a/cpu.max", "100000 0\n");
   put("/b/cpu.max", "100000\n");

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// A folder in place of /sys/fs/cgroup.
+// A temporary folder replaces /sys/fs/cgroup.
 class CgroupMemory : public testing::Test {
  protected:
   CgroupMemory() : root_((std::filesystem::temp_directory_path() / "quire_cgroup_XXXXXX").string()) {
@@ -35,7 +35,7 @@ TEST_F(CgroupMemory, Version2CountsCachedFilesAsFree) {
   EXPECT_EQ(left("0::/job\n"), 450U);
 }
 
-TEST_F(CgroupMemory, TheTightestOfTheGroupsAboveCounts) {
+TEST_F(CgroupMemory, UsesTheTightestLimitOfAllParentGroups) {
   put("/memory.max", "100\n");
   put("/memory.current", "90\n");
   put("/job/memory.max", "5000\n");
@@ -53,7 +53,7 @@ TEST_F(CgroupMemory, Version1ReadsLimitAndUsage) {
   EXPECT_EQ(left(membership), std::nullopt);
 }
 
-TEST_F(CgroupMemory, NoLimitAndNonsenseAreNone) {
+TEST_F(CgroupMemory, NoLimitAndInvalidFilesGiveNoValue) {
   put("/a/memory.max", "max\n");
   put("/a/memory.current", "700\n");
   put("/b/memory.max", "100\n");
@@ -66,7 +66,27 @@ TEST_F(CgroupMemory, AGroupBeyondItsLimitHasNothingLeft) {
   EXPECT_EQ(left("0::/\n"), 0U);
 }
 
-TEST(UsableMemory, IsWhatTheMachineHasAtMost) {
+TEST_F(CgroupMemory, TheLimitDoesNotDependOnTheUsage) {
+  put("/memory.max", "7000\n");
+  put("/memory.current", "6900\n");
+  put("/job/memory.max", "4100\n");
+  put("/job/memory.current", "5000\n");
+  EXPECT_EQ(cgroup_memory_limit("0::/job\n", root_), 4100U);
+  EXPECT_EQ(cgroup_memory_limit("0::/\n", root_), 7000U);
+  put("/job/memory.max", "max\n");
+  EXPECT_EQ(cgroup_memory_limit("0::/job\n", root_), 7000U);
+  put("/memory/old/memory.limit_in_bytes", "123\n");
+  EXPECT_EQ(cgroup_memory_limit("3:memory:/old\n", root_), 123U);
+  put("/memory/old/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(cgroup_memory_limit("3:memory:/old\n", root_), std::nullopt);
+}
+
+TEST(UsableMemory, IsNeverMoreThanTheTotal) {
+  EXPECT_GE(total_memory_bytes(), usable_memory_bytes());
+  EXPECT_LE(total_memory_bytes(), static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)));
+}
+
+TEST(UsableMemory, IsAtMostTheMemoryOfTheMachine) {
   EXPECT_GT(usable_memory_bytes(), std::uint64_t{1} << 20U);
   EXPECT_LE(usable_memory_bytes(), static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)));
 }

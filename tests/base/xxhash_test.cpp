@@ -13,7 +13,7 @@ std::string xxhash_hex(const std::string& text) {
   return to_hex(xxh3_128(std::as_bytes(std::span(text))));
 }
 
-// The digests that `xxhsum -H2` and Python's xxhash print.
+// These are the digests that `xxhsum -H2` and Python's xxhash print.
 TEST(Xxh3, GivesThePublishedDigests) {
   if (!xxhash_available()) GTEST_SKIP() << "built without libxxhash";
   EXPECT_EQ(xxhash_hex(""), "99aa06d3014798d86001c324468d497f");

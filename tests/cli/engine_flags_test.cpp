@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "base/format_bytes.h"
 #include "cli/flags/speculation_flags.h"
 
 namespace quire {
@@ -18,7 +19,7 @@ EngineOptions parsed(const std::string& flags) {
   return options;
 }
 
-TEST(EngineFlags, SizesAreBytesWithUnits) {
+TEST(EngineFlags, ParsesSizesWithUnits) {
   EXPECT_EQ(parse_bytes("123"), 123U);
   EXPECT_EQ(parse_bytes("512M"), 512U << 20);
   EXPECT_EQ(parse_bytes("2GiB"), 2ULL << 30);
@@ -28,7 +29,7 @@ TEST(EngineFlags, SizesAreBytesWithUnits) {
   EXPECT_EQ(format_bytes(10), "10 B");
 }
 
-TEST(EngineFlags, AutoLeavesTheMemoryOfTheKvCacheToTheMachine) {
+TEST(EngineFlags, AutoSizesTheKvCacheByTheMachine) {
   EXPECT_EQ(parsed("--kv-cache-memory auto").cache.kv_cache_bytes, 0U);
 }
 
@@ -81,33 +82,34 @@ TEST(EngineFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.speculation, (NgramOptions{.num_speculative_tokens = 3, .prompt_lookup_min = 2, .prompt_lookup_max = 4}));
 }
 
-TEST(EngineFlags, ADraftModelByItsFlagOrInVllmsJson) {
+TEST(EngineFlags, DraftModelIsSetByFlagOrVllmsJson) {
   EngineOptions options = parsed("--speculative-model small.gguf --num-speculative-tokens 5");
   EXPECT_EQ(options.draft_model, "small.gguf");
   EXPECT_EQ(options.speculation.num_speculative_tokens, 5U);
-  EXPECT_EQ(parsed("--speculative-model small.gguf").speculation.num_speculative_tokens, 0U) << "which is 4 when it is resolved";
+  EXPECT_EQ(parsed("--speculative-model small.gguf").speculation.num_speculative_tokens, 0U) << "0 becomes 4 when the options are resolved";
   for (const char* method : {R"(\"method\":\"draft_model\",)", ""}) {
     options = parsed(std::string("--speculative-config \"{") + method + R"(\"model\":\"small.gguf\",\"num_speculative_tokens\":3}")");
     EXPECT_EQ(options.draft_model, "small.gguf");
     EXPECT_EQ(options.speculation, NgramOptions{.num_speculative_tokens = 3});
   }
-  for (const auto& [config, problem] : {std::pair(R"({"method":"draft_model","num_speculative_tokens":3})", "model is missing"),
-                                        {R"({"method":"ngram","model":"m.gguf","num_speculative_tokens":3})", "ngram has no model"},
-                                        {R"({"model":"m.gguf","num_speculative_tokens":3,"prompt_lookup_max":4})", "looks nothing up"},
-                                        {R"({"model":7,"num_speculative_tokens":3})", "model is a text"},
-                                        {R"({"method":"eagle","model":"m.gguf","num_speculative_tokens":3})", "only the methods"},
-                                        {R"({"model":"m.gguf"})", "num_speculative_tokens is missing"}})
+  for (const auto& [config, problem] :
+       {std::pair(R"({"method":"draft_model","num_speculative_tokens":3})", "model is missing"),
+        {R"({"method":"ngram","model":"m.gguf","num_speculative_tokens":3})", "the method ngram does not take a model"},
+        {R"({"model":"m.gguf","num_speculative_tokens":3,"prompt_lookup_max":4})", "does not take prompt_lookup_min"},
+        {R"({"model":7,"num_speculative_tokens":3})", "model must be a non-empty string"},
+        {R"({"method":"eagle","model":"m.gguf","num_speculative_tokens":3})", "method must be"},
+        {R"({"model":"m.gguf"})", "num_speculative_tokens is missing"}})
     EXPECT_NE(parse_speculative_config(config).error().message.find(problem), std::string::npos) << config;
 }
 
-TEST(EngineFlags, SchedulingIsAsynchronousAndByArrivalUnlessToldOtherwise) {
+TEST(EngineFlags, SchedulingIsAsyncAndFcfsByDefault) {
   EXPECT_TRUE(parsed("").scheduler.async_scheduling);
   EXPECT_TRUE(parsed("--async-scheduling").scheduler.async_scheduling);
   EXPECT_EQ(parsed("").scheduler.policy, SchedulingPolicy::fcfs);
   EXPECT_EQ(parsed("--scheduling-policy fcfs").scheduler.policy, SchedulingPolicy::fcfs);
 }
 
-TEST(EngineFlags, AWrongValueNamesTheFlagAndTheRemedy) {
+TEST(EngineFlags, InvalidValueNamesTheFlagAndTheRemedy) {
   for (const auto& [flags, flag, remedy] : {std::tuple{"--isa mmx", "--isa", "avx2"},
                                             {"--kv-cache-dtype f64", "--kv-cache-dtype", "bf16"},
                                             {"--scheduling-policy lifo", "--scheduling-policy", "continuum|fcfs|priority"},

@@ -7,8 +7,8 @@
 namespace quire {
 namespace {
 
-// Gemma 3 1B: 26 layers, of which every sixth attends to everything.
-TEST(KvLines, TellWhatATokenCostsInEachGroup) {
+// Gemma 3 1B has 26 layers; every sixth layer has full attention.
+TEST(KvLines, ShowBytesPerTokenOfEachGroup) {
   ModelInfo model;
   model.num_layers = 26;
   model.num_kv_heads = 1;
@@ -25,8 +25,8 @@ TEST(KvLines, TellWhatATokenCostsInEachGroup) {
   EXPECT_EQ(groups[6], "group 6: 4 layers with full attention: 4.00 KiB per token, 64.00 KiB per block");
 }
 
-// LFM2 1.2B, whose states fit into a block, and a model whose states do not.
-TEST(KvLines, TellWhatAStateTakes) {
+// The states of LFM2 1.2B fit into a block; the states of the second model do not.
+TEST(KvLines, ShowBytesOfAState) {
   ModelInfo model;
   model.num_layers = 16;
   model.num_kv_heads = 8;
@@ -42,14 +42,14 @@ TEST(KvLines, TellWhatAStateTakes) {
   const std::vector<std::string> lines = describe_kv_groups(*lfm2);
   ASSERT_EQ(lines.size(), 4U);
   EXPECT_EQ(lines[0],
-            "group 0: 4 layers with states (short_conv): 64.00 KiB per request, kept at the end of every block, 128.00 KiB per block");
+            "group 0: 4 layers with states (short_conv): 64.00 KiB per request, cached at the end of every block, 128.00 KiB per block");
   EXPECT_EQ(lines[3], "group 3: 5 layers with full attention: 10.00 KiB per token, 160.00 KiB per block");
   model.state_kind = "mamba2";
   model.state_shapes = {{3, 3328}, {48, 64, 128}};
   const Result<KvLayout> mamba = plan_kv_layout(model, {});
   ASSERT_TRUE(mamba) << mamba.error().to_string();
-  EXPECT_EQ(mamba->groups[3].block_size, 800U) << "of as many tokens as make a state fit, in whole 16s";
-  EXPECT_NE(describe_kv_groups(*mamba)[0].find("kept where blocks end, as long as they are needed"), std::string::npos);
+  EXPECT_EQ(mamba->groups[3].block_size, 800U) << "the block must fit a state and be a multiple of 16 tokens";
+  EXPECT_NE(describe_kv_groups(*mamba)[0].find("cached at block ends while needed"), std::string::npos);
 }
 
 }  // namespace

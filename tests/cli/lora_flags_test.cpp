@@ -25,7 +25,7 @@ TEST(LoraFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.modules, (std::vector<AdapterModule>{{"sql", "/adapters/sql"}, {"chat", "b=c"}}));
 }
 
-TEST(LoraFlags, NoneAreServedUnlessItIsSaid) {
+TEST(LoraFlags, AdaptersAreOffByDefault) {
   EXPECT_FALSE(parsed_adapters("--max-loras 3")->is_on());
   const AdapterOptions options = parsed_adapters("--enable-lora").value();
   EXPECT_EQ(options.max_loras, 1U);
@@ -34,7 +34,7 @@ TEST(LoraFlags, NoneAreServedUnlessItIsSaid) {
   EXPECT_EQ(parsed_adapters("--enable-lora --max-loras 0").error().field, "--max-loras");
 }
 
-TEST(LoraFlags, AModuleMayBeJson) {
+TEST(LoraFlags, AcceptsModulesAsJson) {
   EXPECT_EQ(parse_lora_module(R"({"name": "sql", "path": "/a", "base_model_name": "m"})").value(), (AdapterModule{"sql", "/a"}));
   for (const char* text :
        {"sql", "=a", "sql=", "", "{", R"({"name": "sql"})", R"({"name": 1, "path": "/a"})", R"({"nam": "a", "path": "b"})"})

@@ -8,8 +8,8 @@
 namespace quire {
 namespace {
 
-TEST(OutputQueue, MayGoAsSoonAsItsLastOutputWasTaken) {
-  // The sanitizers see a delivery that touches the queue after it has handed its outputs over.
+TEST(OutputQueue, MayBeDestroyedAfterItsLastOutputIsTaken) {
+  // The sanitizers detect a delivery that touches the queue after it has handed over its outputs.
   for (int i = 0; i < 2000; ++i) {
     auto queue = std::make_unique<OutputQueue>();
     std::thread engine([sink = queue.get()] {

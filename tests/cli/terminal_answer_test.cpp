@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-TEST(TerminalAnswer, PrintsWhatItReturnsUpToTheLastByte) {
+TEST(TerminalAnswer, PrintsTheReturnedTextUpToTheLastByte) {
   FakeEngine engine;
   engine.answer_with("caf\xC3");  // ends within a character
   const auto tokenizer = Tokenizer::create(*engine.model().tokenizer);
@@ -24,7 +24,7 @@ TEST(TerminalAnswer, PrintsWhatItReturnsUpToTheLastByte) {
   EXPECT_EQ(answer->num_tokens, 4U);
 }
 
-TEST(TerminalAnswer, ARefusalIsAnError) {
+TEST(TerminalAnswer, RefusalIsAnError) {
   FakeEngine engine;
   engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", ""});
   const auto tokenizer = Tokenizer::create(*engine.model().tokenizer);

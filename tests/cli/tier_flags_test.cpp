@@ -66,7 +66,7 @@ TEST(TierFlags, EveryFlagReachesItsOption) {
   EXPECT_EQ(options.kv_load_failure, KvLoadFailurePolicy::fail);
 }
 
-TEST(TierFlags, DefaultsAreWhatHelpSays) {
+TEST(TierFlags, DefaultsMatchHelp) {
   const auto [options, tiers] = parsed_tiers("");
   EXPECT_EQ(options.kv_load_failure, KvLoadFailurePolicy::recompute);
   EXPECT_EQ(tiers.kv_dram.store_threshold, 0);
@@ -74,14 +74,14 @@ TEST(TierFlags, DefaultsAreWhatHelpSays) {
   EXPECT_EQ(tiers.kv_disk.policy, KvTierPolicy::measured);
 }
 
-TEST(TierFlags, WhatNeedsAnotherFlagSaysSo) {
+TEST(TierFlags, FlagsThatNeedAnotherFlagAreRefusedAlone) {
   for (const char* flags : {"--kv-dram-policy lru", "--kv-disk-budget 1GiB", "--kv-disk-policy lru", "--kv-disk-bandwidth 1MiB",
                             "--kv-disk-write-through", "--kv-connector-longest", "--kv-pressure-low 0.5", "--kv-pressure-preempt",
                             "--kv-swap-disk-budget 1MiB", "--weights-cache-budget 1GiB", "--expert-memory 1GiB"})
     EXPECT_THROW(parsed_tiers(flags), CLI::RequiresError) << flags;
 }
 
-TEST(TierFlags, PressureAndSwap) {
+TEST(TierFlags, PressureAndSwapFlagsReachTheirOptions) {
   const auto [options, tiers] = parsed_tiers(
       "--kv-watermark 0.01 --kv-pressure-high 0.95 --kv-pressure-low 0.7 --kv-pressure-preempt --kv-swap 1MiB "
       "--kv-swap-disk /tmp/swap --kv-swap-disk-budget 2MiB");
@@ -92,7 +92,7 @@ TEST(TierFlags, PressureAndSwap) {
   EXPECT_EQ(options.kv_swap.folder_bytes, 2ULL << 20);
 }
 
-TEST(TierFlags, WeightsThatAreKept) {
+TEST(TierFlags, WeightCacheFlagsReachTheirOptions) {
   const auto [options, tiers] =
       parsed_tiers("--weights-cache /tmp/weights --weights-cache-budget 3GiB --expert-memory 2MiB --quantize q4_k");
   EXPECT_EQ(options.weights.quantise, WeightQuantisation::q4_k);
@@ -101,16 +101,16 @@ TEST(TierFlags, WeightsThatAreKept) {
   EXPECT_EQ(options.weights.expert_bytes, 2ULL << 20);
 }
 
-TEST(TierFlags, ConnectorsByNameAndTheirLibraries) {
+TEST(TierFlags, ConnectorFlagsReachTheirOptions) {
   TierFlags flags;
   flags.kv_connectors = {"OffloadingConnector,cpu_bytes_to_use=1000", "Other"};
   flags.kv_connector_longest = true;
   const ConnectorChoice choice = connectors_of(flags).value();
   ASSERT_EQ(choice.connectors.size(), 2U);
   EXPECT_EQ(choice.connectors[0].parameters.at("cpu_bytes_to_use"), "1000");
-  EXPECT_TRUE(choice.loads_longest);
+  EXPECT_TRUE(choice.prefers_longest_match);
   EXPECT_EQ(connectors_of({.kv_connectors = {"A,b"}}).error().field, "kv_connector");
-  EXPECT_EQ(connectors_of({.kv_connector_libraries = {"lib.so"}}).error().field, "kv_connector_library") << "nothing of it is asked for";
+  EXPECT_EQ(connectors_of({.kv_connector_libraries = {"lib.so"}}).error().field, "kv_connector_library") << "the library is not used";
 }
 
 }  // namespace

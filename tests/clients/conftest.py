@@ -1,4 +1,4 @@
-"""Each test of this folder is a row of the table that the run ends with: client, version, call, "passes" or why not."""
+"""Each test of this folder is a row of the table at the end of the run: client, version, call, "passes" or the reason of the failure."""
 import importlib.metadata
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))  # quire_server
 
-# None of them may tell anybody that it ran.
+# The clients must not send telemetry.
 os.environ.update(LITELLM_TELEMETRY="False", LITELLM_LOCAL_MODEL_COST_MAP="True", OPENAI_AGENTS_DISABLE_TRACING="1", LANGSMITH_TRACING="false",
                   LANGCHAIN_TRACING_V2="false", AI_TELEMETRY_DISABLED="1", DO_NOT_TRACK="1", HF_HUB_OFFLINE="1")
 for key in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):

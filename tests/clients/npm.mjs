@@ -1,4 +1,5 @@
-// Calls of the npm clients, by name: node npm.mjs NAME URL. Ends with 0 where the call does what it promises. Copied beside node_modules.
+// Calls the npm clients by name: node npm.mjs NAME URL. Exits with 0 if the call does what it promises. The tests copy this file next to
+// node_modules.
 import assert from "node:assert";
 
 import { createOpenAI } from "@ai-sdk/openai";
@@ -13,7 +14,7 @@ const [name, url] = process.argv.slice(2);
 const baseURL = url + "/v1";
 const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
 const anthropic = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0 });
-const responses = createOpenAI({ baseURL, apiKey: "none" })("smol");  // asks /v1/responses
+const responses = createOpenAI({ baseURL, apiKey: "none" })("smol");  // uses /v1/responses
 const quire = createOpenAICompatible({ name: "quire", baseURL, supportsStructuredOutputs: true })("smol");
 const prompt = "What is the capital of France?";
 const asked = { model: "smol", messages: [{ role: "user", content: prompt }], temperature: 0, max_tokens: 100 };
@@ -58,7 +59,7 @@ const calls = {
     assert.match(choices[0].text, /Paris/);
   },
   async "openai embeddings"() {
-    const { data } = await client.embeddings.create({ model: "smol", input: "one" });  // asks for base64 and decodes it
+    const { data } = await client.embeddings.create({ model: "smol", input: "one" });  // requests base64 and decodes it
     assert.equal(data[0].embedding.length, 576);
   },
   async "openai errors"() {

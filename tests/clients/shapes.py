@@ -1,4 +1,4 @@
-"""What the clients' tests ask for: small enough that 135M parameters answer in few tokens, bounded so that they finish."""
+"""Schemas and prompts of the clients' tests: small enough that 135M parameters answer in few tokens, and bounded so that answers finish."""
 from typing import Literal
 
 from pydantic import BaseModel, Field

@@ -1,4 +1,4 @@
-"""pydantic-ai, openai-agents and llm: answers of a form, tools, loops that end."""
+"""Tests pydantic-ai, openai-agents and llm: structured answers, tools, and loops that end."""
 import asyncio
 import dataclasses
 import json
@@ -26,12 +26,12 @@ def pydantic_model(url):
 
 
 @pytest.mark.row("pydantic-ai", "run_sync")
-def test_text(pydantic_model):
+def test_pydantic_ai_answers_with_text(pydantic_model):
     assert "Paris" in pydantic_ai.Agent(pydantic_model, model_settings=SETTINGS).run_sync(QUESTION).output
 
 
 @pytest.mark.row("pydantic-ai", "run_stream")
-def test_stream(pydantic_model):
+def test_pydantic_ai_streams_text(pydantic_model):
     async def streamed():
         async with pydantic_ai.Agent(pydantic_model, model_settings=SETTINGS).run_stream(QUESTION) as result:
             return [text async for text in result.stream_text(delta=True)]
@@ -41,13 +41,13 @@ def test_stream(pydantic_model):
 
 @pytest.mark.parametrize("row, form", [(("pydantic-ai", "output_type (ToolOutput)"), pydantic_ai.ToolOutput),
                                        (("pydantic-ai", "NativeOutput"), pydantic_ai.NativeOutput)])
-def test_structured(row, form, pydantic_model):
+def test_pydantic_ai_returns_the_output_type(row, form, pydantic_model):
     agent = pydantic_ai.Agent(pydantic_model, output_type=form(City), model_settings=SETTINGS, retries=0)
     assert isinstance(agent.run_sync(QUESTION).output, City)
 
 
 @pytest.mark.row("pydantic-ai", "a tool, then output_type (tool_choice names the tool, which is gone then)")
-def test_tool(pydantic_model):
+def test_pydantic_ai_calls_a_tool_and_returns_the_output_type(pydantic_model):
     def settings(context):
         return {**SETTINGS, "parallel_tool_calls": False, **({"tool_choice": ["get_country"]} if context.run_step == 1 else {})}
 
@@ -68,7 +68,7 @@ def test_tool(pydantic_model):
 
 
 class Turns(agents.AgentHooks):
-    """The default model does not end a loop by itself: the first tool is asked for by name, then the second, then an answer in words."""
+    """The default model does not end a loop by itself: the first turn requires one tool by name, the next the other, then a text answer."""
 
     def __init__(self):
         self.order = ["weather", "none"]
@@ -91,7 +91,7 @@ def weather(city: Literal["Bern", "Oslo"]) -> str:
     return f"12 degrees in {city}"
 
 
-# Its default class asks /v1/responses, the other one /v1/chat/completions.
+# The default class uses /v1/responses, the other one /v1/chat/completions.
 MODELS = [agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel]
 
 
@@ -107,14 +107,14 @@ def looping(url, made):
 
 
 @rows("run, two tools, then the answer (tool_choice named, named, none)")
-def test_loop(row, made, url):
+def test_openai_agents_runs_a_loop_of_tools(row, made, url):
     agent, hooks = looping(url, made)
     result = agents.Runner.run_sync(agent, WEATHER[0]["content"], max_turns=4)
     assert hooks.called == ["find_city", "weather"] and result.final_output
 
 
 @rows("run_streamed, the same loop")
-def test_streamed_loop(row, made, url):
+def test_openai_agents_streams_a_loop_of_tools(row, made, url):
     async def streamed():
         agent, hooks = looping(url, made)
         result = agents.Runner.run_streamed(agent, WEATHER[0]["content"], max_turns=4)
@@ -126,7 +126,7 @@ def test_streamed_loop(row, made, url):
 
 
 @rows("output_type")
-def test_output_type(row, made, url):
+def test_openai_agents_returns_the_output_type(row, made, url):
     agent, _ = looping(url, made)
     agent = dataclasses.replace(agent, tools=[], hooks=None, output_type=City, model_settings=agents.ModelSettings(**SETTINGS))
     assert isinstance(agents.Runner.run_sync(agent, QUESTION).final_output, City)
@@ -148,16 +148,16 @@ def llm(url, tmp_path):
 
 
 @pytest.mark.row("llm", "prompt, stream and not")
-def test_llm(llm):
+def test_llm_answers_the_same_with_and_without_streaming(llm):
     assert "Paris" in llm(QUESTION) and llm(QUESTION) == llm("--no-stream", QUESTION)
 
 
 @pytest.mark.row("llm", "--schema")
-def test_llm_schema(llm):
+def test_llm_follows_a_schema(llm):
     assert llm("--schema", json.dumps(City.model_json_schema()), QUESTION)
     City.model_validate_json(llm("--schema", json.dumps(City.model_json_schema()), QUESTION))
 
 
 @pytest.mark.row("llm", "--functions (tools, auto)")
-def test_llm_tools(llm):
+def test_llm_accepts_functions(llm):
     assert llm("--functions", 'def add(a: int, b: int) -> int:\n    "Adds"\n    return a + b\n', "--no-stream", "Say hello.")

@@ -1,4 +1,4 @@
-"""instructor in each mode that it offers for the openai client."""
+"""Tests each mode that instructor has for the openai client."""
 from typing import Iterable
 
 import instructor
@@ -24,23 +24,23 @@ def created(url, mode, messages=ASKED, **more):
 
 
 @pytest.mark.parametrize("row, mode", [(("instructor", f"Mode.{mode}"), mode) for mode in ("TOOLS", "TOOLS_STRICT", "FUNCTIONS", "JSON_SCHEMA")])
-def test_modes_that_hold_to_the_schema(row, mode, url):
+def test_modes_that_enforce_the_schema_return_the_model(row, mode, url):
     assert isinstance(created(url, mode), City)
 
 
 @pytest.mark.parametrize("row, mode", [(("instructor", f"Mode.{mode} (names of fields by the prompt)"), mode) for mode in ("JSON", "MD_JSON", "JSON_O1")])
-def test_modes_that_leave_names_to_the_model(row, mode, url):
+def test_modes_with_prompted_field_names_return_the_model(row, mode, url):
     assert isinstance(created(url, mode, REPEAT), City)
 
 
 @pytest.mark.row("instructor", "Mode.RESPONSES_TOOLS")
-def test_responses(url):
+def test_responses_tools_mode_returns_the_model(url):
     made = client(url, "RESPONSES_TOOLS").create(model="smol", response_model=City, messages=ASKED, max_tokens=100, temperature=0, max_retries=0)
     assert isinstance(made, City)
 
 
 @pytest.mark.row("instructor", "Mode.PARALLEL_TOOLS (tool_choice auto, so the model is told the call)")
-def test_parallel(url):
+def test_parallel_tools_mode_returns_all_calls(url):
     made = client(url, "PARALLEL_TOOLS").create(model="smol", response_model=Iterable[GetWeather], messages=CALLED, max_tokens=200,
                                                 temperature=0, max_retries=0)
     made = list(made)
@@ -48,6 +48,6 @@ def test_parallel(url):
 
 
 @pytest.mark.row("instructor", "create_partial")
-def test_partial(url):
+def test_create_partial_ends_with_a_complete_model(url):
     made = list(client(url, "JSON_SCHEMA").create_partial(model="smol", response_model=City, messages=ASKED, max_tokens=100, temperature=0))
     City.model_validate(made[-1].model_dump())

@@ -1,4 +1,4 @@
-"""lm-eval: a local task, judged as transformers judges it."""
+"""Tests that lm-eval scores a local task as with transformers."""
 import json
 import pathlib
 import urllib.request
@@ -33,7 +33,7 @@ TEXT = {"task": "quire_text", "output_type": "generate_until", "doc_to_text": "{
         "generation_kwargs": {"until": ["."], "max_gen_toks": 12}, "metric_list": [{"metric": "bypass"}]}
 
 
-def assert_judged_as_recorded(scores, samples):
+def assert_scores_match_the_record(scores, samples):
     assert len(samples) == len(REFERENCE["items"]) == 200
     differences, num_greedy = [], 0
     for sample, wanted in zip(samples, REFERENCE["items"]):
@@ -49,17 +49,17 @@ def assert_judged_as_recorded(scores, samples):
 
 
 @pytest.mark.row("lm_eval", "local-completions, 200 items: the log likelihoods of transformers")
-def test_loglikelihoods(evaluate):
-    assert_judged_as_recorded(*evaluate(CHOICES))
+def test_loglikelihoods_match_the_record(evaluate):
+    assert_scores_match_the_record(*evaluate(CHOICES))
 
 
 @pytest.mark.row("lm_eval", "local-completions, several prompts a request")
-def test_batches(evaluate):
-    assert_judged_as_recorded(*evaluate(CHOICES, "batch_size=16,"))
+def test_batches_match_the_record(evaluate):
+    assert_scores_match_the_record(*evaluate(CHOICES, "batch_size=16,"))
 
 
 @pytest.mark.row("lm_eval", "local-completions, generate_until")
-def test_generate_until(evaluate, url):
+def test_generate_until_gives_the_servers_text(evaluate, url):
     _, samples = evaluate(TEXT, limit=20)
     assert len(samples) == 20
     for sample in samples:

@@ -1,4 +1,4 @@
-"""The npm clients, by tests/clients/npm.mjs."""
+"""Runs the npm clients with tests/clients/npm.mjs."""
 import os
 import pathlib
 import re
@@ -13,9 +13,9 @@ CALLS = re.findall(r'^  async "([\w@/-]+) ([^"]+)"', SCRIPT.read_text(encoding="
 
 
 @pytest.mark.parametrize("row", [("npm " + client, call) for client, call in CALLS], ids=" ".join)
-def test_call(row, url):
+def test_npm_client_call_succeeds(row, url):
     if not NODE or not shutil.which("node"):
         pytest.skip("no node, or QUIRE_CLIENTS_NODE is not set")
-    shutil.copy(SCRIPT, NODE)  # node looks for packages beside the script
+    shutil.copy(SCRIPT, NODE)  # node searches for packages next to the script
     done = subprocess.run(["node", SCRIPT.name, f"{row[0].removeprefix('npm ')} {row[1]}", url], cwd=NODE, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]

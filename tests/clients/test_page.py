@@ -1,4 +1,4 @@
-"""The listings of docs/clients.md, run as a reader would who pastes them."""
+"""Runs the listings of docs/clients.md as if a reader pastes them."""
 import os
 import pathlib
 import re
@@ -24,7 +24,7 @@ def ran(command, **more):
 
 
 @pytest.mark.parametrize("row, language, text", list(rows()))
-def test_a_listing_of_the_page(row, language, text, url, tmp_path):
+def test_listing_of_the_page_runs(row, language, text, url, tmp_path):
     text = text.replace("http://localhost:8000", url)
     if language == "python":
         done = ran([sys.executable, "-c", text])

@@ -1,4 +1,4 @@
-"""litellm and langchain-openai with pictures, adapters and recordings, to small models that are made here."""
+"""Tests litellm and langchain-openai with images, adapters and audio, on small models that the tests create."""
 
 import json
 import urllib.request
@@ -10,8 +10,8 @@ from langchain_openai import ChatOpenAI
 
 
 @pytest.fixture(scope="module")
-def seeing(tmp_path_factory):
-    """The address of a server whose model sees, with the adapter sea."""
+def vision_url(tmp_path_factory):
+    """The URL of a server whose model supports images and has the adapter `sea`."""
     import tiny_vision
 
     with tiny_vision.served(tmp_path_factory.mktemp("pictures")) as address:
@@ -19,7 +19,7 @@ def seeing(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def hearing(tmp_path_factory):
+def audio_url(tmp_path_factory):
     import tiny_whisper
     from quire_server import serving
 
@@ -46,7 +46,7 @@ def over_http(url, model, number):
     return post(url + "/v1/chat/completions", json.dumps(body).encode())["choices"][0]["message"]["content"]
 
 
-# Each gives the text, the tokens of the prompt and how many of them were cached.
+# Each function returns the text, the number of prompt tokens and the number of cached tokens.
 def by_litellm(url, model, number):
     answer = litellm.completion(
         model="openai/" + model,
@@ -74,49 +74,49 @@ def rows(what):
 
 
 @pytest.mark.parametrize("row, ask, number", rows("a picture"))
-def test_pictures(row, ask, number, seeing):
+def test_image_changes_the_answer_and_is_cached(row, ask, number, vision_url):
     import tiny_vision
 
-    words, tokens, _ = ask(seeing, "smol", None)
-    first, with_picture, cached = ask(seeing, "smol", number)
+    words, tokens, _ = ask(vision_url, "smol", None)
+    first, with_picture, cached = ask(vision_url, "smol", number)
     assert with_picture == tokens + tiny_vision.PICTURE_TOKENS
-    assert cached < 16 and first == over_http(seeing, "smol", number) != words
-    again, _, cached = ask(seeing, "smol", number)
+    assert cached < 16 and first == over_http(vision_url, "smol", number) != words
+    again, _, cached = ask(vision_url, "smol", number)
     assert again == first and cached == (with_picture - 1) // 16 * 16
-    shown, _, cached = ask(seeing, "smol", number + 1)
+    shown, _, cached = ask(vision_url, "smol", number + 1)
     assert cached < 16 and shown != first
 
 
 @pytest.mark.parametrize("row, ask, number", rows("a picture to an adapter"))
-def test_adapters(row, ask, number, seeing):
-    adapted = ask(seeing, "sea", number)[0]
-    assert adapted == over_http(seeing, "sea", number) != ask(seeing, "smol", number)[0]
+def test_adapter_answers_as_over_http(row, ask, number, vision_url):
+    adapted = ask(vision_url, "sea", number)[0]
+    assert adapted == over_http(vision_url, "sea", number) != ask(vision_url, "smol", number)[0]
 
 
 @pytest.mark.row("langchain-openai", "stream, a picture")
-def test_stream(seeing):
-    chat = ChatOpenAI(base_url=seeing + "/v1", api_key="none", model="smol", max_tokens=8, temperature=0)
+def test_stream_with_an_image_gives_the_same_text(vision_url):
+    chat = ChatOpenAI(base_url=vision_url + "/v1", api_key="none", model="smol", max_tokens=8, temperature=0)
     told = "".join(chunk.content for chunk in chat.stream([HumanMessage(content_of(5))]))
-    assert told == over_http(seeing, "smol", 5)
+    assert told == over_http(vision_url, "smol", 5)
 
 
 @pytest.mark.row("langchain-openai", "image content block")
-def test_block(seeing):
+def test_image_content_block_gives_the_same_text(vision_url):
     import tiny_vision
 
-    chat = ChatOpenAI(base_url=seeing + "/v1", api_key="none", model="smol", max_tokens=8, temperature=0)
+    chat = ChatOpenAI(base_url=vision_url + "/v1", api_key="none", model="smol", max_tokens=8, temperature=0)
     block = {"type": "image", "base64": tiny_vision.png_base64(6), "mime_type": "image/png"}
     answer = chat.invoke([HumanMessage(content_blocks=[block, {"type": "text", "text": tiny_vision.QUESTION}])])
-    assert answer.content == over_http(seeing, "smol", 6)
+    assert answer.content == over_http(vision_url, "smol", 6)
 
 
 @pytest.mark.row("litellm", "transcription")
-def test_transcription(hearing):
+def test_transcription_gives_the_same_text(audio_url):
     import tiny_whisper
 
     name, file = tiny_whisper.recording(2.0)
-    asked = {"model": "openai/smol", "api_base": hearing + "/v1", "api_key": "none"}
-    answer = litellm.transcription(file=(name, file), language="en", **asked)  # it asks for verbose_json, to know the duration
+    asked = {"model": "openai/smol", "api_base": audio_url + "/v1", "api_key": "none"}
+    answer = litellm.transcription(file=(name, file), language="en", **asked)  # litellm requests verbose_json because it needs the duration
     form = (
         b"".join(
             b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % part
@@ -124,6 +124,6 @@ def test_transcription(hearing):
         )
         + b"--x--\r\n"
     )
-    assert answer.text and answer.text == post(hearing + "/v1/audio/transcriptions", form, "multipart/form-data; boundary=x")["text"]
+    assert answer.text and answer.text == post(audio_url + "/v1/audio/transcriptions", form, "multipart/form-data; boundary=x")["text"]
     whole = litellm.transcription(file=(name, file), response_format="verbose_json", **asked)
     assert whole.duration == 2.0 and whole.segments

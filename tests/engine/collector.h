@@ -1,5 +1,5 @@
 #pragma once
-// A sink that gathers what each request got; any thread may wait for the end of one.
+// An output sink that collects the outputs of each request. Any thread may wait for the end of a request.
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -21,7 +21,7 @@ class Collector final : public OutputSink {
     std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs;
     std::vector<float> pooled;
     std::vector<std::uint16_t> experts;
-    std::uint32_t num_prompt_logprobs = 0;  // so often did they come
+    std::uint32_t num_prompt_logprobs = 0;  // number of outputs that carried prompt logprobs
     std::uint32_t num_finals = 0;
     std::uint32_t num_inputs_ended = 0;
     FinishReason reason = FinishReason::stop;
@@ -70,13 +70,13 @@ class Collector final : public OutputSink {
     changed_.wait(lock, [&] { return answers_[id].num_finals > 0; });
     return answers_[id];
   }
-  // Until so many inputs of a session are answered, or it has ended.
+  // Waits until `count` inputs of a session are answered, or the session has ended.
   Answer wait_for_inputs(RequestId id, std::uint32_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return answers_[id].num_finals > 0 || answers_[id].num_inputs_ended >= count; });
     return answers_[id];
   }
-  // False if it has not ended after so long.
+  // Returns false if the request does not end within `within_ms`.
   bool wait_for_end(RequestId id, int within_ms) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::milliseconds(within_ms), [&] { return answers_[id].num_finals > 0; });
@@ -89,13 +89,20 @@ class Collector final : public OutputSink {
     const std::lock_guard lock(mutex_);
     return answers_[id].tokens.size();
   }
-  // Until the request has at least so many tokens, or has ended.
+  // Waits until the request has at least `count` tokens, or has ended.
   void wait_for_tokens(RequestId id, std::size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return answers_[id].num_finals > 0 || answers_[id].tokens.size() >= count; });
+    changed_.wait(lock, [&] { return has_tokens(id, count); });
+  }
+  // Waits at most `at_most`.
+  void wait_for_tokens(RequestId id, std::size_t count, std::chrono::milliseconds at_most) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, at_most, [&] { return has_tokens(id, count); });
   }
 
  private:
+  bool has_tokens(RequestId id, std::size_t count) { return answers_[id].num_finals > 0 || answers_[id].tokens.size() >= count; }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<RequestId, Answer> answers_;

@@ -1,4 +1,4 @@
-// The engine around the simulated worker, which stops the program when a block does not hold what a plan says.
+// Tests the engine around the simulated worker, which aborts the program when a block does not contain what a plan states.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace quire {
 namespace {
 
 class EngineTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, EngineTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, EngineTest, testing::ValuesIn(played_modes()), mode_name);
 
 TEST_P(EngineTest, AnswersARequest) {
   Collector sink;
@@ -25,7 +25,7 @@ TEST_P(EngineTest, AnswersARequest) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-TEST_P(EngineTest, RefusesWhatCannotBeServedAndGoesOn) {
+TEST_P(EngineTest, RefusesInvalidRequestsAndServesTheNextOnes) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   EXPECT_EQ(engine->submit({}, sink).error().field, "prompt");
@@ -37,7 +37,7 @@ TEST_P(EngineTest, RefusesWhatCannotBeServedAndGoesOn) {
   expect_equal(sink.wait(engine->submit(longest, sink).value()), expected(longest));
 }
 
-TEST_P(EngineTest, ASecondEqualPromptIsFoundInTheCache) {
+TEST_P(EngineTest, FindsASecondEqualPromptInTheCache) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   const EngineRequest request = make_request(40, 2);
@@ -48,12 +48,12 @@ TEST_P(EngineTest, ASecondEqualPromptIsFoundInTheCache) {
   EXPECT_EQ(sink.wait(engine->submit(salted, sink).value()).num_cached_tokens, 0U);
 }
 
-// A block per step: draws that were the same in each would follow all of them, or none.
-TEST_P(EngineTest, AShareOfTheBlocksIsFollowedToItsEviction) {
-  EXPECT_FALSE(start(GetParam(), {})->stats().kv_residency.has_value()) << "unless asked for, none is";
+// Each step computes one block: if the draws were equal in each step, residency tracking would follow either all blocks or none.
+TEST_P(EngineTest, FollowsASampleOfBlocksUntilTheirEviction) {
+  EXPECT_FALSE(start(GetParam(), {})->stats().kv_residency.has_value()) << "residency tracking is off by default";
   std::vector<std::uint64_t> num_lives;
   for (const double share : {1.0, 0.5}) {
-    quire::Setup setup;  // and not the fixture's name
+    quire::Setup setup;  // not the fixture's Setup
     setup.options.cache.num_blocks = 17;
     setup.options.cache.kv_cache_metrics = true;
     setup.options.cache.kv_cache_metrics_sample = share;
@@ -70,15 +70,15 @@ TEST_P(EngineTest, AShareOfTheBlocksIsFollowedToItsEviction) {
     num_lives.push_back(stats.kv_residency->lifetime_s.counts.back());
     EXPECT_EQ(stats.kv_residency->idle_before_evict_s.counts.back(), num_lives.back());
     EXPECT_LE(stats.kv_residency->idle_before_evict_s.sum, stats.kv_residency->lifetime_s.sum);
-    if (share == 1.0) EXPECT_GE(num_lives.back(), stats.num_evicted_blocks) << "those without a name are taken again, too";
+    if (share == 1.0) EXPECT_GE(num_lives.back(), stats.num_evicted_blocks) << "blocks without a hash are reused too";
   }
   EXPECT_GT(num_lives[0], num_lives[1]);
   EXPECT_GT(num_lives[1], num_lives[0] / 8);
 }
 
-TEST_P(EngineTest, CommonBlocksAreCountedWhereRequestsRunTogether) {
+TEST_P(EngineTest, CountsCommonPrefixBlocksOfRequestsThatRunTogether) {
   for (const bool counts : {false, true}) {
-    quire::Setup setup;  // and not the fixture's name
+    quire::Setup setup;  // not the fixture's Setup
     setup.options.cache.count_common_prefix = counts;
     Gate gate;
     setup.before_step = [&](const StepPlan&) { gate.pass(); };
@@ -97,11 +97,11 @@ TEST_P(EngineTest, CommonBlocksAreCountedWhereRequestsRunTogether) {
     if (!counts) continue;
     const double num_steps = static_cast<double>(stats.common_prefix_blocks->counts.back());
     EXPECT_GT(num_steps, 0.0);
-    EXPECT_EQ(stats.common_prefix_blocks->sum, 2 * num_steps) << "40 tokens: two blocks are full, and found by the second";
+    EXPECT_EQ(stats.common_prefix_blocks->sum, 2 * num_steps) << "40 tokens fill two blocks, and the second request finds them";
   }
 }
 
-TEST_P(EngineTest, FinishFreesTheBlocksAndSaysTheReason) {
+TEST_P(EngineTest, FinishFreesTheBlocksAndReportsTheReason) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
@@ -125,7 +125,7 @@ TEST_P(EngineTest, FinishFreesTheBlocksAndSaysTheReason) {
   EXPECT_EQ(stats.finished_stop, 1U);
 }
 
-TEST_P(EngineTest, TheWaitingQueueIsBounded) {
+TEST_P(EngineTest, BoundsTheWaitingQueue) {
   Gate gate;
   EngineOptions options;
   options.scheduler.max_num_seqs = 2;
@@ -146,11 +146,11 @@ TEST_P(EngineTest, TheWaitingQueueIsBounded) {
   EXPECT_GE(num_refused, 17U - 2U);
   gate.open_for_good();
   for (const RequestId id : ids) EXPECT_EQ(sink.wait(id).num_finals, 1U);
-  EXPECT_TRUE(engine->submit(make_request(5, 3), sink).has_value()) << "room again";
+  EXPECT_TRUE(engine->submit(make_request(5, 3), sink).has_value()) << "the queue has room again";
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-TEST_P(EngineTest, ARequestWithoutADistributionFailsAlone) {
+TEST_P(EngineTest, OnlyTheRequestWithoutADistributionFails) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   EngineRequest bad = make_request(5, 10);
@@ -165,8 +165,8 @@ TEST_P(EngineTest, ARequestWithoutADistributionFailsAlone) {
   expect_equal(sink.wait(good_id), expected(good, kPoison));
 }
 
-// A block of numbers that are none would end every request that finds it.
-TEST_P(EngineTest, WhatMayHoldNoNumbersIsForgottenAtOnce) {
+// A cached block with NaN or Inf would end every request that hits it.
+TEST_P(EngineTest, ForgetsBlocksThatMayContainNaNImmediately) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   EngineRequest bad = make_request(64, 10), again = bad, good = make_request(64, 2, 9);
@@ -174,10 +174,10 @@ TEST_P(EngineTest, WhatMayHoldNoNumbersIsForgottenAtOnce) {
   EXPECT_EQ(sink.wait(engine->submit(bad, sink).value()).reason, FinishReason::error);
   EXPECT_EQ(sink.wait(engine->submit(again, sink).value()).num_cached_tokens, 0U);
   sink.wait(engine->submit(good, sink).value());
-  EXPECT_GT(sink.wait(engine->submit(good, sink).value()).num_cached_tokens, 0U) << "what is good is found";
+  EXPECT_GT(sink.wait(engine->submit(good, sink).value()).num_cached_tokens, 0U) << "valid blocks stay cached";
 }
 
-TEST_P(EngineTest, ARepeatedPatternEndsAnAnswer) {
+TEST_P(EngineTest, ARepeatedPatternEndsTheAnswer) {
   const auto engine = start(GetParam(), {.options = {}, .next_token = [](std::span<const TokenId>) { return TokenId{5}; }});
   Collector sink;
   EngineRequest request = make_request(10, 40);
@@ -199,7 +199,7 @@ TEST_P(EngineTest, StopDrainsThenRefuses) {
   EXPECT_EQ(engine->stop(0.0), 0U) << "a second stop does nothing";
 }
 
-TEST_P(EngineTest, StopAbortsWhatIsLeftAndCountsIt) {
+TEST_P(EngineTest, StopAbortsAndCountsRemainingRequests) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
@@ -239,7 +239,7 @@ TEST_P(EngineTest, StatisticsAddUp) {
   EXPECT_EQ(stats.e2e_latency_s.counts.back(), 10U);
   const std::uint64_t num_at_once = stats.speculation ? stats.speculation->num_accepted_tokens : 0;
   EXPECT_EQ(GetParam().num_drafts > 0, num_at_once > 0);
-  EXPECT_LE(stats.inter_token_latency_s.counts.back(), num_tokens - 10) << "of tokens that come at once, one has waited";
+  EXPECT_LE(stats.inter_token_latency_s.counts.back(), num_tokens - 10) << "when tokens arrive together, only one counts an interval";
   EXPECT_GE(stats.inter_token_latency_s.counts.back() + num_at_once, num_tokens - 10);
   EXPECT_EQ(stats.step_time_s.counts.back(), stats.num_steps);
   EXPECT_EQ(stats.forward_time_s.counts.back(), stats.sample_time_s.counts.back());
@@ -302,7 +302,7 @@ TEST_P(EngineStorm, ManyClientsGetExactlyTheirAnswers) {
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, EngineStorm,
-    testing::Combine(testing::ValuesIn(kModes),
+    testing::Combine(testing::ValuesIn(played_modes()),
                      testing::Values(Storm{"roomy", 2000, 16, 64, 2048, 0, true, 0}, Storm{"tiny_cache", 40, 4, 32, 256, 0, true, 200},
                                      Storm{"tiny_cache_no_prefix", 40, 4, 32, 256, 0, false, 200},
                                      Storm{"tiny_steps", 60, 4, 16, 7, 0, true, 0}, Storm{"tiny_chunks", 200, 1, 16, 64, 3, true, 0},

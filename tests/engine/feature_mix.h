@@ -1,6 +1,6 @@
 #pragma once
-// Features of engines and of requests, any of them together: what an engine is made with, what a request asks for, and what it must get,
-// which is what it gets alone from a plain engine.
+// Combines features of engines and requests: makes the engine options and the requests of a feature set. A request must get the same answer
+// as when it runs alone on a plain engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 
 namespace quire::test {
 
-// The first so many are of an engine, the others of a request.
+// The first kFirstOfRequests features belong to the engine, the others to the request.
 enum class Feature : std::uint8_t {
   dram,
   disk,
@@ -84,7 +84,7 @@ inline constexpr FeatureText kFeatureTexts[kNumFeatures] = {{"memory tier", "`--
                                                             {"tenant", "`cache_salt`, `--tenant-secret`"},
                                                             {"fork", "`POST /v1/requests/{id}/fork`"},
                                                             {"adapter", "`--enable-lora`, `model`"},
-                                                            {"pictures", "`image_url` in a model that sees"}};
+                                                            {"images", "`image_url` in a model that supports images"}};
 
 class FeatureSet {
  public:
@@ -96,7 +96,7 @@ class FeatureSet {
   [[nodiscard]] bool has(Feature feature) const { return (bits_ >> static_cast<std::uint32_t>(feature) & 1U) != 0; }
   [[nodiscard]] FeatureSet of_engine() const { return FeatureSet(bits_ & kEngineBits); }
   [[nodiscard]] FeatureSet of_request() const { return FeatureSet(bits_ & ~kEngineBits); }
-  // Those that change the bits of answers.
+  // The features that change the bits of answers.
   [[nodiscard]] FeatureSet of_numbers() const {
     constexpr std::uint32_t kBits = 1U << static_cast<std::uint32_t>(Feature::int8) | 1U << static_cast<std::uint32_t>(Feature::kv_int8);
     return FeatureSet(bits_ & kBits);
@@ -116,7 +116,7 @@ class FeatureSet {
   std::uint32_t bits_ = 0;
 };
 
-// A letter for each byte, and one that ends an answer.
+// The vocabulary has one token per byte, and one token that ends an answer.
 inline constexpr int kEndToken = 256;
 
 inline std::string write_letters(const std::string& path) {
@@ -134,7 +134,7 @@ inline std::string write_windowed_model(const std::string& path) {
   return write_letters(path);
 }
 
-// One keeps states of all blocks, for they are no larger than keys and values; the other one of some.
+// The convolved model keeps states of all blocks, because they are no larger than keys and values. The scanned model keeps states of some.
 inline std::string write_convolved_model(const std::string& path) {
   tiny::write_lfm2_weights(path, kEndToken);
   return write_letters(path);
@@ -145,14 +145,14 @@ inline std::string write_scanned_model(const std::string& path) {
   return write_letters(path);
 }
 
-// Within `folder`, by its name.
+// Writes the model into a subfolder of `folder` with the model's name.
 inline std::string write_seeing_model(const std::string& folder, const SeeingModel& model) {
   const std::string path = folder + "/" + std::string(model.name);
   model.write(path);
   return write_letters(path);
 }
 
-// Two adapters for a model, in folders that last as long as the program; each changes its answers.
+// Writes two adapters for a model into folders that last as long as the program. Each adapter changes the answers.
 inline AdapterOptions adapters_for(const std::string& model) {
   static const tiny::TempFolder folder;
   static std::map<std::string, std::vector<AdapterModule>> known;
@@ -168,7 +168,7 @@ inline AdapterOptions adapters_for(const std::string& model) {
   return {.max_loras = 2, .max_lora_rank = 8, .max_cpu_loras = 2, .modules = modules};
 }
 
-// What guesses for a model: the real one for itself, for the small ones another small one of the same tokens.
+// Returns the draft model for a model: itself for the real one, another small model with the same tokens for the small ones.
 inline std::string draft_for(const std::string& model) {
   static const tiny::TempFolder folder;
   static const std::string small = write_windowed_model(folder.file("draft"));
@@ -185,7 +185,7 @@ inline void set_numbers(FeatureSet set, EngineOptions& options) {
   if (set.has(Feature::kv_int8)) options.cache.dtype = KvDtype::int8;
 }
 
-// So few blocks that requests are preempted where several run, and tiers are needed.
+// Gives so few blocks that concurrent requests are preempted and tiers are needed.
 inline Made make_options(FeatureSet set, const std::string& model, const std::string& folder) {
   Made made;
   EngineOptions& options = made.options;
@@ -223,14 +223,14 @@ inline EngineOptions plain_options(FeatureSet set, const std::string& model) {
   return options;
 }
 
-// A request with these features. `text` says which prompt: some begin alike. Pictures are of `seeing`.
+// Makes a request with these features. `text` selects the prompt: some prompts share a prefix. Images come from `seeing`.
 inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark,
                                 const SeeingModel& seeing = kSmolVlm) {
   EngineRequest request;
   Random random(text);
   for (TokenId i = 0; i < static_cast<TokenId>(9 + text * 7 % 23); ++i)
     request.prompt.push_back(60 + (i * 7 + static_cast<TokenId>(text % 2)) % 40);
-  // Of three pictures, so that some prompts show the same behind the same words.
+  // There are three images, so that some prompts show the same image after the same words.
   if (set.has(Feature::pictures)) seeing.show(request, "picture " + std::to_string(text % 3), 1 + text % 3);
   if (set.has(Feature::pictures) && text % 4 == 1) seeing.show(request, "picture 7", 2);
   for (std::uint64_t i = random.between(1, 9); i > 0; --i) request.prompt.push_back(static_cast<TokenId>(random.between(40, 120)));
@@ -258,7 +258,7 @@ inline EngineRequest make_mixed(FeatureSet set, std::uint32_t text, std::optiona
 
 using Bits = std::vector<std::uint32_t>;
 
-// Tokens, and the log probabilities that there are: a child has none of what it began with.
+// Returns tokens and the available log probabilities: a child has none for the tokens it began with.
 inline Bits bits_of(const Collector::Answer& answer, std::size_t first_logprobs = 0) {
   Bits bits;
   for (const TokenId token : answer.tokens) bits.push_back(static_cast<std::uint32_t>(token));
@@ -274,12 +274,12 @@ inline Bits bits_of(const Collector::Answer& answer, std::size_t first_logprobs 
   return bits;
 }
 
-// What comes after the first part of a session, of each of them.
+// Returns the next input of a session with this text.
 inline std::vector<TokenId> next_input(std::uint32_t text) {
   return {70, 71, static_cast<TokenId>(60 + text % 30), 90};
 }
 
-// What requests get alone, one after the other, from an engine with nothing of `engine` but what changes the bits. Remembered.
+// Remembers what requests get alone, one by one, on an engine with only the bit-changing features of `engine`.
 class Alone {
  public:
   Alone(const std::string& model, FeatureSet engine) : seeing_(seeing_model_of(model)) {
@@ -287,7 +287,7 @@ class Alone {
     EXPECT_TRUE(created.has_value()) << created.error().to_string();
     engine_ = std::move(*created);
   }
-  // Whether it takes such a request, and forks it where that is of the set.
+  // Returns whether the engine accepts a request with this set, and forks it if the set has forks.
   bool takes(FeatureSet set) {
     const auto [known, is_new] = taken_.try_emplace(set, false);
     if (!is_new) return known->second;
@@ -300,17 +300,17 @@ class Alone {
     return known->second;
   }
   [[nodiscard]] Engine& engine() { return *engine_; }
-  // As this model is asked, of pictures its own.
+  // Makes the request for this model, with images of this model.
   [[nodiscard]] EngineRequest make(FeatureSet set, std::uint32_t text, std::optional<TokenId> tool_mark) const {
     return make_mixed(set, text, tool_mark, seeing_ != nullptr ? *seeing_ : kSmolVlm);
   }
-  // The token with which this prompt's answer begins: tools are called behind it.
+  // Returns the token with which this prompt's answer begins: tools are called after it.
   TokenId tool_mark(FeatureSet set, std::uint32_t text) {
     const FeatureSet plain = set.has(Feature::pictures) ? FeatureSet{Feature::pictures} : FeatureSet{};
     return answers(plain, text).at(0).tokens.at(0);
   }
 
-  // Of each of its answers; a child of it gets the first one, but for the log probabilities.
+  // Returns each of the request's answers. A child gets the first one, except for the log probabilities.
   std::vector<Collector::Answer> answers(FeatureSet set, std::uint32_t text) {
     set = set.of_request();
     const std::pair key(set, text);
@@ -330,14 +330,14 @@ class Alone {
     return known_[key] = all;
   }
 
-  // Of a request of one's own; of a session, with its next input.
+  // Returns the answer to any request; for a session, also with its next input.
   Collector::Answer answer_to(const EngineRequest& request, std::uint32_t text) {
     return request.session ? session(request, text) : answer(request);
   }
 
  private:
   Collector::Answer answer(EngineRequest request) { return sink_.wait(engine_->submit(std::move(request), sink_).value()); }
-  // Each part as a request that has all before it as its prompt.
+  // Runs each part of a session as a request whose prompt is everything before it.
   Collector::Answer session(EngineRequest request, std::uint32_t text) {
     request.session = false;
     Collector::Answer all = answer(request);

@@ -1,5 +1,5 @@
-// States that are moved, copied and taken back: requests of models whose layers have states, in engines with adapters, tiers, swap, drafts
-// and forks, against the same requests alone, bit for bit, wherever states are kept.
+// States are moved, copied and rolled back: requests of models with state layers run with adapters, tiers, swapping, drafts and forks. They
+// must match the same requests alone, bit for bit, in every state cache mode.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -24,7 +24,7 @@ std::string name_of(const testing::TestParamInfo<HybridCase>& info) {
   return std::string(info.param.model) + "_" + kNames[static_cast<std::size_t>(info.param.kept)];
 }
 
-// Answers that repeat what has been said, so that drafts are right now and then; and prompts that begin alike.
+// Answers repeat earlier tokens, so that some drafts are right; prompts share prefixes.
 class HybridStates : public testing::TestWithParam<HybridCase> {
  protected:
   HybridStates() : path_(folder_.path() + "/model") {
@@ -54,7 +54,7 @@ class HybridStates : public testing::TestWithParam<HybridCase> {
     plain.scheduler.async_scheduling = false;
     return plain;
   }
-  // So few blocks that those who run are preempted as they grow.
+  // Gives so few blocks that running requests are preempted as they grow.
   [[nodiscard]] EngineOptions squeezed() const {
     EngineOptions options = this->options();
     options.scheduler.max_num_batched_tokens = 64;
@@ -79,7 +79,7 @@ class HybridStates : public testing::TestWithParam<HybridCase> {
     return all;
   }
 
-  // One after the other, or all at once.
+  // Runs the requests one by one, or all together.
   static std::vector<Bits> answers(Engine& engine, const std::vector<EngineRequest>& requests, bool together) {
     Collector sink;
     std::vector<RequestId> ids;
@@ -102,7 +102,7 @@ class HybridStates : public testing::TestWithParam<HybridCase> {
     return engine ? std::move(*engine) : nullptr;
   }
 
-  // When nothing holds a block any more.
+  // Resets the prefix cache once no request holds a block.
   static void forget_cached(Engine& engine) {
     bool is_done = false;
     while (!is_done) {
@@ -113,7 +113,7 @@ class HybridStates : public testing::TestWithParam<HybridCase> {
     }
   }
   static void wait_until_read(const Engine& engine) {
-    while (engine.stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (engine.stats().kv_tiers.at(0).num_unread_slots > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   static Result<RequestId> fork(Engine& engine, RequestId parent, const EngineFork& options, Collector& sink) {
     Result<RequestId> child = engine.fork(parent, options, sink);
@@ -139,7 +139,7 @@ class HybridStates : public testing::TestWithParam<HybridCase> {
   std::string path_;
 };
 
-TEST_P(HybridStates, RunWithAdaptersBesideEachOther) {
+TEST_P(HybridStates, RunConcurrentlyWithDifferentAdapters) {
   const AdapterOptions adapters = adapters_for(path_);
   std::vector<EngineRequest> all = requests();
   for (std::size_t i = 0; i < all.size(); ++i) all[i].adapter = i % 3 == 0 ? "" : i % 3 == 1 ? "one" : "two";
@@ -149,11 +149,11 @@ TEST_P(HybridStates, RunWithAdaptersBesideEachOther) {
   options.adapters = adapters;
   const auto engine = start(options);
   EXPECT_EQ(answers(*engine, all, true), expected);
-  EXPECT_EQ(answers(*engine, all, true), expected) << "with what is cached";
+  EXPECT_EQ(answers(*engine, all, true), expected) << "with cached prefixes";
   stop(*engine);
 }
 
-TEST_P(HybridStates, ComeBackFromHostMemoryAndFromDisk) {
+TEST_P(HybridStates, AreRestoredFromHostMemoryAndFromDisk) {
   if (GetParam().kept == Kept::one) GTEST_SKIP() << "what is stored is found as prefixes are";
   const std::vector<Bits> expected = alone(requests());
   EngineSeams host;
@@ -163,7 +163,7 @@ TEST_P(HybridStates, ComeBackFromHostMemoryAndFromDisk) {
   forget_cached(*beside);
   EXPECT_EQ(answers(*beside, requests(), true), expected);
   EXPECT_GT(stop(*beside).kv_tiers.at(0).tokens_loaded, 300U);
-  // Whoever is squeezed forgets what the disk has, too; and what was there before the process began is found.
+  // The squeezed engine evicts cached blocks that are on disk, too. The warm one finds the files of the earlier engine.
   for (const bool is_warm : {false, true}) {
     SCOPED_TRACE(is_warm ? "warm" : "cold");
     EngineSeams disk;
@@ -172,7 +172,7 @@ TEST_P(HybridStates, ComeBackFromHostMemoryAndFromDisk) {
     wait_until_read(*engine);
     EXPECT_EQ(answers(*engine, requests(), is_warm), expected);
     const KvTierStats tier = stop(*engine).kv_tiers.at(0);
-    EXPECT_EQ(tier.num_refused_blocks, 0U);
+    EXPECT_EQ(tier.num_corrupted_blocks, 0U);
     if (is_warm) EXPECT_GT(tier.tokens_loaded, 300U);
     if (!is_warm) EXPECT_GT(tier.num_stored_blocks, 0U);
   }
@@ -191,7 +191,7 @@ TEST_P(HybridStates, AreSwappedOutAndIn) {
   }
 }
 
-TEST_P(HybridStates, AreTakenBackToTheLastDraftThatWasRight) {
+TEST_P(HybridStates, RollBackToTheLastAcceptedDraft) {
   const std::vector<Bits> expected = alone(requests());
   for (const bool is_async : {false, true}) {
     SCOPED_TRACE(is_async ? "async" : "sync");
@@ -202,7 +202,7 @@ TEST_P(HybridStates, AreTakenBackToTheLastDraftThatWasRight) {
       if (swaps) options.kv_swap = {.bytes = std::uint64_t{64} << 20U, .choice = SwapChoice::always};
       const auto engine = start(options);
       EXPECT_EQ(answers(*engine, requests(), true), expected);
-      EXPECT_EQ(answers(*engine, requests(), true), expected) << "with what is cached";
+      EXPECT_EQ(answers(*engine, requests(), true), expected) << "with cached prefixes";
       const SpeculationStats drafts = *stop(*engine).speculation;
       EXPECT_GT(drafts.num_accepted_tokens, 10U);
       EXPECT_GT(drafts.num_draft_tokens, drafts.num_accepted_tokens);
@@ -210,8 +210,8 @@ TEST_P(HybridStates, AreTakenBackToTheLastDraftThatWasRight) {
   }
 }
 
-// Where nothing is in flight the parent's states are where its tokens end, and are copied when one of both goes on.
-TEST_P(HybridStates, AreCopiedForForksAndBothGoOn) {
+// With no step in flight the parent's states are at its last token, and are copied when either request continues.
+TEST_P(HybridStates, AreCopiedForForksThatBothContinue) {
   std::vector<EngineRequest> parents = requests();
   for (EngineRequest& request : parents) request.sampling.max_tokens = 60;
   const std::vector<Bits> expected = alone(parents);
@@ -230,14 +230,14 @@ TEST_P(HybridStates, AreCopiedForForksAndBothGoOn) {
     for (std::size_t i = 0; i < families.size(); ++i) {
       const auto& [parent, child] = families[i];
       EXPECT_EQ(bits_of(sink.wait(parent)), expected[i]);
-      // The parent's answer was over, where this thread waited long for its turn.
+      // The parent's answer may have ended if this thread waited long for its turn.
       if (!child) {
         EXPECT_EQ(child.error().code, ErrorCode::not_found) << child.error().to_string();
         continue;
       }
       for (const std::uint64_t n : {0U, 1U}) {
         const Collector::Answer answer = sink.wait({child->value + n});
-        // Unless it came too late, where threads wait long for their turn.
+        // The fork may come too late if threads wait long for their turn.
         if (answer.error.find("has ended") == std::string::npos) EXPECT_EQ(answer.tokens, sink.wait(parent).tokens) << answer.error;
       }
     }
@@ -247,8 +247,8 @@ TEST_P(HybridStates, AreCopiedForForksAndBothGoOn) {
   }
 }
 
-// Its answers end where nobody foresees it, with a step in flight behind them.
-TEST_P(HybridStates, OfSessionsEndWithTheAnswer) {
+// Answers end at a token that the scheduler cannot foresee, while the next step is in flight.
+TEST_P(HybridStates, OfSessionsStopAtTheEndOfTheAnswer) {
   EngineRequest request = requests()[1];
   request.sampling.max_tokens = 12;
   const auto reference = start(plain());
@@ -263,7 +263,7 @@ TEST_P(HybridStates, OfSessionsEndWithTheAnswer) {
       if (drafts) options.speculation = {.num_speculative_tokens = 3, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
       Collector sink;
       const auto engine = start(options);
-      for (std::size_t length = 1; length < 10; length += 4) {  // tokens of the first answer, at most
+      for (std::size_t length = 1; length < 10; length += 4) {  // maximum tokens of the first answer
         EngineRequest session = request;
         session.session = true;
         session.sampling.stop_token_ids = {first[length]};
@@ -281,8 +281,8 @@ TEST_P(HybridStates, OfSessionsEndWithTheAnswer) {
         std::vector<TokenId> expected = before.tokens;
         const std::vector<TokenId> after = plain_sink.wait(reference->submit(fresh, plain_sink).value()).tokens;
         expected.insert(expected.end(), after.begin(), after.end());
-        EXPECT_EQ(sink.wait(id).tokens, expected) << "behind " << before.tokens.size();
-        EXPECT_EQ(sink.wait(child).tokens, expected) << "of a child, behind " << before.tokens.size();
+        EXPECT_EQ(sink.wait(id).tokens, expected) << "after " << before.tokens.size();
+        EXPECT_EQ(sink.wait(child).tokens, expected) << "child, after " << before.tokens.size();
       }
       stop(*engine);
     }

@@ -1,5 +1,4 @@
-// Engines with a model whose layers have states: what is planned for it, and what is refused. That its scheduler is invisible is in
-// invisible_test.cpp.
+// Tests the KV plan and the refusals of engines with state-layer models. invisible_test.cpp tests that their scheduler is invisible.
 #include <gtest/gtest.h>
 
 #include "engine/collector.h"
@@ -13,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Keys and values of a token take 64 bytes in a layer.
+// Keys and values of a token occupy 64 bytes per layer.
 ModelInfo model_with_states(std::uint64_t state_floats) {
   ModelInfo model;
   model.name = "hybrid";
@@ -34,7 +33,7 @@ const MambaSpec& states_of(const KvPlan& plan) {
   throw std::runtime_error("no group keeps states");
 }
 
-TEST(HybridPlan, AStateMakesBlocksLargerUntilItFits) {
+TEST(HybridPlan, EnlargesBlocksUntilAStateFits) {
   for (const auto& [floats, tokens] : {std::pair(1U, 16U), {256U, 16U}, {257U, 32U}, {5000U, 320U}}) {
     const auto plan = plan_kv(model_with_states(floats), {});
     ASSERT_TRUE(plan) << plan.error().to_string();
@@ -43,18 +42,18 @@ TEST(HybridPlan, AStateMakesBlocksLargerUntilItFits) {
     for (const KvCacheGroup& group : plan->config.groups) EXPECT_EQ(block_size_of(group.spec), tokens);
     for (const std::uint64_t page : plan->layout.page_bytes) EXPECT_EQ(page, tokens * 64);
     EXPECT_EQ(states_of(*plan).page_size_padded, tokens * 64);
-    EXPECT_EQ(plan->layout.layers.size(), 5U) << "the last layer has two";
+    EXPECT_EQ(plan->layout.layers.size(), 5U) << "the last layer has keys and values and a state";
     EXPECT_EQ(plan->layout.layers[3].state_bytes, 0U);
     EXPECT_EQ(plan->layout.layers[4].state_bytes, floats * sizeof(float));
     EngineOptions options;
     const auto resolved = resolve_options(options, model_with_states(floats), {1, 0});
     ASSERT_TRUE(resolved) << resolved.error().to_string();
-    EXPECT_EQ(resolved->cache.block_size, tokens);
-    EXPECT_EQ(core_config(*resolved, model_with_states(floats)).mamba_align, tokens != 16);
+    EXPECT_EQ(resolved->options.cache.block_size, tokens);
+    EXPECT_EQ(resolved->core.mamba_align, tokens != 16);
   }
 }
 
-TEST(HybridPlan, WithoutPrefixCachingARequestHasOneState) {
+TEST(HybridPlan, GivesARequestOneStateWithoutPrefixCaching) {
   EngineOptions options;
   options.cache.enable_prefix_caching = false;
   const auto plan = plan_kv(model_with_states(300), options);
@@ -64,7 +63,7 @@ TEST(HybridPlan, WithoutPrefixCachingARequestHasOneState) {
   EXPECT_EQ(kv_blocks_per_request(plan->layout, 1000, 2048), 32U + (plan->config.groups.size() - 1));
 }
 
-TEST(HybridPlan, AModeThatCannotBeIsRefused) {
+TEST(HybridPlan, RefusesAnImpossibleCacheMode) {
   const auto field_of = [](const ModelInfo& model, const EngineOptions& options) { return plan_kv(model, options).error().field; };
   EngineOptions options;
   options.cache.mamba_cache_mode = MambaCacheMode::none;
@@ -87,7 +86,8 @@ TEST(HybridPlan, AModeThatCannotBeIsRefused) {
   options.scheduler.max_num_seqs = 1728;
   EXPECT_EQ(plan_kv(model_with_states(5000), options)->states, MambaCacheMode::align);
   options.scheduler.max_num_seqs = 1729;
-  EXPECT_EQ(plan_kv(model_with_states(5000), options)->states, MambaCacheMode::all) << "a block of 320 tokens beside them is too much";
+  EXPECT_EQ(plan_kv(model_with_states(5000), options)->states, MambaCacheMode::all)
+      << "one token per sequence and a block of 320 tokens exceed the budget";
   options = {};
   options.cache.mamba_cache_mode = MambaCacheMode::all;
   ModelInfo attends = model_with_states(1);
@@ -97,7 +97,7 @@ TEST(HybridPlan, AModeThatCannotBeIsRefused) {
   EXPECT_EQ(field_of(model_with_states(std::uint64_t{1} << 40U), {}), "block_size");
 }
 
-TEST(HybridPlan, EachDraftHasAStateOfItsOwn) {
+TEST(HybridPlan, PlansASeparateStateForEachDraftToken) {
   EngineOptions options;
   options.speculation.num_speculative_tokens = 3;
   const auto plan = plan_kv(model_with_states(100), options);
@@ -123,7 +123,7 @@ class HybridEngine : public testing::Test {
   tiny::TempFolder folder_;
 };
 
-TEST_F(HybridEngine, APeerThatTakesOverIsRefused) {
+TEST_F(HybridEngine, RefusesAKvPeer) {
   EngineSeams seams;
   seams.kv_peer = {.role = KvRole::producer, .port = 0};
   const auto made = create_engine(options(), nullptr, nullptr, seams);
@@ -132,8 +132,8 @@ TEST_F(HybridEngine, APeerThatTakesOverIsRefused) {
   EXPECT_EQ(made.error().code, ErrorCode::unsupported);
 }
 
-// They find the prompt's states in the cache: that behind its last token but one has been written over.
-TEST_F(HybridEngine, SeveralAnswersToOnePromptAreThoseOfTheirSeeds) {
+// Later answers find the prompt's states in the cache. The state after the last token but one has been overwritten.
+TEST_F(HybridEngine, SeveralAnswersToOnePromptMatchTheirSeeds) {
   auto engine = create_engine(options(), nullptr, nullptr);
   ASSERT_TRUE(engine) << engine.error().to_string();
   Collector sink;

@@ -1,4 +1,4 @@
-// The scheduler is invisible: what a request gets, token ids and every logit bit for bit, does not depend on how it was scheduled.
+// The scheduler is invisible: the token ids and every logit of a request, bit for bit, do not depend on how it was scheduled.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class LogitsDigests final : public LogitsObserver {
     const bool is_new = digests_[id.value].emplace(num_tokens, sha_.finish()).second;
     EXPECT_TRUE(is_new) << "request " << id.value << " sampled twice after " << num_tokens << " tokens";
   }
-  // After the engine has stopped.
+  // Called after the engine has stopped.
   [[nodiscard]] const std::map<std::uint32_t, Sha256Digest>& of(RequestId id) const { return digests_.at(id.value); }
 
  private:
@@ -97,10 +97,10 @@ struct Answers {
   std::uint64_t num_cache_hits = 0;  // tokens
   std::uint64_t num_evicted_blocks = 0;
   std::uint64_t num_swapped = 0;   // requests, out and in again
-  std::uint64_t num_accepted = 0;  // drafts
+  std::uint64_t num_accepted = 0;  // accepted draft tokens
 };
 
-// `short_rounds` more submissions of the requests with the shorter prompts follow; they must get the same again.
+// Submits the requests with the shorter prompts `short_rounds` more times; they must get the same answers again.
 Answers run(const EngineOptions& options, bool together, std::uint32_t short_rounds = 0) {
   LogitsDigests digests;
   auto engine = create_engine(options, nullptr, &digests);
@@ -110,7 +110,7 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   std::vector<RequestId> ids;
   std::vector<EngineRequest> requests = make_requests((*engine)->model().vocab_size);
   const std::vector<AdapterModule>& adapters = options.adapters.modules;
-  for (std::size_t i = 0; i < requests.size(); ++i)  // one in turn, and none
+  for (std::size_t i = 0; i < requests.size(); ++i)  // in turn one adapter or none
     if (i % (adapters.size() + 1) > 0) requests[i].adapter = adapters[i % (adapters.size() + 1) - 1].name;
   for (std::uint32_t i = 0; i < short_rounds * kNumShort; ++i) requests.push_back(requests[i % kNumShort]);
   for (const EngineRequest& request : requests) {
@@ -128,7 +128,7 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   EXPECT_EQ((*engine)->stop(60.0), 0U);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     answers.logits.push_back(digests.of(ids[i]));
-    // Drafts may be right beyond the last token.
+    // Draft tokens may be accepted beyond the last token.
     std::map<std::uint32_t, Sha256Digest>& rows = answers.logits.back();
     rows.erase(rows.lower_bound(static_cast<std::uint32_t>(requests[i].prompt.size()) + kNumOutputs), rows.end());
     EXPECT_EQ(answers.logits.back().size(), kNumOutputs);
@@ -161,20 +161,33 @@ void expect_equal(const Answers& got, const Answers& wanted) {
   }
 }
 
+void expect_invisible_together(const EngineOptions& options, const Answers& alone) {
+  SCOPED_TRACE("all together");
+  const Answers together = run(options, true);
+  EXPECT_GT(together.num_cache_hits, 0U);
+  expect_equal(together, alone);
+}
+
+// With states fewer prefixes are found, and requests release blocks sooner: fewer preemptions.
+void expect_invisible_preemptions(const EngineOptions& squeezed, const Answers& alone, bool has_states) {
+  SCOPED_TRACE("many preemptions");
+  const Answers preempted = run(squeezed, true, kShortRounds);
+  EXPECT_GE(preempted.num_preemptions, has_states ? kNumPreemptions / 4 : kNumPreemptions);
+  EXPECT_GT(preempted.num_cache_hits, 0U);
+  EXPECT_GT(preempted.num_evicted_blocks, 0U);
+  testing::Test::RecordProperty("preemptions", static_cast<int>(preempted.num_preemptions));
+  expect_equal(preempted, alone);
+}
+
 // `squeezed` has so few and small blocks that requests are preempted.
 void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers& alone) {
   const bool async_scheduling = base.scheduler.async_scheduling;
-  const bool has_states = base.cache.mamba_cache_mode.has_value();  // which are found in fewer places, and given back sooner
-  {
-    SCOPED_TRACE("all together");
-    const Answers together = run(base, true);
-    EXPECT_GT(together.num_cache_hits, 0U);
-    expect_equal(together, alone);
-  }
+  const bool has_states = base.cache.mamba_cache_mode.has_value();  // fewer prefixes are found, and requests release blocks sooner
+  expect_invisible_together(base, alone);
   {
     SCOPED_TRACE("alone, with the cached prefixes of others");
     const Answers cached = run(base, false);
-    // Each adapter has its own.
+    // Each adapter has separate cached blocks.
     EXPECT_GT(cached.num_cache_hits, base.adapters.is_on() || has_states ? kNumCacheHits / 2 : kNumCacheHits);
     expect_equal(cached, alone);
   }
@@ -192,17 +205,9 @@ void expect_invisible(EngineOptions base, EngineOptions squeezed, const Answers&
     options.scheduler.long_prefill_token_threshold = 16;
     expect_equal(run(options, true), alone);
   }
-  {
-    SCOPED_TRACE("many preemptions");
-    squeezed.scheduler.async_scheduling = async_scheduling;
-    const Answers preempted = run(squeezed, true, kShortRounds);
-    EXPECT_GE(preempted.num_preemptions, has_states ? kNumPreemptions / 4 : kNumPreemptions);
-    EXPECT_GT(preempted.num_cache_hits, 0U);
-    EXPECT_GT(preempted.num_evicted_blocks, 0U);
-    testing::Test::RecordProperty("preemptions", static_cast<int>(preempted.num_preemptions));
-    expect_equal(preempted, alone);
-  }
-  if (has_states && !plays_all()) return;  // hybrid_states_test.cpp has fewer of these
+  squeezed.scheduler.async_scheduling = async_scheduling;
+  expect_invisible_preemptions(squeezed, alone, has_states);
+  if (has_states && !plays_all()) return;  // hybrid_states_test.cpp runs the cases with fewer blocks
   {
     SCOPED_TRACE("preempted requests swapped");
     squeezed.kv_swap = {.bytes = std::uint64_t{64} << 20U, .choice = SwapChoice::always};
@@ -227,16 +232,16 @@ void expect_invisible(const EngineOptions& base, const EngineOptions& squeezed, 
   EngineOptions drafting = squeezed;
   drafting.scheduler.async_scheduling = async_scheduling;
   drafting.speculation = {.num_speculative_tokens = 4, .prompt_lookup_min = 1, .prompt_lookup_max = 3};
-  if (drafting.cache.mamba_cache_mode.has_value()) drafting.cache.num_blocks += 4 * 3;  // states behind drafts, in three groups at most
+  if (drafting.cache.mamba_cache_mode.has_value()) drafting.cache.num_blocks += 4 * 3;  // states after drafts, in at most three groups
   const Answers drafted = run(drafting, true, kSwapRounds);
-  // Answers of models with states seldom repeat what has been said: of those whose do, hybrid_states_test.cpp counts drafts.
+  // Answers of models with states seldom repeat earlier tokens. hybrid_states_test.cpp counts drafts of models whose answers repeat.
   if (!base.cache.mamba_cache_mode.has_value()) EXPECT_GT(drafted.num_accepted, kNumAccepted);
   EXPECT_GT(drafted.num_preemptions, 0U);
   testing::Test::RecordProperty("accepted", static_cast<int>(drafted.num_accepted));
   expect_equal(drafted, alone);
 }
 
-// Where the squeezed run has so many blocks, of four tokens.
+// Runs the squeezed case with `num_squeezed` blocks of four tokens.
 void expect_squeezed_invisible(const std::string& model, std::uint32_t num_blocks, std::uint32_t num_squeezed, bool async_scheduling) {
   EngineOptions squeezed = base_options(model, num_squeezed);
   squeezed.cache.block_size = 4;
@@ -244,7 +249,7 @@ void expect_squeezed_invisible(const std::string& model, std::uint32_t num_block
   expect_invisible(base_options(model, num_blocks), squeezed, async_scheduling);
 }
 
-// With asynchronous scheduling or without: each takes minutes where the processor is slow.
+// Runs with and without asynchronous scheduling as separate cases: each takes minutes on a slow processor.
 class InvisibleScheduler : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -254,12 +259,20 @@ class InvisibleScheduler : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Scheduling, InvisibleScheduler, testing::Bool(),
                          [](const auto& param) { return std::string(param.param ? "async" : "sync"); });
 
+// Runs all seven runs if QUIRE_TEST_ROUNDS is unset or 100, else two of them: the small models below run the others.
 TEST_P(InvisibleScheduler, OverARealModel) {
   const char* model = std::getenv("QUIRE_TEST_MODEL");
   if (model == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
+  EngineOptions base = base_options(model, 600);
   EngineOptions squeezed = base_options(model, 84);
   squeezed.cache.block_size = 4;
-  expect_invisible(base_options(model, 600), squeezed, GetParam());
+  if (plays_all()) return expect_invisible(base, squeezed, GetParam());
+  EngineOptions plain = base;
+  plain.cache.enable_prefix_caching = false;
+  const Answers alone = run(plain, false);
+  base.scheduler.async_scheduling = squeezed.scheduler.async_scheduling = GetParam();
+  expect_invisible_together(base, alone);
+  expect_invisible_preemptions(squeezed, alone, false);
 }
 
 std::string windowed_model(const tiny::TempFolder& folder) {
@@ -267,14 +280,14 @@ std::string windowed_model(const tiny::TempFolder& folder) {
   return folder.file("windowed");
 }
 
-// A request of the squeezed run needs 83 blocks in the full group, and 23 in each of the others.
+// A request of the squeezed run needs 83 blocks in the full group, and 23 in each other group.
 TEST_P(InvisibleScheduler, OverWindows) {
   const tiny::TempFolder folder;
   const std::string model = windowed_model(folder);
   expect_squeezed_invisible(model, 1200, 132, GetParam());
 }
 
-// Where a row's experts are chosen by what it is, and weights are read for all rows of an expert at once.
+// A row's router selects its experts, and the weights are read once for all rows of an expert.
 TEST_P(InvisibleScheduler, OverExperts) {
   const tiny::TempFolder folder;
   const std::string model = folder.file("mixture");
@@ -282,7 +295,7 @@ TEST_P(InvisibleScheduler, OverExperts) {
   expect_squeezed_invisible(model, 600, 84, GetParam());
 }
 
-// One vector per token for all heads, and experts that are chosen by groups.
+// Multi-head latent attention: one vector per token for all heads, and experts that are selected by groups.
 TEST_P(InvisibleScheduler, OverLatents) {
   const tiny::TempFolder folder;
   const std::string model = folder.file("deepseek.gguf");
@@ -298,8 +311,8 @@ TEST_P(InvisibleScheduler, OverSinks) {
   expect_squeezed_invisible(model, 900, 112, GetParam());
 }
 
-// A request runs from a state that others have left at the end of a block, wherever chunks and preemptions cut it.
-// A request of the squeezed run needs so many blocks in the full group; and as many in each other one if all states are kept, else 2.
+// A request starts from a state that another request left at the end of a block, wherever chunks and preemptions split it. A request of the
+// squeezed run needs `num_blocks` blocks in the full group. Each other group needs as many if all states are kept, else 2.
 void expect_states_invisible(const std::string& model, std::uint32_t num_blocks, std::uint32_t num_groups, bool async_scheduling) {
   for (const MambaCacheMode mode : {MambaCacheMode::all, MambaCacheMode::align}) {
     const bool keeps_all = mode == MambaCacheMode::all;
@@ -330,14 +343,14 @@ TEST_P(InvisibleScheduler, OverSelectiveScans) {
   }
 }
 
-// A layer attends in one group, three have states in three.
+// One layer attends in one group; three layers have states in three groups.
 TEST_P(InvisibleScheduler, OverGatedDeltaRules) {
   const tiny::TempFolder folder;
   tiny::write_qwen3_next_weights(folder.file("next"));
   expect_states_invisible(folder.file("next"), 42, 3, GetParam());
 }
 
-// Requests that begin alike run with adapters and with none, of which a step takes two at most.
+// Requests with shared prefixes run with adapters and without. A step takes at most two adapters.
 TEST_P(InvisibleScheduler, OverAdapters) {
   const tiny::TempFolder folder;
   const std::string model = windowed_model(folder);
@@ -356,7 +369,8 @@ TEST_P(InvisibleScheduler, OverAdapters) {
   expect_invisible(base, squeezed, GetParam());
 }
 
-// The answers of four draws of each eighth prompt: siblings that fork, or requests one by one with the seeds of the siblings.
+// Returns the answers of four draws of each eighth prompt, or each sixteenth in shorter runs: from siblings that fork, or from separate
+// requests with the siblings' seeds.
 std::vector<std::vector<std::uint32_t>> draw(const EngineOptions& options, bool fork, EngineStats& stats) {
   constexpr std::uint32_t kSiblings = 4;
   auto engine = create_engine(options, nullptr, nullptr);
@@ -364,7 +378,7 @@ std::vector<std::vector<std::uint32_t>> draw(const EngineOptions& options, bool 
   Collector sink;
   std::vector<RequestId> ids;
   const std::vector<EngineRequest> requests = make_requests((*engine)->model().vocab_size);
-  for (std::size_t at = 0; at < requests.size(); at += 8) {
+  for (std::size_t at = 0; at < requests.size(); at += plays_all() ? 8 : 16) {
     EngineRequest request = requests[at];
     request.sampling.temperature = 1.0F;
     request.sampling.seed = 5;
@@ -399,10 +413,10 @@ void expect_forks_invisible(const EngineOptions& base, const EngineOptions& sque
   EngineOptions options = squeezed;
   options.cache.enable_prefix_caching = false;
   EXPECT_EQ(draw(options, true, stats), alone);
-  EXPECT_TRUE(kSanitized || stats.num_preemptions > 0) << "too little was met: under a sanitizer so few run that all have room";
+  EXPECT_TRUE(kSanitized || stats.num_preemptions > 0) << "no preemption: under a sanitizer all requests fit";
 }
 
-// Children of requests under way, whose parents end at once, and fresh requests with the tokens that they began with.
+// Compares children of running requests, whose parents end immediately, with fresh requests that begin with the same tokens.
 void expect_like_fresh(EngineOptions options, std::uint32_t num_groups) {
   options.cache.enable_prefix_caching = false;
   auto engine = create_engine(options, nullptr, nullptr);
@@ -424,11 +438,11 @@ void expect_like_fresh(EngineOptions options, std::uint32_t num_groups) {
     for (const RequestId id : children[i]) {
       Collector::Answer child = sink.wait(id);
       ASSERT_EQ(child.tokens.size(), 100U) << child.error;
-      EXPECT_EQ(child.num_cached_tokens, requests[i].prompt.size()) << "nothing that the parent has is computed again";
+      EXPECT_EQ(child.num_cached_tokens, requests[i].prompt.size()) << "the child computes none of the parent's tokens again";
       const auto own = std::ranges::find_if(child.logprobs, [](const PositionLogprobs& at) { return !at.entries.empty(); });
       const std::ptrdiff_t num_inherited = own - child.logprobs.begin();
       ASSERT_GE(num_inherited, 6);
-      EXPECT_EQ(child.prompt_logprobs, nullptr) << "they are the parent's";
+      EXPECT_EQ(child.prompt_logprobs, nullptr) << "prompt logprobs belong to the parent";
       EngineRequest fresh = requests[i];
       fresh.sampling.prompt_logprobs.reset();
       fresh.prompt.insert(fresh.prompt.end(), child.tokens.begin(), child.tokens.begin() + num_inherited);
@@ -441,7 +455,7 @@ void expect_like_fresh(EngineOptions options, std::uint32_t num_groups) {
   EXPECT_EQ((*engine)->stop(60.0), 0U);
   const EngineStats stats = (*engine)->stats();
   EXPECT_EQ(stats.num_forks, 8U);
-  EXPECT_LE(stats.num_copied_blocks, stats.num_forks * num_groups) << "one for each that shares it, but for the last";
+  EXPECT_LE(stats.num_copied_blocks, stats.num_forks * num_groups) << "one copy per sharer except the last";
 }
 
 TEST(Scheduler, ForksAreInvisible) {

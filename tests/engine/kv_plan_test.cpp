@@ -1,4 +1,5 @@
-// What the engine makes of a model's layers. tests/golden/kv_layouts.txt has vLLM's numbers (tools/record_kv_layouts.py).
+// Tests the KV layout that the engine plans for a model's layers. tests/golden/kv_layouts.txt has vLLM's results
+// (tools/record/kv_layouts.py).
 #include "engine/kv_plan.h"
 
 #include <fmt/format.h>
@@ -75,8 +76,8 @@ TEST(KvPlan, LaysOutKnownModelsAsVllmDoes) {
   EXPECT_EQ(found, wanted);
 }
 
-// "KV cache memory" for Llama 70B as blog posts count it: 43 GB beside 4-bit weights are 8,201 blocks (8,206 comes of rounding a block to
-// 5.24 MB), a page is 64 KiB per layer.
+// Blog posts count "KV cache memory" for Llama 70B like this: 43 GB next to 4-bit weights are 8,201 blocks. (8,206 results from rounding a
+// block to 5.24 MB.) A page has 64 KiB per layer.
 TEST(KvPlan, CountsTheMemoryOfLlama70B) {
   EngineOptions options;
   options.cache.kv_cache_bytes = 43'000'000'000;
@@ -90,7 +91,7 @@ TEST(KvPlan, CountsTheMemoryOfLlama70B) {
   EXPECT_EQ(plan_kv_layout(dense_model(80, 8, 128), options)->total_bytes() / 100'000'000, 107U);  // 10.7 GB
 }
 
-// Blocks of 16 tokens in 16 bits: bytes per layer, and over all layers in hundredths of a million bytes.
+// Blocks have 16 tokens of 16 bits. The table lists bytes per layer, and over all layers in hundredths of a million bytes.
 TEST(KvPlan, CountsTheBlocksOfWellKnownModels) {
   struct Row {
     const char* model;
@@ -108,9 +109,9 @@ TEST(KvPlan, CountsTheBlocksOfWellKnownModels) {
   }
 }
 
-// What the last block of a request wastes: block_size - 1 tokens at worst, and of a block, over all lengths, the shares that tables of
-// block sizes list as "internal fragmentation".
-TEST(KvPlan, HalfABlockIsWastedOnAverage) {
+// The last block of a request wastes at most block_size - 1 tokens. Averaged over all lengths it wastes the share that tables of block
+// sizes list as "internal fragmentation".
+TEST(KvPlan, WastesHalfABlockOnAverage) {
   const std::map<std::uint32_t, double> average_percent{{1, 0.0}, {8, 43.75}, {16, 46.875}, {32, 48.4375}, {64, 49.21875}};
   for (const auto& [block_size, percent] : average_percent) {
     EngineOptions options;
@@ -128,16 +129,16 @@ TEST(KvPlan, HalfABlockIsWastedOnAverage) {
   }
 }
 
-TEST(KvPlan, ARequestInWindowsHoldsNoMoreThanThem) {
+TEST(KvPlan, AWindowedRequestHoldsNoMoreThanItsWindows) {
   ModelInfo model = dense_model(6, 1, 16);
   model.sliding_windows = {64, 64, 64, 64, 64, 0};
   const KvLayout layout = *plan_kv_layout(model, {});
-  ASSERT_EQ(layout.groups.size(), 6U) << "five groups of one windowed layer beside the full one";
-  // 63 tokens before the current chunk of 32 lie in 6 blocks, and in one more where they do not begin with a block.
+  ASSERT_EQ(layout.groups.size(), 6U) << "five groups of one windowed layer, and the full group";
+  // The 63 tokens before the current chunk of 32 fill 6 blocks, and 7 blocks if they do not start at a block boundary.
   EXPECT_EQ(kv_blocks_per_request(layout, 16'000, 32), 1000U + 5 * 7);
 }
 
-TEST(KvPlan, TheLongestRequestLeavesTheNullBlockAlone) {
+TEST(KvPlan, TheLongestRequestLeavesTheNullBlockFree) {
   EngineOptions options;
   options.cache.num_blocks = 5;
   EXPECT_EQ(plan_kv(dense_model(2, 1, 16), options)->max_model_len, 64U);
@@ -145,7 +146,7 @@ TEST(KvPlan, TheLongestRequestLeavesTheNullBlockAlone) {
   EXPECT_EQ(plan_kv(dense_model(2, 1, 16), options).error().field, "max_model_len");
   ModelInfo windowed = dense_model(2, 1, 16);
   windowed.sliding_windows = {20, 20};
-  options.scheduler.max_num_batched_tokens = 16;  // 35 tokens lie in 3 blocks, and the window may begin in the middle of one
+  options.scheduler.max_num_batched_tokens = 16;  // 35 tokens fill 3 blocks, and the window may begin in the middle of a block
   EXPECT_TRUE(plan_kv(windowed, options).has_value());
 }
 

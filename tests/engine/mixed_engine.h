@@ -1,5 +1,5 @@
 #pragma once
-// An engine with features, and requests of any kind beside each other in it, each of which must get what it gets alone.
+// Runs concurrent requests of any kind in an engine with features. Each request must get the answer that it gets alone.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,13 +12,13 @@
 
 namespace quire::test {
 
-// What was met, so that a run that meets nothing fails.
+// Counts the events of a run, so that a run without them fails.
 struct MetTogether {
   std::uint64_t num_rounds = 0, num_answers = 0, num_preemptions = 0, num_loads = 0, num_forks = 0, num_swapped = 0, num_accepted = 0;
   std::set<FeatureSet> sets;
 };
 
-// An engine with some features, and requests of any kind beside each other in it.
+// An engine with some features that runs requests of any kind concurrently.
 class Mixed {
  public:
   Mixed(FeatureSet engine, const std::string& model, Alone& alone, bool caches) : set_(engine), alone_(alone) {
@@ -37,7 +37,7 @@ class Mixed {
     if (set_.has(Feature::priorities)) request.priority = static_cast<std::int64_t>(random.below(3)) - 1;
     if (set_.has(Feature::continuum) && !request.beam_search)
       request.tags = {.job = fmt::format("job {}", text), .is_last_step = random.chance(0.2), .tool = "ls"};
-    Asked& asked = asked_.emplace_back(Asked{.set = set, .text = text, .n = request.n});
+    Asked& asked = queried_.emplace_back(Asked{.set = set, .text = text, .n = request.n});
     const auto id = engine_->submit(request, sink_);
     ASSERT_TRUE(id.has_value()) << set.name() << ": " << id.error().to_string();
     asked.id = *id;
@@ -48,14 +48,14 @@ class Mixed {
   }
 
   void expect_all(MetTogether& met) {
-    for (const Asked& asked : asked_) {
+    for (const Asked& asked : queried_) {
       const std::vector<Collector::Answer> wanted = alone_.answers(asked.set, asked.text);
       for (std::uint32_t i = 0; i < asked.n; ++i)
         EXPECT_EQ(bits_of(sink_.wait({asked.id.value + i})), bits_of(wanted.at(i))) << what(asked) << ", answer " << i;
       if (asked.child) expect_child(asked, wanted.at(0));
       met.num_answers += asked.n + (asked.child ? 1 : 0);
     }
-    asked_.clear();
+    queried_.clear();
   }
 
   void forget_cached() {
@@ -82,7 +82,7 @@ class Mixed {
     std::optional<RequestId> child{};
   };
 
-  // Where the parent is then, which may be its end.
+  // Forks the parent at its current token, which may be its end.
   void fork(Asked& asked, Random& random) {
     sink_.wait_for_tokens(asked.id, random.below(4));
     Result<RequestId> child = engine_->fork(asked.id, {}, sink_);
@@ -91,13 +91,13 @@ class Mixed {
   }
 
   void give_input(RequestId id, std::uint32_t text) {
-    // A child that came too late is none.
+    // A fork that came too late has no child.
     if (engine_->append(id, next_input(text))) (void)engine_->append(id, {});
   }
 
   void expect_child(const Asked& asked, Collector::Answer wanted) {
     Collector::Answer got = sink_.wait(*asked.child);
-    if (got.error.find("has ended") != std::string::npos || got.error.find("outputs are there already") != std::string::npos) return;
+    if (got.error.find("has ended") != std::string::npos || got.error.find("but the fork already has") != std::string::npos) return;
     const auto first = static_cast<std::size_t>(std::ranges::count_if(got.logprobs, [](const auto& one) { return one.entries.empty(); }));
     got.prompt_logprobs = wanted.prompt_logprobs = nullptr;
     EXPECT_EQ(bits_of(got, first), bits_of(wanted, first)) << what(asked) << ", its child: " << got.error;
@@ -112,7 +112,7 @@ class Mixed {
   TempFolder folder_;
   std::unique_ptr<Engine> engine_;
   Collector sink_;
-  std::vector<Asked> asked_;
+  std::vector<Asked> queried_;
 };
 
 }  // namespace quire::test

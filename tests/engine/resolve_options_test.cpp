@@ -24,36 +24,36 @@ ModelInfo small_model() {
 
 constexpr std::uint64_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * 2;  // keys and values, layers, heads, tokens, dims, bf16
 
-TEST(ResolveOptions, ZerosAreWrittenOut) {
+TEST(ResolveOptions, ReplacesZerosByValues) {
   EngineOptions options;
   options.cache.kv_cache_bytes = 100 * kBlockBytes + 1;
-  const Result<EngineOptions> resolved = resolve_options(options, small_model(), {6, 0});
+  const Result<ResolvedEngine> resolved = resolve_options(options, small_model(), {6, 0});
   ASSERT_TRUE(resolved.has_value());
-  EXPECT_EQ(resolved->cache.num_blocks, 100U);
-  EXPECT_EQ(resolved->num_threads, 6U);
-  EXPECT_EQ(resolved->scheduler.max_model_len, 512U);
-  EXPECT_EQ(resolved->served_model_name, "small");
+  EXPECT_EQ(resolved->options.cache.num_blocks, 100U);
+  EXPECT_EQ(resolved->options.num_threads, 6U);
+  EXPECT_EQ(resolved->options.scheduler.max_model_len, 512U);
+  EXPECT_EQ(resolved->options.served_model_name, "small");
 }
 
-TEST(ResolveOptions, ADraftModelMakesFourDraftsAndTakesItsShareOfTheMemory) {
+TEST(ResolveOptions, ADraftModelDefaultsToFourDraftTokensAndReducesTheCache) {
   EngineOptions options;
   options.cache.kv_cache_bytes = 0;
   options.draft_model = "small.gguf";
-  const std::uint64_t plain = resolve_options(options, small_model(), {1, 1'000'000})->cache.kv_cache_bytes;
-  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->speculation.num_speculative_tokens, 4U);
-  EXPECT_EQ(resolve_options(options, small_model(), {1, 2'000'000, 1'000'000})->cache.kv_cache_bytes, plain);
+  const std::uint64_t plain = resolve_options(options, small_model(), {1, 1'000'000})->options.cache.kv_cache_bytes;
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->options.speculation.num_speculative_tokens, 4U);
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 2'000'000, 1'000'000})->options.cache.kv_cache_bytes, plain);
   EXPECT_EQ(plain, 640'000U);
   options.speculation.num_speculative_tokens = 7;
-  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->speculation.num_speculative_tokens, 7U);
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->options.speculation.num_speculative_tokens, 7U);
   options.draft_model.clear();
-  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->cache.kv_cache_bytes, 800'000U);
+  EXPECT_EQ(resolve_options(options, small_model(), {1, 1'000'000})->options.cache.kv_cache_bytes, 800'000U);
 }
 
-TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
+TEST(ResolveOptions, NamesTheServedModelAfterTheFileOrFolder) {
   const auto served = [](const char* path) {
     EngineOptions options;
     options.model = path;
-    return resolve_options(options, small_model(), {1, 0})->served_model_name;
+    return resolve_options(options, small_model(), {1, 0})->options.served_model_name;
   };
   EXPECT_EQ(served("models/Tiny-1B.Q4_1.gguf"), "Tiny-1B.Q4_1");
   EXPECT_EQ(served("models/Tiny-1.5B"), "Tiny-1.5B");
@@ -61,21 +61,21 @@ TEST(ResolveOptions, TheServedNameIsThatOfTheFileOrFolder) {
   EXPECT_EQ(served(""), "small");
 }
 
-TEST(ResolveOptions, AdaptersAreCheckedAndTheirLimitReachesTheCore) {
+TEST(ResolveOptions, ChecksAdaptersAndPassesTheirLimitToTheCore) {
   const auto resolve = [](AdapterOptions adapters) {
     EngineOptions options;
     options.adapters = std::move(adapters);
     return resolve_options(options, small_model(), {1, 0});
   };
   const auto refused = [&](AdapterOptions adapters) { return resolve(std::move(adapters)).error().field; };
-  EXPECT_EQ(core_config(resolve({}).value(), small_model()).limits.max_loras, 0U);
-  const EngineOptions resolved = resolve({.max_loras = 3, .modules = {{"a", "/a"}, {"b", "/a"}}}).value();
-  EXPECT_EQ(resolved.adapters.max_cpu_loras, 4U);
-  EXPECT_EQ(resolve({.max_loras = 7, .modules = {}}).value().adapters.max_cpu_loras, 7U);
+  EXPECT_EQ(resolve({}).value().core.limits.max_loras, 0U);
+  const ResolvedEngine resolved = resolve({.max_loras = 3, .modules = {{"a", "/a"}, {"b", "/a"}}}).value();
+  EXPECT_EQ(resolved.options.adapters.max_cpu_loras, 4U);
+  EXPECT_EQ(resolve({.max_loras = 7, .modules = {}}).value().options.adapters.max_cpu_loras, 7U);
   std::vector<AdapterModule> many;
   for (const char* name : {"a", "b", "c", "d", "e", "f"}) many.push_back({name, "/a"});
-  EXPECT_EQ(resolve({.max_loras = 2, .modules = many}).value().adapters.max_cpu_loras, 6U);
-  EXPECT_EQ(core_config(resolved, small_model()).limits.max_loras, 3U);
+  EXPECT_EQ(resolve({.max_loras = 2, .modules = many}).value().options.adapters.max_cpu_loras, 6U);
+  EXPECT_EQ(resolved.core.limits.max_loras, 3U);
   for (const std::uint32_t rank : {1, 8, 16, 32, 64, 128, 256, 320, 512})
     EXPECT_TRUE(resolve({.max_loras = 1, .max_lora_rank = rank, .modules = {}})) << rank;
   for (const std::uint32_t rank : {0, 2, 24, 1024})
@@ -86,10 +86,10 @@ TEST(ResolveOptions, AdaptersAreCheckedAndTheirLimitReachesTheCore) {
   EXPECT_EQ(refused({.max_loras = 1, .modules = {{"a", "/a"}, {"a", "/b"}}}), "lora_modules");
   EXPECT_EQ(refused({.max_loras = 1, .modules = {{"", "/a"}}}), "lora_modules");
   EXPECT_EQ(refused({.max_loras = 1, .modules = {{"a", ""}}}), "lora_modules");
-  EXPECT_EQ(refused({.modules = {{"a", "/a"}}}), "lora_modules");  // nobody could ask for it
+  EXPECT_EQ(refused({.modules = {{"a", "/a"}}}), "lora_modules");  // no request could name the adapter
 }
 
-TEST(ResolveOptions, APictureThatIsNotCutHasRoomInAStep) {
+TEST(ResolveOptions, RequiresRoomForAnUnsplitImageInAStep) {
   ModelInfo model = small_model();
   model.pictures.processor = "gemma3";
   model.pictures.max_tiles = 1;
@@ -106,15 +106,15 @@ TEST(ResolveOptions, APictureThatIsNotCutHasRoomInAStep) {
     return resolved ? std::string() : resolved.error().field;
   };
   const auto smaller = [](EngineOptions& options) { options.scheduler.max_num_batched_tokens = 43; };
-  EXPECT_FALSE(core_config(resolve(smaller).value(), model).encoder.uncut_items);
-  model.pictures.attends_whole = true;
-  EXPECT_TRUE(core_config(resolve([](EngineOptions&) {}).value(), model).encoder.uncut_items);
+  EXPECT_FALSE(resolve(smaller).value().core.encoder.uncut_items);
+  model.pictures.attends_bidirectionally = true;
+  EXPECT_TRUE(resolve([](EngineOptions&) {}).value().core.encoder.uncut_items);
   EXPECT_EQ(refused(smaller), "max_num_batched_tokens");
   EXPECT_EQ(refused([](EngineOptions& options) { options.speculation = {.num_speculative_tokens = 1}; }), "max_num_batched_tokens");
   EXPECT_EQ(refused([](EngineOptions& options) { options.scheduler.long_prefill_token_threshold = 39; }), "long_prefill_token_threshold");
 }
 
-TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
+TEST(ResolveOptions, PassesEngineOptionsToTheCore) {
   EngineOptions options;
   options.cache.num_blocks = 50;
   options.cache.hash = HashAlgorithm::sha256_cbor;
@@ -129,27 +129,27 @@ TEST(ResolveOptions, TheCoreIsToldWhatTheEngineWasTold) {
   options.kv_swap = {.bytes = 4 * kBlockBytes, .choice = SwapChoice::always};
   options.pressure = {.admission_watermark = 0.1, .pressure_high = 0.9, .pressure_low = 0.5};
   const ModelInfo model = small_model();
-  const Result<EngineOptions> resolved = resolve_options(options, model, {1, 0});
+  const Result<ResolvedEngine> resolved = resolve_options(options, model, {1, 0});
   ASSERT_TRUE(resolved.has_value()) << resolved.error().to_string();
-  const CoreConfig config = core_config(*resolved, model);
+  const CoreConfig& config = resolved->core;
   EXPECT_EQ(config.prefix_cache.hash, HashAlgorithm::sha256_cbor);
   EXPECT_EQ(config.prefix_cache.hash_seed, "7");
   EXPECT_TRUE(config.prefix_cache.lifo_free_blocks);
-  EXPECT_TRUE(config.report.log_stats) << "the lives of blocks come with them";
+  EXPECT_TRUE(config.report.log_stats) << "block lifetimes are reported with the stats";
   EXPECT_EQ(config.report.kv_metrics_sample, 0.25);
   EXPECT_TRUE(config.report.count_common_prefix);
   EXPECT_FALSE(config.scheduler.reserve_full_isl);
   EXPECT_EQ(config.continuum, options.continuum);
-  EXPECT_TRUE(config.continuum.pins_give_way) << "the cures stay on";
+  EXPECT_TRUE(config.continuum.pins_give_way) << "the fixes stay enabled";
   EXPECT_EQ(config.limits.max_fork_family, 5U);
-  EXPECT_EQ(config.swap, (SwapOptions{.num_swap_places = 4, .swap_choice = SwapChoice::always}));
+  EXPECT_EQ(config.swap, (SwapOptions{.num_swap_slots = 4, .swap_choice = SwapChoice::always}));
   EXPECT_EQ(config.pressure, options.pressure);
 }
 
-TEST(ResolveOptions, NoBlockIsFollowedNorComparedUnlessAskedFor) {
-  const Result<EngineOptions> resolved = resolve_options({}, small_model(), {1, 0});
+TEST(ResolveOptions, BlockMetricsAreOffByDefault) {
+  const Result<ResolvedEngine> resolved = resolve_options({}, small_model(), {1, 0});
   ASSERT_TRUE(resolved.has_value());
-  const CoreConfig config = core_config(*resolved, small_model());
+  const CoreConfig& config = resolved->core;
   EXPECT_FALSE(config.report.log_stats);
   EXPECT_EQ(config.report.kv_metrics_sample, 0.0);
   EXPECT_FALSE(config.report.count_common_prefix);
@@ -158,27 +158,63 @@ TEST(ResolveOptions, NoBlockIsFollowedNorComparedUnlessAskedFor) {
 TEST(ResolveOptions, ASmallCacheShortensTheContext) {
   EngineOptions options;
   options.cache.num_blocks = 5;
-  const Result<EngineOptions> resolved = resolve_options(options, small_model(), {1, 0});
+  const Result<ResolvedEngine> resolved = resolve_options(options, small_model(), {1, 0});
   ASSERT_TRUE(resolved.has_value());
-  EXPECT_EQ(resolved->scheduler.max_model_len, 64U) << "the null block holds nothing";
+  EXPECT_EQ(resolved->options.scheduler.max_model_len, 64U) << "the null block holds no tokens";
 }
 
-TEST(ResolveOptions, AutoTakesFourFifthsOfWhatIsLeftBesideTheWeights) {
+// All parts of an engine read the one configuration. It is also what the resolved options alone would give.
+TEST(ResolveOptions, ResolvesResolvedOptionsToTheSameEngine) {
+  ModelInfo model = small_model();
+  for (const bool has_states : {false, true})
+    for (const bool caches : {false, true}) {
+      if (has_states) {
+        model.layer_memories = {LayerMemory::attention, LayerMemory::state};
+        model.state_shapes = {{100}};
+      }
+      EngineOptions options;
+      options.cache.num_blocks = 12;
+      options.cache.enable_prefix_caching = caches;
+      options.scheduler.max_model_len = 0;
+      const ResolvedEngine once = resolve_options(options, model, {1, 0}).value();
+      const ResolvedEngine again = resolve_options(once.options, model, {1, 0}).value();
+      EXPECT_LT(once.options.scheduler.max_model_len, model.context_length);
+      EXPECT_EQ(again.core, once.core);
+      ASSERT_EQ(again.layout.groups.size(), once.layout.groups.size());
+      for (std::size_t i = 0; i < once.layout.groups.size(); ++i) EXPECT_EQ(again.layout.groups[i].spec, once.layout.groups[i].spec);
+      EXPECT_EQ(again.layout.total_bytes(), once.layout.total_bytes());
+      EXPECT_EQ(again.limits.max_model_len, once.limits.max_model_len);
+    }
+}
+
+TEST(ResolveOptions, AutoUsesFourFifthsOfTheMemoryAfterTheWeights) {
   EngineOptions options;
   options.cache.kv_cache_bytes = 0;
   ModelInfo model = small_model();
   model.weight_bytes = 1'000'000;
   const auto resolved = resolve_options(options, model, {1, 1'000'000 + 50 * kBlockBytes});
   ASSERT_TRUE(resolved.has_value());
-  EXPECT_EQ(resolved->cache.kv_cache_bytes, 40 * kBlockBytes);
-  EXPECT_EQ(resolved->cache.num_blocks, 40U);
+  EXPECT_EQ(resolved->options.cache.kv_cache_bytes, 40 * kBlockBytes);
+  EXPECT_EQ(resolved->options.cache.num_blocks, 40U);
   const auto none = resolve_options(options, model, {1, 1'000'000});
   ASSERT_FALSE(none.has_value());
   EXPECT_EQ(none.error().field, "kv_cache_bytes");
   EXPECT_FALSE(none.error().remedy.empty());
 }
 
-ModelInfo small_mixture() {
+TEST(ResolveOptions, AutoLeavesRoomForSwapAndTiersInMemory) {
+  EngineOptions options;
+  options.cache.kv_cache_bytes = 0;
+  options.kv_swap.bytes = 10 * kBlockBytes;
+  const auto resolved = resolve_options(options, small_model(), {1, 45 * kBlockBytes, 0, 15 * kBlockBytes});
+  ASSERT_TRUE(resolved.has_value());
+  EXPECT_EQ(resolved->options.cache.num_blocks, 16U);
+  const auto none = resolve_options(options, small_model(), {1, 45 * kBlockBytes, 0, UINT64_MAX});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().field, "kv_cache_bytes");
+}
+
+ModelInfo small_moe() {
   ModelInfo model = small_model();
   model.num_experts = 8;
   model.weight_bytes = 1'000'000;
@@ -186,31 +222,31 @@ ModelInfo small_mixture() {
   return model;
 }
 
-TEST(ResolveOptions, ExpertsThatDoNotFitAreReadFromTheFolder) {
+TEST(ResolveOptions, ReadsExpertsThatDoNotFitFromTheFolder) {
   EngineOptions options;
   options.cache.kv_cache_bytes = 0;
-  const auto refused = resolve_options(options, small_mixture(), {1, 500'000});
+  const auto refused = resolve_options(options, small_moe(), {1, 500'000});
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().remedy.find("--weights-cache"), std::string::npos) << refused.error().remedy;
   options.weights.cache_folder = "/weights";
-  const auto some = resolve_options(options, small_mixture(), {1, 500'000});
+  const auto some = resolve_options(options, small_moe(), {1, 500'000});
   ASSERT_TRUE(some.has_value()) << some.error().to_string();
-  EXPECT_EQ(some->weights.expert_bytes, 200'000U) << "half of what is beside the others";
-  EXPECT_EQ(some->cache.kv_cache_bytes, 160'000U);
-  const auto all = resolve_options(options, small_mixture(), {1, 10'000'000});
+  EXPECT_EQ(some->options.weights.expert_bytes, 200'000U) << "half of the memory after the other weights";
+  EXPECT_EQ(some->options.cache.kv_cache_bytes, 160'000U);
+  const auto all = resolve_options(options, small_moe(), {1, 10'000'000});
   ASSERT_TRUE(all.has_value());
-  EXPECT_EQ(all->weights.expert_bytes, 0U) << "all are in memory";
+  EXPECT_EQ(all->options.weights.expert_bytes, 0U) << "all are in memory";
   options.weights.expert_bytes = 300'000;
-  const auto given = resolve_options(options, small_mixture(), {1, 900'000});
+  const auto given = resolve_options(options, small_moe(), {1, 900'000});
   ASSERT_TRUE(given.has_value());
-  EXPECT_EQ(given->weights.expert_bytes, 300'000U);
-  EXPECT_EQ(given->cache.kv_cache_bytes, 400'000U);
+  EXPECT_EQ(given->options.weights.expert_bytes, 300'000U);
+  EXPECT_EQ(given->options.cache.kv_cache_bytes, 400'000U);
 }
 
-TEST(ResolveOptions, EachBadOptionIsNamed) {
+TEST(ResolveOptions, ReportsTheFieldOfEachInvalidOption) {
   struct Case {
     const char* option;
-    std::function<void(EngineOptions&)> spoil;
+    std::function<void(EngineOptions&)> invalidate;
   };
   const Case cases[] = {
       {"block_size", [](EngineOptions& o) { o.cache.block_size = 0; }},
@@ -241,8 +277,8 @@ TEST(ResolveOptions, EachBadOptionIsNamed) {
   };
   for (const Case& c : cases) {
     EngineOptions options;
-    c.spoil(options);
-    const Result<EngineOptions> resolved = resolve_options(options, small_model(), {1, 0});
+    c.invalidate(options);
+    const Result<ResolvedEngine> resolved = resolve_options(options, small_model(), {1, 0});
     ASSERT_FALSE(resolved.has_value()) << c.option;
     EXPECT_EQ(resolved.error().field, c.option);
     EXPECT_FALSE(resolved.error().remedy.empty());
@@ -255,10 +291,10 @@ EngineOptions border() {
   return options;
 }
 
-TEST(RequestCheck, EachBadFieldIsNamed) {
+TEST(RequestCheck, ReportsTheFieldOfEachInvalidValue) {
   struct Case {
     const char* field;
-    std::function<void(EngineRequest&)> spoil;
+    std::function<void(EngineRequest&)> invalidate;
   };
   const Case cases[] = {
       {"prompt", [](EngineRequest& r) { r.prompt.clear(); }},
@@ -275,7 +311,7 @@ TEST(RequestCheck, EachBadFieldIsNamed) {
   };
   for (const Case& c : cases) {
     EngineRequest request{.prompt = {1, 2, 3}, .sampling = {}};
-    c.spoil(request);
+    c.invalidate(request);
     const Result<void> result = validate_request(request, border(), 100);
     ASSERT_FALSE(result.has_value()) << c.field;
     EXPECT_EQ(result.error().field, c.field);
@@ -283,7 +319,7 @@ TEST(RequestCheck, EachBadFieldIsNamed) {
   }
 }
 
-TEST(RequestCheck, PrioritiesNeedTheirPolicyAndItsFlagIsNamed) {
+TEST(RequestCheck, PrioritiesRequireThePriorityPolicyAndReportItsFlag) {
   EngineRequest request;
   request.prompt = {1, 2, 3};
   request.priority = 5;

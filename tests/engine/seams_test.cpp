@@ -1,4 +1,4 @@
-// What an engine may be given of one's own: checked when it is made, and used.
+// Tests the seams that a caller may give to an engine: it checks them when it is created, and uses them.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,7 +21,7 @@ struct NoEncoderOutputs final : EncoderConnector {
   void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
 };
 
-// Says that it can what no worker yet can.
+// Claims capabilities that no worker has yet.
 class AbleWorker final : public SimulatedWorker {
  public:
   AbleWorker(SimulatedWorkerOptions options, WorkerCapabilities capabilities)
@@ -32,24 +32,24 @@ class AbleWorker final : public SimulatedWorker {
   WorkerCapabilities capabilities_;
 };
 
-EngineOptions seams_options(const ModelInfo& model = simulated_model()) {
+ResolvedEngine seams_engine(const ModelInfo& model = simulated_model()) {
   EngineOptions options;
   options.cache.num_blocks = 50;
   return resolve_options(options, model, {1, 0}).value();
 }
 
-// The seam that the error names; empty: the engine was made.
+// Returns the seam that the error names; empty if the engine was created.
 std::string refused(const EngineSeams& seams, const WorkerCapabilities& worker, const ModelInfo& model = simulated_model()) {
-  const EngineOptions options = seams_options(model);
-  SimulatedWorkerOptions simulated{.limits = worker_limits(options),
-                                   .block_size = options.cache.block_size,
-                                   .num_blocks = options.cache.num_blocks,
+  const ResolvedEngine resolved = seams_engine(model);
+  SimulatedWorkerOptions simulated{.limits = resolved.limits,
+                                   .block_size = resolved.options.cache.block_size,
+                                   .num_blocks = resolved.options.cache.num_blocks,
                                    .vocab_size = kVocab};
-  const auto engine = make_engine(options, model, {std::make_unique<AbleWorker>(std::move(simulated), worker), seams});
+  const auto engine = make_engine(resolved, {std::make_unique<AbleWorker>(std::move(simulated), worker), seams});
   return engine ? "" : engine.error().field;
 }
 
-TEST(EngineSeamsTest, AConnectorNeedsItsTransportAndAWorkerThatHasIt) {
+TEST(EngineSeamsTest, AConnectorRequiresATransportAndAWorkerThatSupportsIt) {
   const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
   EXPECT_EQ(refused({.connector = tier}, {.transfers = true}), "transport");
   EXPECT_EQ(refused({.transport = tier}, {.transfers = true}), "connector");
@@ -57,7 +57,7 @@ TEST(EngineSeamsTest, AConnectorNeedsItsTransportAndAWorkerThatHasIt) {
   EXPECT_EQ(refused({.connector = tier, .transport = tier}, {.transfers = true}), "");
 }
 
-TEST(EngineSeamsTest, AConnectorMustKnowOfWindowsWhereThereAreAny) {
+TEST(EngineSeamsTest, AConnectorMustSupportWindowsWhenTheModelHasThem) {
   const auto connector = std::make_shared<test::ScriptedConnector>();
   const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{});
   ModelInfo model = simulated_model();
@@ -70,13 +70,13 @@ TEST(EngineSeamsTest, AConnectorMustKnowOfWindowsWhereThereAreAny) {
   }
 }
 
-TEST(EngineSeamsTest, WhatNoWorkerWouldServeIsRefused) {
+TEST(EngineSeamsTest, RefusesSeamsThatTheWorkerDoesNotSupport) {
   const auto encoder = std::make_shared<NoEncoderOutputs>();
   EXPECT_EQ(refused({.encoder_connector = encoder}, {}), "encoder_connector");
   EXPECT_EQ(refused({.encoder_connector = encoder}, {.encoder_inputs = true}), "");
 }
 
-TEST(EngineBuilderTest, NamesTheModelThatIsNotThere) {
+TEST(EngineBuilderTest, ReportsThePathOfAMissingModel) {
   EngineOptions options;
   options.model = "/nonexistent.gguf";
   const auto engine = EngineBuilder(options).clock(std::make_shared<ManualClock>()).build();
@@ -90,7 +90,7 @@ class CountingEvents final : public EventSink {
   std::map<EventKind, std::uint32_t> count;
 };
 
-TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
+TEST(EngineSeamsTest, EventsReachTheGivenSink) {
   const auto events = std::make_shared<CountingEvents>();
   Collector sink;
   const auto engine = start(kModes[0], {.options = {}, .seams = {.events = events}});
@@ -100,7 +100,7 @@ TEST(EngineSeamsTest, EventsReachASinkOfOnesOwn) {
   EXPECT_EQ(events->count[EventKind::block_cached], 1U);
 }
 
-TEST(EngineSeamsTest, EveryTimeIsTheClocks) {
+TEST(EngineSeamsTest, AllTimesComeFromTheGivenClock) {
   const auto clock = std::make_shared<ManualClock>(1000.0);
   Collector sink;
   const auto engine = start(kModes[1], {.options = {}, .seams = {.clock = clock}});
@@ -110,11 +110,11 @@ TEST(EngineSeamsTest, EveryTimeIsTheClocks) {
   for (const HistogramSnapshot& times : {stats.time_to_first_token_s, stats.inter_token_latency_s, stats.e2e_latency_s, stats.queue_time_s,
                                          stats.step_time_s, stats.scheduler_time_s}) {
     EXPECT_GT(std::accumulate(times.counts.begin(), times.counts.end(), std::uint64_t{0}), 0U);
-    EXPECT_EQ(times.sum, 0.0) << "it stood still";
+    EXPECT_EQ(times.sum, 0.0) << "the clock does not advance";
   }
 }
 
-TEST(EngineSeamsTest, TheLogTellsBeginningEndAndWhatFailed) {
+TEST(EngineSeamsTest, LogsStartStopAndFailedRequests) {
   Pipe pipe;
   {
     const auto logger = std::make_shared<Logger>(LogOptions{.descriptor = pipe.writer()});

@@ -1,5 +1,5 @@
 #pragma once
-// Small models that see, one of each kind of encoder, and pictures in their prompts.
+// Small models that support images, one for each kind of encoder, and images in their prompts.
 #include <algorithm>
 #include <array>
 #include <boost/json/parse.hpp>
@@ -17,8 +17,8 @@ namespace quire::test {
 
 inline constexpr TokenId kPictureToken = 299;
 
-// Its words are 0 to 298, and 256 ends an answer. Each tile of a picture is four tokens, with a word between two of them; or a picture is
-// one tile, as high as it has rows of four tokens.
+// Words have ids 0 to 298, and 256 ends an answer. Each tile of an image has four tokens, with a word between two tiles. In models with
+// rows an image is one tile whose height is its number of rows of four tokens.
 struct SeeingModel {
   static constexpr std::uint32_t kTileTokens = 4;
 
@@ -28,8 +28,8 @@ struct SeeingModel {
   std::uint32_t most_tiles;  // or rows
   std::uint32_t row = 0;     // pixels from one row of tokens to the next
 
-  [[nodiscard]] PromptPicture picture_at(std::uint32_t offset, const std::string& file, std::uint32_t count) const {
-    auto tiles = std::make_shared<PictureTiles>();
+  [[nodiscard]] PromptImage picture_at(std::uint32_t offset, const std::string& file, std::uint32_t count) const {
+    auto tiles = std::make_shared<ImageTiles>();
     tiles->count = row > 0 ? 1 : count;
     tiles->side = side;
     tiles->rows = row * count;
@@ -42,7 +42,7 @@ struct SeeingModel {
     }
     return {file, PlaceholderRange(offset, is_embed), std::move(tiles)};
   }
-  // Behind the tokens so far; of fewer tiles where there cannot be so many.
+  // Appends the image to the prompt, with fewer tiles if the model does not allow as many.
   void show(EngineRequest& request, const std::string& file, std::uint32_t wanted) const {
     const std::uint32_t count = std::min(wanted, most_tiles);
     request.pictures.push_back(picture_at(static_cast<std::uint32_t>(request.prompt.size()), file, count));
@@ -51,7 +51,7 @@ struct SeeingModel {
       request.prompt.insert(request.prompt.end(), kTileTokens, kPictureToken);
     }
   }
-  // A folder without a tokenizer.
+  // Writes a folder without a tokenizer.
   void write(const std::string& folder) const {
     if (row > 0) return tiny::write_qwen_folder(folder, boost::json::parse(config), "BF16");
     tiny::write_vision_folder(folder, boost::json::parse(config), "BF16");
@@ -91,7 +91,7 @@ inline constexpr SeeingModel kGemmaModel{"gemma3", R"({"model_type": "gemma3", "
                                          16, 1};
 inline constexpr std::array kSeeingModels{&kSmolVlm, &kLlavaModel, &kGemmaModel, &kQwenModel};
 
-// Of the folder's name; null: none of them.
+// Returns the model with the folder's name; null if no model has it.
 inline const SeeingModel* seeing_model_of(std::string_view folder) {
   const auto* const found = std::ranges::find_if(kSeeingModels, [&](const SeeingModel* model) { return folder.ends_with(model->name); });
   return found == kSeeingModels.end() ? nullptr : *found;

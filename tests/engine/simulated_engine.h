@@ -1,5 +1,5 @@
 #pragma once
-// An engine around the simulated worker, in every mode in which steps may follow each other, and what it must answer.
+// Runs an engine around the simulated worker in every step mode, and computes what it must answer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <ostream>
@@ -20,6 +21,8 @@
 #include "engine/resolve_options.h"
 #include "engine/tiers/kv_swap.h"
 #include "runtime/worker/simulated_worker.h"
+#include "support/rounds.h"
+#include "support/sanitized.h"
 
 namespace quire {
 
@@ -39,7 +42,7 @@ inline ModelInfo simulated_model() {
   return model;
 }
 
-// How steps follow each other.
+// Selects how steps follow each other.
 struct Mode {
   const char* name;
   bool async_scheduling;
@@ -54,6 +57,13 @@ inline constexpr Mode kModes[] = {{"sync", false, 1},
                                   {"drafts", false, 1, 3},
                                   {"drafts_async_overlapped", true, 2, 2}};
 
+// Returns all modes. Short sanitizer runs skip the modes with a single worker thread.
+inline std::vector<Mode> played_modes() {
+  std::vector<Mode> modes(std::begin(kModes), std::end(kModes));
+  if (kSanitized && !plays_all()) std::erase_if(modes, [](const Mode& mode) { return mode.worker_threads == 1; });
+  return modes;
+}
+
 inline std::string mode_name(const testing::TestParamInfo<Mode>& info) {
   return info.param.name;
 }
@@ -65,25 +75,25 @@ struct Setup {
   ModelInfo model = simulated_model();
   EngineSeams seams = {};
   KvTiers tiers = {};
-  bool bears_garbage = false;
-  // Stands before the memory that preempted requests are swapped to.
+  bool tolerates_garbage = false;
+  // Wraps the memory to which preempted requests are swapped out.
   std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)> swap_through = {};
   std::function<TokenId(std::span<const TokenId> history)> next_token = {};  // instead of simulated_token()
 };
 
-// By cache group, as the engine plans them.
-inline std::vector<std::uint32_t> group_windows(const ModelInfo& model, const EngineOptions& options) {
+// Returns the windows by cache group, as the engine plans them.
+inline std::vector<std::uint32_t> group_windows(const KvLayout& layout) {
   std::vector<std::uint32_t> windows;
-  const KvLayout layout = plan_kv_layout(model, options).value();
   for (const KvGroupLayout& group : layout.groups) windows.push_back(group.sliding_window());
   return windows;
 }
 
-// Null: nothing is swapped. As many places as the engine's options say, for blocks as the simulated worker has them.
-inline std::shared_ptr<KvSwap> simulated_swap(const EngineOptions& options, const ModelInfo& model) {
+// Returns the swap with as many slots as the options allow, for blocks of the simulated worker; null without swapping.
+inline std::shared_ptr<KvSwap> simulated_swap(const ResolvedEngine& resolved) {
+  const EngineOptions& options = resolved.options;
   if (!options.kv_swap.is_on()) return nullptr;
-  KvLayout layout = plan_kv_layout(model, options).value();
-  const std::uint32_t num_near = num_near_swap_places(options.kv_swap, layout);
+  KvLayout layout = resolved.layout;
+  const std::uint32_t num_near = num_memory_swap_slots(options.kv_swap, layout);
   layout.page_bytes = {std::uint64_t{options.cache.block_size} * sizeof(std::uint64_t)};
   for (KvGroupLayout& group : layout.groups) group.layers.resize(1);
   KvSwapOptions swap = options.kv_swap;
@@ -95,31 +105,32 @@ inline std::unique_ptr<Engine> start(const Mode& mode, Setup setup) {
   setup.options.scheduler.async_scheduling = mode.async_scheduling;
   setup.options.speculation.num_speculative_tokens = mode.num_drafts;
   setup.options.cache.num_blocks = setup.options.cache.num_blocks == 0 ? 200 : setup.options.cache.num_blocks;
-  const EngineOptions options = resolve_options(setup.options, setup.model, {1, 0}).value();
-  const std::shared_ptr<KvSwap> swap = simulated_swap(options, setup.model);
-  std::shared_ptr<Transport> transport = swap == nullptr ? setup.seams.transport : swap->transport_beside(setup.seams.transport);
+  const ResolvedEngine resolved = resolve_options(setup.options, setup.model, {1, 0}).value();
+  const EngineOptions& options = resolved.options;
+  const std::shared_ptr<KvSwap> swap = simulated_swap(resolved);
+  std::shared_ptr<Transport> transport = swap == nullptr ? setup.seams.transport : swap->transport_with(setup.seams.transport);
   if (setup.swap_through) transport = setup.swap_through(std::move(transport));
-  SimulatedWorkerOptions worker{.limits = worker_limits(options),
+  SimulatedWorkerOptions worker{.limits = resolved.limits,
                                 .block_size = options.cache.block_size,
                                 .num_blocks = options.cache.num_blocks,
                                 .vocab_size = kVocab,
                                 .poison = setup.poison,
-                                .bears_garbage = setup.bears_garbage,
+                                .tolerates_garbage = setup.tolerates_garbage,
                                 .before_step = std::move(setup.before_step),
                                 .next_token = std::move(setup.next_token),
                                 .num_spec_tokens = mode.num_drafts,
                                 .num_threads = mode.worker_threads,
-                                .windows = group_windows(setup.model, options),
+                                .windows = group_windows(resolved.layout),
                                 .transport = std::move(transport)};
-  return make_engine(options, setup.model, {std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers, swap}).value();
+  return make_engine(resolved, {std::make_unique<SimulatedWorker>(std::move(worker)), setup.seams, setup.tiers, swap}).value();
 }
 
-// An engine whose worker does not have one of its capabilities.
-inline std::unique_ptr<Engine> engine_without(bool WorkerCapabilities::* lacking) {
+// Makes an engine whose worker is missing one of its capabilities.
+inline std::unique_ptr<Engine> engine_without(bool WorkerCapabilities::* missing) {
   class LesserWorker final : public SimulatedWorker {
    public:
-    LesserWorker(SimulatedWorkerOptions options, bool WorkerCapabilities::* lacking)
-        : SimulatedWorker(std::move(options)), lacking_(lacking) {}
+    LesserWorker(SimulatedWorkerOptions options, bool WorkerCapabilities::* missing)
+        : SimulatedWorker(std::move(options)), lacking_(missing) {}
     [[nodiscard]] WorkerCapabilities capabilities() const override {
       WorkerCapabilities can = SimulatedWorker::capabilities();
       can.*lacking_ = false;
@@ -131,10 +142,10 @@ inline std::unique_ptr<Engine> engine_without(bool WorkerCapabilities::* lacking
   };
   EngineOptions options;
   options.cache.num_blocks = 20;
-  options = resolve_options(options, simulated_model(), {1, 0}).value();
+  const ResolvedEngine resolved = resolve_options(options, simulated_model(), {1, 0}).value();
   SimulatedWorkerOptions worker{
-      .limits = worker_limits(options), .block_size = options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab};
-  return make_engine(options, simulated_model(), {std::make_unique<LesserWorker>(std::move(worker), lacking)}).value();
+      .limits = resolved.limits, .block_size = resolved.options.cache.block_size, .num_blocks = 20, .vocab_size = kVocab};
+  return make_engine(resolved, {std::make_unique<LesserWorker>(std::move(worker), missing)}).value();
 }
 
 struct Expected {
@@ -170,7 +181,7 @@ inline EngineRequest make_request(std::uint32_t length, std::uint32_t max_tokens
   return request;
 }
 
-// Prompts of a few families, so that prefixes are shared.
+// Makes prompts of a few families, so that requests share prefixes.
 inline EngineRequest random_request(Random& random) {
   EngineRequest request;
   const std::uint64_t family = random.below(4);
@@ -193,7 +204,7 @@ inline void expect_equal(const Collector::Answer& answer, const Expected& wanted
   EXPECT_EQ(answer.num_outputs_after_final, 0U);
 }
 
-// So many random requests, all at once. The sink outlives the engine, or its stop().
+// Submits `count` random requests together and checks the answers. The sink must outlive the engine, or its stop().
 inline void expect_random_answers(Engine& engine, Collector& sink, std::uint64_t seed, std::uint32_t count) {
   Random random(seed);
   std::map<RequestId, Expected> wanted;
@@ -204,10 +215,10 @@ inline void expect_random_answers(Engine& engine, Collector& sink, std::uint64_t
   for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
 }
 
-// The answer to a control verb.
+// Receives the answer to a control call.
 class Answered {
  public:
-  ControlAnswer callback() {
+  ControlCallback callback() {
     return [promise = promise_](Result<bool> answer) { promise->set_value(std::move(answer)); };
   }
   bool ready(int within_ms = 0) { return future_.wait_for(std::chrono::milliseconds(within_ms)) == std::future_status::ready; }
@@ -218,11 +229,11 @@ class Answered {
   std::future<Result<bool>> future_ = promise_->get_future();
 };
 
-// Lets steps run one by one.
+// Lets steps run one at a time.
 struct Gate {
   std::counting_semaphore<> permits{0};
   std::atomic<bool> open = false;
-  std::atomic<bool> is_full = false;  // somebody waits: no permit is left
+  std::atomic<bool> is_full = false;  // a step waits because no permit is left
   void pass() {
     if (open || permits.try_acquire()) return;
     is_full = true;
@@ -234,7 +245,7 @@ struct Gate {
     open = true;
     permits.release();
   }
-  // While no step runs; one more may still pass.
+  // Blocks further steps while no step runs; one more may still pass.
   void close() { open = false; }
 };
 

@@ -1,4 +1,4 @@
-// A running engine that is watched: it answers between two steps, says what requests wait for, and nobody's answer changes.
+// Watches a running engine: it answers between two steps, reports what requests wait for, and no answer changes.
 #include "quire/watch.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ class WatchedEngine : public testing::TestWithParam<Mode> {
     return answer.get_future().get();
   }
 };
-INSTANTIATE_TEST_SUITE_P(Modes, WatchedEngine, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, WatchedEngine, testing::ValuesIn(played_modes()), mode_name);
 
-TEST_P(WatchedEngine, TellsWhoRunsAndWhatTheOthersWaitFor) {
+TEST_P(WatchedEngine, ReportsRunningRequestsAndWhatTheOthersWaitFor) {
   Gate gate;
   EngineOptions options;
   options.scheduler.max_num_seqs = 1;
@@ -29,7 +29,7 @@ TEST_P(WatchedEngine, TellsWhoRunsAndWhatTheOthersWaitFor) {
   const RequestId waits = engine->submit(make_request(20, 5, 60), sink).value();
   gate.permits.release(4);
   sink.wait_for_tokens(runs, 1);
-  std::thread opens([&] { gate.open_for_good(); });  // it may be in the midst of a step
+  std::thread opens([&] { gate.open_for_good(); });  // the engine may be within a step
   const std::shared_ptr<WatchFrame> frame = look(*engine).value();
   opens.join();
   EXPECT_EQ(frame->blocks.size(), 200U);
@@ -38,12 +38,12 @@ TEST_P(WatchedEngine, TellsWhoRunsAndWhatTheOthersWaitFor) {
   expect_equal(sink.wait(runs), expected(request));
   sink.wait(waits);
   const std::shared_ptr<WatchFrame> after = look(*engine, frame).value();
-  EXPECT_EQ(after, frame) << "the memory is used again";
+  EXPECT_EQ(after, frame) << "the frame's memory is reused";
   EXPECT_EQ(engine->stop(10.0), 0U);
   EXPECT_EQ(look(*engine).error().code, ErrorCode::shutting_down);
 }
 
-TEST_P(WatchedEngine, AnIdleEngineAnswersToo) {
+TEST_P(WatchedEngine, AnIdleEngineAnswers) {
   const auto engine = start(GetParam(), {});
   const std::shared_ptr<WatchFrame> frame = look(*engine).value();
   EXPECT_TRUE(frame->requests.empty());

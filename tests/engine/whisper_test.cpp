@@ -1,4 +1,4 @@
-// Engines with a model of two halves: what is planned for it, what is refused, and that nothing of a request shows in another one's bits.
+// Tests engines with an encoder-decoder model: the KV plan, refusals, and that requests do not affect each other's bits.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -39,7 +39,7 @@ class WhisperEngine : public testing::Test {
     EXPECT_TRUE(engine) << engine.error().to_string();
     return engine ? *std::move(engine) : nullptr;
   }
-  // The i-th of a mix: its own sound, a prompt of its own length, drawn or greedy.
+  // Returns request i of a mix: each has different audio and a prompt of another length, greedy or sampled.
   static EngineRequest request(const Engine& engine, std::uint32_t i) {
     EngineRequest request;
     for (std::uint32_t t = 0; t < 1 + 5 * i % 17; ++t) request.prompt.push_back(static_cast<TokenId>((31 * t + 7 * i) % 300));
@@ -49,7 +49,7 @@ class WhisperEngine : public testing::Test {
     request.sampling.ignore_eos = true;
     request.sampling.logprobs = 2;
     request.sampling.timestamps = {
-        .first_time = 200, .end = 2, .max_first = 20, .has_times = i % 2 == 0, .not_first = {2, 5}, .begins = {}};
+        .first_time = 200, .end = 2, .max_first = 20, .has_timestamps = i % 2 == 0, .not_first = {2, 5}, .begins = {}};
     if (i % 3 == 1) request.sampling.timestamps.begins = {{3, 4, 90}, {7}};
     request.encoder_input =
         std::make_shared<const EncoderInput>(EncoderInput{tiny::whisper_features(engine.model().encoder, "sound" + std::to_string(i))});
@@ -68,7 +68,7 @@ WhisperBits whisper_bits(const Collector::Answer& answer) {
   return bits;
 }
 
-TEST_F(WhisperEngine, KeysOfWhatWasHeardHaveAGroupOfTheirOwn) {
+TEST_F(WhisperEngine, CrossAttentionKeysHaveASeparateCacheGroup) {
   const auto engine = make(options(40));
   ASSERT_NE(engine, nullptr);
   const auto plan = plan_kv(engine->model(), engine->options());
@@ -77,11 +77,11 @@ TEST_F(WhisperEngine, KeysOfWhatWasHeardHaveAGroupOfTheirOwn) {
   EXPECT_EQ(plan->layout.layers.size(), 4U);
   for (std::uint32_t layer = 0; layer < 4; ++layer)
     EXPECT_EQ(plan->layout.groups[plan->layout.layers[layer].group].keeps_encoder_output(), layer >= 2);
-  EXPECT_FALSE(engine->options().cache.enable_prefix_caching) << "equal tokens have other keys where another sound was heard";
+  EXPECT_FALSE(engine->options().cache.enable_prefix_caching) << "equal tokens have other keys when the audio differs";
   EXPECT_EQ(engine->options().scheduler.max_model_len, 64U);
 }
 
-TEST_F(WhisperEngine, WhatCannotBeIsRefusedByName) {
+TEST_F(WhisperEngine, ReportsTheFieldOfUnsupportedOptions) {
   const auto field_of = [&](auto change) {
     EngineOptions changed = options(40);
     change(changed);
@@ -112,7 +112,8 @@ TEST_F(WhisperEngine, WhatCannotBeIsRefusedByName) {
   EXPECT_EQ(refused([](EngineRequest& r) { r.sampling.timestamps.not_first = {-1}; }), "timestamps.not_first");
 }
 
-// Beside each other, in chunks, preempted and encoded again or swapped, with drafts, planned ahead or not: bit for bit as alone.
+// Concurrent requests run in chunks, are preempted, encoded again or swapped, with drafts and async scheduling. They match the answers
+// alone bit for bit.
 TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
   constexpr std::uint32_t kRequests = 12;
   std::vector<WhisperBits> alone;
@@ -138,7 +139,7 @@ TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
   for (const bool ahead : {false, true}) {
     for (const std::uint32_t max_tokens : {5U, 64U}) {
       SCOPED_TRACE(std::to_string(max_tokens) + (ahead ? " ahead" : ""));
-      EngineOptions together = options(24);  // three of them with all their tokens have hardly room
+      EngineOptions together = options(24);  // hardly enough blocks for three requests with all their tokens
       together.scheduler.async_scheduling = ahead;
       together.scheduler.max_num_batched_tokens = max_tokens;
       together.scheduler.max_num_seqs = 5;
@@ -154,8 +155,8 @@ TEST_F(WhisperEngine, TheSchedulerIsInvisible) {
   }
 }
 
-// A client that goes away in the middle leaves the others as they are.
-TEST_F(WhisperEngine, EndsOfOthersDoNotShow) {
+// A client that aborts its request leaves the other requests unchanged.
+TEST_F(WhisperEngine, AnAbortDoesNotChangeOtherAnswers) {
   const auto engine = make(options(60));
   ASSERT_NE(engine, nullptr);
   Collector sink;

@@ -1,5 +1,5 @@
-// Several cache groups around the simulated worker, which stops the program when a block that a row attends to does not hold what the plan
-// says; what a window has passed may be anybody's.
+// Several cache groups around the simulated worker, which aborts the program if a block in the attention window differs from the plan.
+// Blocks that a window has passed may have been reused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ ModelInfo windowed_model(std::vector<std::uint32_t> windows, std::uint32_t conte
 }
 
 class WindowTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, WindowTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, WindowTest, testing::ValuesIn(played_modes()), mode_name);
 
-// Mixes of windows (smaller than a block, and larger) and full attention, in caches of plenty and in such that preempt and evict.
-TEST_P(WindowTest, RandomRequestsGetTheAnswersOfTheirHistories) {
+// Mixes windows (smaller and larger than a block) with full attention, in large caches and in caches that preempt and evict.
+TEST_P(WindowTest, RandomRequestsMatchTheirExpectedAnswers) {
   for (const auto& [windows, num_blocks] : {std::pair(std::vector{3U, 3U, 3U, 0U}, 600U),
                                             {std::vector{24U, 24U, 0U}, 230U},
                                             {std::vector{40U, 40U}, 90U},
@@ -49,7 +49,7 @@ TEST_P(WindowTest, RandomRequestsGetTheAnswersOfTheirHistories) {
   }
 }
 
-// Nothing but windows: a prompt of a hundred blocks runs in a cache of nine, one after the other or together.
+// All layers have windows: prompts of a hundred blocks run in a cache of nine blocks, one by one or together.
 TEST_P(WindowTest, APromptLongerThanTheCacheRunsIfItsWindowsFit) {
   EngineOptions options;
   options.cache.block_size = 4;
@@ -65,8 +65,8 @@ TEST_P(WindowTest, APromptLongerThanTheCacheRunsIfItsWindowsFit) {
   EXPECT_EQ(engine->stats().num_free_blocks, 9U);
 }
 
-// The worker sees each group's own blocks: no delta of one group is taken for another's.
-TEST_P(WindowTest, EveryGroupHasATableOfItsOwn) {
+// The worker receives a separate block table for each group: deltas of the groups are not confused.
+TEST_P(WindowTest, EveryGroupHasASeparateBlockTable) {
   std::atomic<std::uint32_t> groups_seen = 0;
   EngineOptions options;
   options.scheduler.max_num_batched_tokens = 64;

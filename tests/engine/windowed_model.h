@@ -1,6 +1,6 @@
 #pragma once
-// Models that the engine's tests run, beside the real one. The weights of a tiny model that has two layers with full attention and four
-// with windows of 24 tokens: three cache groups, whose windows begin and end inside blocks, prefixes and chunks.
+// Small models for the engine's tests, in addition to the real one. The windowed model has two layers with full attention and four with
+// windows of 24 tokens. They make three cache groups whose windows begin and end inside blocks, prefixes and chunks.
 #include <boost/json/object.hpp>
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace quire::tiny {
 
-// As a Hugging Face folder at `path`, without a tokenizer; `eos`: the token that ends an answer, if one does.
+// Writes a Hugging Face folder at `path` without a tokenizer. `eos` is the token that ends an answer, if any.
 inline void write_windowed_weights(const std::string& path, std::optional<int> eos = std::nullopt) {
   ModelConfig config = small_llama();
   config.architecture = "qwen2";
@@ -24,7 +24,7 @@ inline void write_windowed_weights(const std::string& path, std::optional<int> e
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 
-// Those of a mixture: three layers with seven experts and a shared one, and a dense one between them.
+// Writes a mixture of experts: three layers with seven experts and a shared one, and a dense layer between them.
 inline void write_mixture_weights(const std::string& path) {
   ModelConfig config = small_mixture("qwen2_moe");
   config.num_layers = 4;
@@ -61,7 +61,7 @@ inline void write_gpt_oss_weights(const std::string& path) {
   write_gguf(path, config, "MXFP4");
 }
 
-// Those of a hybrid: two layers that attend, and four with short convolutions.
+// Writes a hybrid: two attention layers, and four with short convolutions.
 inline void write_lfm2_weights(const std::string& path, std::optional<int> eos = std::nullopt) {
   ModelConfig config = small_lfm2();
   config.num_layers = 6;
@@ -83,8 +83,8 @@ inline void write_lfm2_weights(const std::string& path, std::optional<int> eos =
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 
-// Those with Mamba-2 layers, whose states fit into 16 tokens: "granitemoehybrid" (two layers that attend and four with states, and experts)
-// or "falcon_h1" (four layers that do both).
+// Writes a model with Mamba-2 layers whose states fit into 16 tokens. "granitemoehybrid" has two attention layers, four with states, and
+// experts. "falcon_h1" has four layers that do both.
 inline void write_mamba_weights(const std::string& path, const std::string& architecture, std::optional<int> eos = std::nullopt) {
   ModelConfig config = small_mamba(architecture);
   const bool is_granite = architecture == "granitemoehybrid";
@@ -124,7 +124,7 @@ inline void write_mamba_weights(const std::string& path, const std::string& arch
   write_hf_folder(path, json, make_tensors(config, false, "BF16"));
 }
 
-// Three layers with gated delta rules, one that attends, and experts in all.
+// Writes three layers with gated delta rules, one attention layer, and experts in all.
 inline void write_qwen3_next_weights(const std::string& path) {
   const ModelConfig config = small_qwen3_next();
   boost::json::array types;

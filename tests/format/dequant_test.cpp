@@ -20,7 +20,7 @@ constexpr GgmlType kTypes[] = {GgmlType::f32,   GgmlType::f16,     GgmlType::bf1
                                GgmlType::iq2_s, GgmlType::iq3_xxs, GgmlType::iq3_s, GgmlType::iq4_nl, GgmlType::iq4_xs,  GgmlType::tq1_0,
                                GgmlType::tq2_0, GgmlType::mxfp4,   GgmlType::nvfp4};
 
-// A record of tools/record_dequant.py: random blocks, and what the reference makes of them.
+// A record of tools/record/dequant.py: random blocks and the reference's output.
 struct Record {
   std::uint32_t rows = 0;
   std::uint32_t columns = 0;
@@ -48,7 +48,7 @@ Record load(GgmlType type) {
   return record;
 }
 
-// w = (code - zero) * scale + minimum, as the kernels read it.
+// Computes w = (code - zero) * scale + minimum, as the kernels read it.
 template <class Row>
 std::vector<float> floats_of(const Row& row, int zero, std::size_t group) {
   std::vector<float> floats(row.codes.size());
@@ -70,7 +70,7 @@ TEST_P(Dequant, EqualsTheReferenceBitForBit) {
   }
 }
 
-TEST_P(Dequant, TheKernelFormatHoldsTheSameValues) {
+TEST_P(Dequant, TheKernelFormatGivesTheSameValues) {
   const Record record = load(GetParam());
   const UnpackedFormat format = unpacked_format(GetParam()).value();
   std::vector<std::uint8_t> codes(record.columns);
@@ -98,7 +98,7 @@ TEST_P(Dequant, TheKernelFormatHoldsTheSameValues) {
   }
 }
 
-// Each scale and minimum of a type with units is a whole multiple of its own, of a byte.
+// In types with units each scale and minimum is a byte multiple of its unit.
 TEST_P(Dequant, ScalesAreMultiplesOfTheirUnits) {
   if (!has_units(GetParam())) return;
   const Record record = load(GetParam());
@@ -133,7 +133,7 @@ TEST_P(Dequant, ReadsRowsAtAnyAlignment) {
 INSTANTIATE_TEST_SUITE_P(Types, Dequant, ::testing::ValuesIn(kTypes),
                          [](const auto& type) { return std::string(ggml_type_name(type.param)); });
 
-TEST(UnpackedFormat, TypesWithoutAnUnpackerAreNamed) {
+TEST(UnpackedFormat, ReportsTypesWithoutAnUnpacker) {
   std::size_t supported = 0;
   for (std::uint32_t number = 0; number < 100; ++number) {
     const GgmlTypeInfo* info = find_ggml_type(number);
@@ -148,17 +148,17 @@ TEST(UnpackedFormat, TypesWithoutAnUnpackerAreNamed) {
   EXPECT_EQ(supported, std::size(kTypes));
 }
 
-TEST(UnpackedFormat, ReadmeListsTheTypesThatAreSupported) {
+TEST(UnpackedFormat, DocsListTheSupportedTypes) {
   std::string expected;
   for (const GgmlType type : kTypes) expected += (expected.empty() ? "" : ", ") + std::string(ggml_type_name(type));
   EXPECT_EQ(supported_weight_types(), expected);
-  std::ifstream stream("README.md");
-  std::string readme, word;
-  while (stream >> word) readme += word + " ";
-  EXPECT_NE(readme.find("from GGUF (" + expected + ")"), std::string::npos);
+  std::ifstream stream("docs/models.md");
+  std::string page, word;
+  while (stream >> word) page += word + " ";
+  EXPECT_NE(page.find("GGUF weight types: " + expected + "."), std::string::npos);
 }
 
-TEST(Bf16, HalvesRoundOnTheWay) {
+TEST(Bf16, F16ValuesAreRoundedToBf16) {
   const std::uint16_t halves[] = {0x3C00, 0x3C01, 0xC000};  // 1, 1 + 2^-10, -2
   std::uint16_t bits[3];
   unpack_bf16_row(GgmlType::f16, std::as_bytes(std::span(halves)), bits);
@@ -167,16 +167,17 @@ TEST(Bf16, HalvesRoundOnTheWay) {
   EXPECT_EQ(bits[2], 0xC000);
 }
 
-TEST(DequantDeath, AWrongSizeIsABrokenInvariant) {
+TEST(DequantDeath, AWrongSizeAbortsTheProgram) {
   std::vector<std::byte> row(17);
   std::vector<float> out(32);
-  for (const GgmlType type : {GgmlType::q4_0, GgmlType::iq4_nl}) EXPECT_DEATH(dequantise_row(type, row, out), "wrong row size");
+  for (const GgmlType type : {GgmlType::q4_0, GgmlType::iq4_nl})
+    EXPECT_DEATH(dequantise_row(type, row, out), "the row holds the bytes of its columns");
   std::vector<float> block(256);
   for (const GgmlType type : {GgmlType::q2_k, GgmlType::q3_k, GgmlType::iq4_xs}) {
     std::vector<std::byte> too_long(ggml_type_info(type).block_bytes + 1);
-    EXPECT_DEATH(dequantise_row(type, too_long, block), "wrong row size");
+    EXPECT_DEATH(dequantise_row(type, too_long, block), "the row holds the bytes of its columns");
   }
-  EXPECT_DEATH(dequantise_row(GgmlType::q8_1, row, out), "no unpacker");
+  EXPECT_DEATH(dequantise_row(GgmlType::q8_1, row, out), "the type has an unpacker");
 }
 
 }  // namespace

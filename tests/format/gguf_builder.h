@@ -1,5 +1,5 @@
 #pragma once
-// Builds GGUF files in memory, honest or not.
+// Builds GGUF files in memory, valid or corrupted.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -53,7 +53,7 @@ struct TensorSpec {
   std::uint64_t offset = 0;
 };
 
-// Fields may be overwritten to make it lie.
+// A test may overwrite fields to corrupt the file.
 struct GgufBuilder {
   std::string magic = "GGUF";
   std::uint32_t version = 3;
@@ -111,7 +111,7 @@ struct GgufBuilder {
   }
 };
 
-// Two small tensors and one key of each kind.
+// Makes two small tensors and one key of each kind.
 inline GgufBuilder small_gguf() {
   GgufBuilder builder;
   builder.string("general.architecture", "llama")

@@ -1,7 +1,9 @@
 #include "format/gguf.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <random>
 
@@ -25,7 +27,7 @@ Error error_of(const GgufBuilder& builder) {
   return error_of(builder.build());
 }
 
-// The file is refused as `corrupt`, the field contains `field`, and the remedy is not empty.
+// The file must be refused as `corrupt`, the field must contain `field`, and the remedy must not be empty.
 void expect_corrupt(const GgufBuilder& builder, std::string_view field, std::string_view message) {
   const Error error = error_of(builder);
   EXPECT_EQ(error.code, ErrorCode::corrupt) << error.to_string();
@@ -60,7 +62,7 @@ TEST(Gguf, ReadsVersion2AndAnEmptyFile) {
   EXPECT_TRUE(file->tensors().empty());
 }
 
-TEST(Gguf, TellsMissingFromWrong) {
+TEST(Gguf, DistinguishesMissingKeysFromWrongTypes) {
   const Bytes bytes = small_gguf().build();
   const auto file = GgufFile::parse(bytes.view());
   ASSERT_TRUE(file);
@@ -89,7 +91,7 @@ TEST(Gguf, RefusesIntegersOutOfRange) {
   EXPECT_NE(error.message.find("4000000000"), std::string::npos);
 }
 
-TEST(Gguf, PlacesTensors) {
+TEST(Gguf, LocatesTensors) {
   const Bytes bytes = small_gguf().build();
   const auto file = GgufFile::parse(bytes.view());
   ASSERT_TRUE(file);
@@ -106,7 +108,7 @@ TEST(Gguf, PlacesTensors) {
   EXPECT_EQ(second->data.data() + second->data.size(), bytes.view().data() + bytes.size());
 }
 
-TEST(Gguf, HonoursTheAlignmentItNames) {
+TEST(Gguf, UsesTheAlignmentOfTheFile) {
   GgufBuilder builder;
   builder.scalar("general.alignment", GgufValueType::u32, std::uint32_t{8});
   builder.tensor("a", GgmlType::f32, {1}, 0).tensor("b", GgmlType::f32, {1}, 8);
@@ -118,10 +120,10 @@ TEST(Gguf, HonoursTheAlignmentItNames) {
   EXPECT_EQ(file->tensors()[1].data.data() + 4, bytes.view().data() + bytes.size());
 }
 
-TEST(Gguf, EveryCutIsRefused) {
+TEST(Gguf, RefusesEveryTruncation) {
   const Bytes bytes = small_gguf().build();
   for (std::size_t size = 0; size < bytes.size(); ++size) {
-    // A copy of its own, so that the sanitizer sees a read past the cut.
+    // The copy is separate, so that the sanitizer detects a read past the end.
     const std::vector<std::byte> cut(bytes.view().begin(), bytes.view().begin() + static_cast<std::ptrdiff_t>(size));
     const auto file = GgufFile::parse(cut);
     ASSERT_FALSE(file) << size;
@@ -147,7 +149,7 @@ TEST(Gguf, AnyChangedByteGivesAFileOrAnError) {
   }
 }
 
-TEST(GgufLies, Header) {
+TEST(CorruptGguf, Header) {
   GgufBuilder magic = small_gguf();
   magic.magic = "GGML";
   expect_corrupt(magic, "magic", "not a GGUF file");
@@ -159,9 +161,9 @@ TEST(GgufLies, Header) {
   expect_corrupt(tensors, "tensor_count", "cannot fit");
 }
 
-// The file has room for the entries, if every one of them were as small as can be; the entries themselves are missing.
-TEST(GgufLies, AbsurdCountsTakeNoMemoryEvenInAFileOfTheirSize) {
-  constexpr std::uint64_t kFileBytes = std::uint64_t{1} << 40;  // sparse
+// The file is large enough for the entries if each had its minimum size, but the entries are missing.
+TEST(CorruptGguf, AbsurdCountsTakeNoMemoryEvenInALargeFile) {
+  constexpr std::uint64_t kFileBytes = std::uint64_t{1} << 40;  // a sparse file
   const TempFolder folder;
   for (const bool of_tensors : {false, true}) {
     Bytes header;
@@ -176,7 +178,7 @@ TEST(GgufLies, AbsurdCountsTakeNoMemoryEvenInAFileOfTheirSize) {
   }
 }
 
-TEST(GgufLies, Versions) {
+TEST(CorruptGguf, Versions) {
   for (const std::uint32_t version : {0U, 1U, 4U, 0x03000000U}) {
     GgufBuilder builder = small_gguf();
     builder.version = version;
@@ -187,40 +189,40 @@ TEST(GgufLies, Versions) {
   EXPECT_NE(error_of(big).message.find("big-endian"), std::string::npos);
 }
 
-TEST(GgufLies, Keys) {
+TEST(CorruptGguf, Keys) {
   GgufBuilder twice = small_gguf();
   twice.string("general.architecture", "other");
   expect_corrupt(twice, "general.architecture", "twice");
   GgufBuilder empty = small_gguf();
   empty.string("", "x");
-  expect_corrupt(empty, "metadata[8].key", "0 bytes");
+  expect_corrupt(empty, "metadata[8].key", "got 0");
   GgufBuilder type = small_gguf();
   type.scalar("odd", static_cast<GgufValueType>(13), std::uint32_t{0});
   expect_corrupt(type, "odd", "unknown value type 13");
 }
 
-TEST(GgufLies, AKeyWithControlCharactersIsShownEscaped) {
+TEST(CorruptGguf, AKeyWithControlCharactersIsShownEscaped) {
   GgufBuilder builder = small_gguf();
   builder.string("a\x1b[31m", "x").string("a\x1b[31m", "y");
   expect_corrupt(builder, "'a\\x1b[31m'", "twice");
 }
 
-TEST(GgufLies, Lengths) {
+TEST(CorruptGguf, Lengths) {
   for (const std::uint64_t length : {std::uint64_t{1} << 20, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     GgufBuilder string;
     string.metadata.text("s").number(GgufValueType::string).number(length).raw("padding padding");
     string.num_metadata = 1;
-    expect_corrupt(string, "s", "ends within");
+    expect_corrupt(string, "s", "ends inside");
     for (const GgufValueType element : {GgufValueType::u8, GgufValueType::u64, GgufValueType::string}) {
       GgufBuilder array;
       array.metadata.text("list").number(GgufValueType::array).number(element).number(length).raw("padding");
       array.num_metadata = 1;
-      expect_corrupt(array, "list", "ends within");
+      expect_corrupt(array, "list", "ends inside");
     }
   }
 }
 
-TEST(GgufLies, NestedArrays) {
+TEST(CorruptGguf, NestedArrays) {
   const auto nested = [](int depth) {
     GgufBuilder builder;
     builder.metadata.text("deep").number(GgufValueType::array);
@@ -235,7 +237,7 @@ TEST(GgufLies, NestedArrays) {
   expect_corrupt(nested(100000), "deep", "nested");
 }
 
-TEST(GgufLies, ABoolIsZeroOrOne) {
+TEST(CorruptGguf, ABoolIsZeroOrOne) {
   GgufBuilder builder;
   builder.scalar("flag", GgufValueType::boolean, std::uint8_t{2});
   const Bytes bytes = builder.build();
@@ -244,7 +246,7 @@ TEST(GgufLies, ABoolIsZeroOrOne) {
   EXPECT_EQ(file->get<bool>("flag").error().code, ErrorCode::corrupt);
 }
 
-TEST(GgufLies, Alignment) {
+TEST(CorruptGguf, Alignment) {
   for (const std::uint32_t alignment : {0U, 3U, 33U, 1U << 21, 0x80000000U}) {
     GgufBuilder builder = small_gguf();
     builder.scalar("general.alignment", GgufValueType::u32, alignment);
@@ -255,16 +257,16 @@ TEST(GgufLies, Alignment) {
   expect_corrupt(text, "general.alignment", "expected an integer");
 }
 
-TEST(GgufLies, TensorNames) {
+TEST(CorruptGguf, TensorNames) {
   GgufBuilder twice = small_gguf();
   twice.tensor("first", GgmlType::f32, {1}, 0);
   expect_corrupt(twice, "first", "twice");
   GgufBuilder empty = small_gguf();
   empty.tensor("", GgmlType::f32, {1}, 0);
-  expect_corrupt(empty, "tensors[2].name", "0 bytes");
+  expect_corrupt(empty, "tensors[2].name", "got 0");
 }
 
-TEST(GgufLies, TensorShapes) {
+TEST(CorruptGguf, TensorShapes) {
   const std::uint64_t huge = std::uint64_t{1} << 62;
   struct Lie {
     std::vector<std::uint64_t> dims;
@@ -272,25 +274,25 @@ TEST(GgufLies, TensorShapes) {
     std::string_view message;
   };
   for (const Lie& lie :
-       {Lie{{1, 1, 1, 1, 1}, GgmlType::f32, "dimensions"}, Lie{{0}, GgmlType::f32, "dimension of 0"},
+       {Lie{{1, 1, 1, 1, 1}, GgmlType::f32, "dimensions"}, Lie{{0}, GgmlType::f32, "dimension is 0"},
         Lie{{huge, 8}, GgmlType::f32, "overflows"}, Lie{{huge}, GgmlType::f32, "overflows"},
         Lie{{32, std::uint64_t{1} << 58, 2}, GgmlType::q8_0, "overflows"}, Lie{{huge, huge, huge, huge}, GgmlType::f32, "overflows"},
-        Lie{{33}, GgmlType::q4_0, "block of 32"}, Lie{{128, 2}, GgmlType::q4_k, "block of 256"}, Lie{{1024}, GgmlType::f32, "beyond"}}) {
+        Lie{{33}, GgmlType::q4_0, "block of 32"}, Lie{{128, 2}, GgmlType::q4_k, "block of 256"}, Lie{{1024}, GgmlType::f32, "exceeds"}}) {
     GgufBuilder builder = small_gguf();
     builder.tensor("lie", lie.type, lie.dims, 0);
     expect_corrupt(builder, "lie", lie.message);
   }
 }
 
-TEST(GgufLies, TensorOffsets) {
+TEST(CorruptGguf, TensorOffsets) {
   const auto with_offset = [](std::uint64_t offset) {
     GgufBuilder builder = small_gguf();
     builder.tensor("lie", GgmlType::f32, {1}, offset);
     return builder;
   };
   expect_corrupt(with_offset(1), "lie", "alignment");
-  expect_corrupt(with_offset(std::uint64_t{1} << 40), "lie", "beyond");
-  expect_corrupt(with_offset(~std::uint64_t{31}), "lie", "beyond");
+  expect_corrupt(with_offset(std::uint64_t{1} << 40), "lie", "exceeds");
+  expect_corrupt(with_offset(~std::uint64_t{31}), "lie", "exceeds");
   expect_corrupt(with_offset(32), "lie", "overlap");
   GgufBuilder fits = small_gguf();
   fits.tensor("last", GgmlType::f32, {4}, 160);
@@ -298,7 +300,7 @@ TEST(GgufLies, TensorOffsets) {
   EXPECT_TRUE(GgufFile::parse(fits.build().view()));
 }
 
-TEST(GgufLies, UnknownTensorType) {
+TEST(CorruptGguf, UnknownTensorType) {
   for (const std::uint32_t type : {4U, 31U, 99U, ~0U}) {
     GgufBuilder builder = small_gguf();
     builder.tensors.push_back({"lie", type, {1}, 0});
@@ -308,15 +310,73 @@ TEST(GgufLies, UnknownTensorType) {
   }
 }
 
-TEST(Gguf, SplitModelsAreRefusedWithTheCommandThatJoinsThem) {
-  GgufBuilder builder = small_gguf();
-  builder.scalar("split.count", GgufValueType::u16, std::uint16_t{3});
-  const Error error = error_of(builder);
-  EXPECT_EQ(error.code, ErrorCode::unsupported);
-  EXPECT_NE(error.remedy.find("--merge"), std::string::npos);
+// Builds a part as llama-gguf-split writes it: the first part has the metadata, and may have no tensors.
+GgufBuilder part_of(std::uint16_t number, std::uint16_t count, const std::string& tensor, std::int32_t total = 2) {
+  GgufBuilder builder;
+  if (number == 0) builder.string("general.architecture", "llama");
+  builder.scalar("split.no", GgufValueType::u16, number);
+  builder.scalar("split.count", GgufValueType::u16, count);
+  builder.scalar("split.tensors.count", GgufValueType::i32, total);
+  if (!tensor.empty()) builder.tensor(tensor, GgmlType::f32, {4}, 0);
+  builder.data_bytes = 32;
+  return builder;
 }
 
-TEST(Gguf, OpenNamesTheFileInItsErrors) {
+Error error_of_open(const std::string& path) {
+  const auto file = GgufFile::open(path);
+  EXPECT_FALSE(file) << path;
+  return file ? Error{} : file.error();
+}
+
+TEST(Gguf, ReadsAllPartsOfASplitModelFromAnyPart) {
+  const testing::TempFolder folder;
+  const std::array tensors{"", "a", "b"};
+  std::vector<std::string> paths;
+  for (std::uint16_t i = 0; i < 3; ++i)
+    paths.push_back(folder.write(fmt::format("m-0000{}-of-00003.gguf", i + 1), part_of(i, 3, tensors[i]).build().as_text()));
+  for (const std::string& path : paths) {
+    const auto file = GgufFile::open(path);
+    ASSERT_TRUE(file) << file.error().to_string();
+    EXPECT_EQ(file->get<std::string>("general.architecture").value(), "llama");
+    ASSERT_EQ(file->files().size(), 3U);
+    EXPECT_EQ(file->files()[0].path(), paths[0]) << "in order, whichever part was given";
+    for (std::size_t i : {1U, 2U}) {
+      const GgufTensor* tensor = file->find_tensor(tensors[i]);
+      ASSERT_NE(tensor, nullptr);
+      EXPECT_TRUE(file->files()[i].contains(tensor->data));
+    }
+  }
+  EXPECT_EQ(gguf_stem(paths[1]), "m");
+  EXPECT_EQ(gguf_stem("x/a-00001-of-2.gguf"), "a-00001-of-2");
+  EXPECT_EQ(gguf_stem("-00001-of-00003.gguf"), "-00001-of-00003");
+}
+
+TEST(Gguf, RefusesInvalidPartsAndReportsTheFile) {
+  const testing::TempFolder folder;
+  const std::string first = folder.write("m-00001-of-00002.gguf", part_of(0, 2, "a").build().as_text());
+  const std::string second = folder.path() + "/m-00002-of-00002.gguf";
+  const Error missing = error_of_open(first);
+  EXPECT_EQ(missing.code, ErrorCode::not_found);
+  EXPECT_EQ(missing.field, second);
+  for (const auto& [other, named] :
+       std::vector<std::pair<GgufBuilder, std::string>>{{part_of(1, 2, "a"), "'a'"},       // a duplicate tensor
+                                                        {part_of(0, 2, "b"), "split.no"},  // the first part again
+                                                        {part_of(1, 3, "b"), "split.no"},  // a part of another model
+                                                        {part_of(7, 2, "b"), "split.no"},  // a part number out of range
+                                                        {GgufBuilder{}, "split.no"}}) {    // not a part
+    folder.write("m-00002-of-00002.gguf", other.build().as_text());
+    const Error error = error_of_open(first);
+    EXPECT_EQ(error.code, ErrorCode::corrupt) << named;
+    EXPECT_EQ(error.field, second + ": " + named);
+  }
+  folder.write("m-00001-of-00002.gguf", part_of(0, 2, "a", 3).build().as_text());
+  folder.write("m-00002-of-00002.gguf", part_of(1, 2, "b").build().as_text());
+  EXPECT_EQ(error_of_open(first).field, first + ": split.tensors.count");
+  const Error renamed = error_of_open(folder.write("other.gguf", part_of(0, 2, "a").build().as_text()));
+  EXPECT_NE(renamed.message.find("-00001-of-00002.gguf"), std::string::npos) << renamed.to_string();
+}
+
+TEST(Gguf, OpenReportsTheFileInErrors) {
   const testing::TempFolder folder;
   const std::string path = folder.write("bad.gguf", "GGUF\x03");
   const auto file = GgufFile::open(path);
@@ -332,7 +392,7 @@ TEST(Gguf, ViewsSurviveAMove) {
   const GgufFile moved(std::move(*file));
   EXPECT_EQ(moved.get<std::string_view>("general.architecture").value(), "llama");
   EXPECT_EQ(moved.find_tensor("second")->data[0], std::byte{0});
-  EXPECT_TRUE(moved.file()->check_unchanged());
+  EXPECT_TRUE(moved.files()[0].check_unchanged());
 }
 
 TEST(GgmlTypes, NumbersAndEnumeratorsAgree) {

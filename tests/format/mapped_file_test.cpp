@@ -43,7 +43,7 @@ TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
   EXPECT_TRUE(file->bytes().empty());
 }
 
-TEST(MappedFile, SaysWhyItCannotOpen) {
+TEST(MappedFile, ReportsWhyItCannotOpen) {
   const TempFolder folder;
   EXPECT_EQ(MappedFile::open(folder.path() + "/none").error().code, ErrorCode::not_found);
   const auto directory = MappedFile::open(folder.path());
@@ -52,7 +52,7 @@ TEST(MappedFile, SaysWhyItCannotOpen) {
   EXPECT_EQ(directory.error().field, folder.path());
 }
 
-TEST(MappedFile, NoticesThatTheFileWasCut) {
+TEST(MappedFile, DetectsThatTheFileWasTruncated) {
   const TempFolder folder;
   const std::string path = folder.write("a", "a longer text");
   const auto file = MappedFile::open(path);
@@ -63,7 +63,7 @@ TEST(MappedFile, NoticesThatTheFileWasCut) {
   EXPECT_EQ(check.error().code, ErrorCode::io);
 }
 
-TEST(MappedFile, ReadsPartsOfAFileThatWasCut) {
+TEST(MappedFile, ReadsPartsOfATruncatedFile) {
   const TempFolder folder;
   const std::string path = folder.write("a", "a longer text");
   const auto file = MappedFile::open(path);
@@ -75,12 +75,12 @@ TEST(MappedFile, ReadsPartsOfAFileThatWasCut) {
   EXPECT_TRUE(file->contains(all));
   EXPECT_FALSE(file->contains(out));
   std::filesystem::resize_file(path, 5);
-  EXPECT_TRUE(file->read(all.first(4), out)) << "still there";
+  EXPECT_TRUE(file->read(all.first(4), out)) << "these bytes remain";
   const auto beyond = file->read(all.subspan(3, 4), out);
   ASSERT_FALSE(beyond);
   EXPECT_EQ(beyond.error().code, ErrorCode::io);
   EXPECT_EQ(beyond.error().field, path);
-  EXPECT_DEATH((void)file->read(out, out), "a part of the map");
+  EXPECT_DEATH((void)file->read(out, out), "the part lies inside the map");
 }
 
 TEST(ReadTextFile, HasALimit) {

@@ -1,4 +1,4 @@
-// Rows of floats to codes: by the definitions, and no worse than what is simpler.
+// Tests quantisation of float rows: by definition, and not worse than a simpler method.
 #include "format/quantise.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ double error_of(std::span<const float> values, const Buffers& made, std::size_t 
   return sum;
 }
 
-TEST(Quantise, EightBitsAreThoseOfTheDefinition) {
+TEST(Quantise, EightBitCodesFollowTheDefinition) {
   Random random(5);
   for (int round = 0; round < 300; ++round) {
     const std::vector<float> values = draw(random, 96);
@@ -57,7 +57,7 @@ TEST(Quantise, EightBitsAreThoseOfTheDefinition) {
       const float scale = made.scales[2 * group];
       EXPECT_EQ(scale, made.scales[2 * group + 1]);
       EXPECT_TRUE(is_exact_in_f16(scale));
-      EXPECT_NEAR(scale, largest / 127.0F, largest / 127.0F * 0x1p-11F + 0x1p-25F) << "to the nearest";
+      EXPECT_NEAR(scale, largest / 127.0F, largest / 127.0F * 0x1p-11F + 0x1p-25F) << "rounded to the nearest";
       for (std::size_t i = 0; i < 32; ++i) {
         const float exact = largest == 0.0F ? 0.0F : values[32 * group + i] / (largest / 127.0F);
         EXPECT_NEAR(made.codes[32 * group + i] - 128, exact, 0.5001F);
@@ -67,7 +67,7 @@ TEST(Quantise, EightBitsAreThoseOfTheDefinition) {
   }
 }
 
-// The line from the least to the largest value, without rounding its ends.
+// The error of a line from the smallest to the largest value, without rounding its ends.
 double plain_error(std::span<const float> values) {
   double sum = 0.0;
   for (std::size_t first = 0; first < values.size(); first += 32) {
@@ -83,14 +83,14 @@ double plain_error(std::span<const float> values) {
   return sum;
 }
 
-TEST(Quantise, FourBitsAreCloserThanTheLineThroughTheEnds) {
+TEST(Quantise, FourBitCodesAreCloserThanTheLineThroughTheEnds) {
   Random random(6);
   double error = 0.0, plain = 0.0;
   for (int round = 0; round < 300; ++round) {
     std::vector<float> values = draw(random, 512);
     float largest = 0.0F;
     for (const float value : values) largest = std::max(largest, std::abs(value));
-    for (float& value : values) value /= largest;  // each row counts alike
+    for (float& value : values) value /= largest;  // gives each row equal weight
     for (const bool has_units : {false, true}) {
       Buffers made(512, 32);
       std::vector<float> units(has_units ? 4 : 0);
@@ -116,7 +116,7 @@ TEST(Quantise, FourBitsAreCloserThanTheLineThroughTheEnds) {
   EXPECT_LT(error, 0.93 * plain);
 }
 
-TEST(Quantise, EqualValuesAreHeldAsFarAsAHalfGoes) {
+TEST(Quantise, EqualValuesAreExactUpToF16Precision) {
   for (const float value : {0.0F, 0.375F, -3.0F}) {
     const std::vector<float> values(256, value);
     Buffers four(256, 32), eight(256, 16);
@@ -127,7 +127,7 @@ TEST(Quantise, EqualValuesAreHeldAsFarAsAHalfGoes) {
   }
 }
 
-TEST(Quantise, WhatIsNoNumberIsFound) {
+TEST(Quantise, DetectsNaNAndInf) {
   std::vector<float> values(64, 1.0F);
   EXPECT_TRUE(all_finite(values));
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -INFINITY}) {

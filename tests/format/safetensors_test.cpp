@@ -41,7 +41,7 @@ TEST(Safetensors, ReadsTensors) {
   EXPECT_EQ(b->data.data() + b->data.size(), bytes.view().data() + bytes.size());
 }
 
-TEST(Safetensors, ScalarsAndEmptyTensorsAreFine) {
+TEST(Safetensors, AcceptsScalarsAndEmptyTensors) {
   const Bytes bytes = build(R"({"s": {"dtype": "F16", "shape": [], "data_offsets": [0, 2]},
                                 "e": {"dtype": "F32", "shape": [0, 7], "data_offsets": [1, 1]}})",
                             2);
@@ -51,7 +51,7 @@ TEST(Safetensors, ScalarsAndEmptyTensorsAreFine) {
   EXPECT_TRUE(file->find("e")->data.empty());
 }
 
-TEST(Safetensors, OtherElementTypesAreNamedWhenTheyAreUsed) {
+TEST(Safetensors, ReportsUnsupportedElementTypesOnUse) {
   const Bytes bytes = build(R"({"q": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}})", 4);
   const auto file = SafetensorsFile::parse(bytes.view(), "m");
   ASSERT_TRUE(file);
@@ -62,7 +62,7 @@ TEST(Safetensors, OtherElementTypesAreNamedWhenTheyAreUsed) {
   EXPECT_NE(type.error().message.find("F8_E4M3"), std::string::npos);
 }
 
-TEST(Safetensors, EveryCutIsRefused) {
+TEST(Safetensors, RefusesEveryTruncation) {
   const Bytes bytes = build(kTwo, 28);
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     const std::vector<std::byte> cut(bytes.view().begin(), bytes.view().begin() + static_cast<std::ptrdiff_t>(size));
@@ -84,15 +84,15 @@ TEST(Safetensors, AnyChangedByteGivesAFileOrAnError) {
   }
 }
 
-struct Lie {
+struct CorruptHeader {
   std::string_view header;
   std::string_view field;
   std::string_view message;
 };
 
-class SafetensorsLies : public ::testing::TestWithParam<Lie> {};
+class CorruptSafetensors : public ::testing::TestWithParam<CorruptHeader> {};
 
-TEST_P(SafetensorsLies, AreRefusedByName) {
+TEST_P(CorruptSafetensors, AreRefusedWithTheField) {
   const Bytes bytes = build(GetParam().header, 32);
   const auto file = SafetensorsFile::parse(bytes.view(), "m");
   ASSERT_FALSE(file) << GetParam().header;
@@ -101,29 +101,33 @@ TEST_P(SafetensorsLies, AreRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, SafetensorsLies,
+    All, CorruptSafetensors,
     ::testing::Values(
-        Lie{"[]", "m", "expected an object"}, Lie{"{", "m", "not valid JSON"}, Lie{R"({"a": 1})", "a", "expected an object"},
-        Lie{R"({"a": null})", "a", "missing"}, Lie{R"({"a": {"shape": [1], "data_offsets": [0, 4]}})", "a.dtype", "missing"},
-        Lie{R"({"a": {"dtype": "F32", "data_offsets": [0, 4]}})", "a.shape", "missing"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1]}})", "a.data_offsets", "missing"},
-        Lie{R"({"a": {"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}})", "a", "unknown element type 'F31'"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})", "a", "need 8"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})", "a.shape[0]", "out of range"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}})", "a.shape[0]", "integer"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}})", "a", "overflows"},
-        Lie{R"({"a": {"dtype": "F64", "shape": [2305843009213693952], "data_offsets": [0, 0]}})", "a", "overflows"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1,1,1,1,1,1,1,1,1], "data_offsets": [0, 4]}})", "a.shape", "9 dimensions"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}})", "a.data_offsets", "instead of 2"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}})", "a.data_offsets", "do not lie"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [32, 36]}})", "a.data_offsets", "do not lie"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 18446744073709551615]}})", "a.data_offsets", "do not lie"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+        CorruptHeader{"[]", "m", "expected an object"}, CorruptHeader{"{", "m", "not valid JSON"},
+        CorruptHeader{R"({"a": 1})", "a", "expected an object"}, CorruptHeader{R"({"a": null})", "a", "missing"},
+        CorruptHeader{R"({"a": {"shape": [1], "data_offsets": [0, 4]}})", "a.dtype", "missing"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "data_offsets": [0, 4]}})", "a.shape", "missing"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1]}})", "a.data_offsets", "missing"},
+        CorruptHeader{R"({"a": {"dtype": "F31", "shape": [1], "data_offsets": [0, 4]}})", "a", "unknown element type 'F31'"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}})", "a", "require 8"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}})", "a.shape[0]", "out of range"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1.0], "data_offsets": [0, 4]}})", "a.shape[0]", "integer"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}})", "a", "overflows"},
+        CorruptHeader{R"({"a": {"dtype": "F64", "shape": [2305843009213693952], "data_offsets": [0, 0]}})", "a", "overflows"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1,1,1,1,1,1,1,1,1], "data_offsets": [0, 4]}})", "a.shape", "9 dimensions"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}})", "a.data_offsets", "instead of 2"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [8, 4]}})", "a.data_offsets", "lie outside"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [32, 36]}})", "a.data_offsets", "lie outside"},
+        CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 18446744073709551615]}})", "a.data_offsets",
+                      "lie outside"},
+        CorruptHeader{
+            R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
             "b", "overlap"},
-        Lie{R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
-            "m", "'a' is there twice"}));
+        CorruptHeader{
+            R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, "a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}})",
+            "m", "'a' occurs twice"}));
 
-TEST(Safetensors, AHeaderLengthBeyondTheFileIsRefused) {
+TEST(Safetensors, RefusesAHeaderLengthBeyondTheFile) {
   for (const std::uint64_t length : {std::uint64_t{100}, std::uint64_t{100'000'001}, ~std::uint64_t{0}}) {
     Bytes bytes;
     bytes.number(length).raw("{}");
@@ -156,7 +160,7 @@ TEST(SafetensorsFolder, JoinsShards) {
   EXPECT_EQ(moved.find("y")->name, "y");
 }
 
-TEST(SafetensorsFolder, RefusesAnIndexThatLies) {
+TEST(SafetensorsFolder, RefusesAnInconsistentIndex) {
   const TempFolder folder;
   folder.write("one.safetensors", one_tensor("x"));
   folder.write("two.safetensors", one_tensor("x"));
@@ -165,9 +169,9 @@ TEST(SafetensorsFolder, RefusesAnIndexThatLies) {
     std::string_view index;
     std::string_view text;
   };
-  for (const Case& lie : {Case{R"({})", "weight_map"}, Case{R"({"weight_map": {"x": 1}})", "no plain file name"},
-                          Case{R"({"weight_map": {"x": "../one.safetensors"}})", "no plain file name"},
-                          Case{R"({"weight_map": {"x": "/etc/passwd"}})", "no plain file name"},
+  for (const Case& lie : {Case{R"({})", "weight_map"}, Case{R"({"weight_map": {"x": 1}})", "not a plain file name"},
+                          Case{R"({"weight_map": {"x": "../one.safetensors"}})", "not a plain file name"},
+                          Case{R"({"weight_map": {"x": "/etc/passwd"}})", "not a plain file name"},
                           Case{R"({"weight_map": {"x": "three.safetensors"}})", "no such file"},
                           Case{R"({"weight_map": {"z": "one.safetensors"}})", "'z' is not in 'one.safetensors'"},
                           Case{R"({"weight_map": {"x": "one.safetensors", "y": "two.safetensors"}})", "two shards"}}) {

@@ -1,5 +1,5 @@
 #pragma once
-// A folder that lives as long as a test.
+// A folder that exists as long as a test.
 #include <filesystem>
 #include <fstream>
 #include <string>

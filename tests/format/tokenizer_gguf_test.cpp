@@ -68,7 +68,62 @@ TEST(TokenizerFromGguf, ReadsByteLevelBpe) {
   EXPECT_EQ(spec->chat_template, "{{ messages }}");
 }
 
-TEST(TokenizerFromGguf, ThePreTokenizerDecidesWhatTheKeysLeaveOpen) {
+TEST(TokenizerFromGguf, ReadsScoresOfAnyTypeIfTheyAreUsed) {
+  GgufBuilder bytes = byte_level("tekken");
+  bytes.scalar("tokenizer.ggml.bos_token_id", GgufValueType::u32, 3U)
+      .array<std::int32_t>("tokenizer.ggml.scores", GgufValueType::i32, {0, 0, 0, 0, 0});
+  EXPECT_TRUE(read(bytes)) << "converters write this type from mistral-common";
+  GgufBuilder pieces;
+  pieces.string("tokenizer.ggml.model", "llama")
+      .strings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a"})
+      .array<std::int32_t>("tokenizer.ggml.scores", GgufValueType::i32, {0, 0, 0, -2});
+  const auto spec = read(pieces);
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_EQ(spec->scores, (std::vector<float>{0, 0, 0, -2}));
+}
+
+TEST(TokenizerFromGguf, KimiIdsAreRanksWhenTheFileHasNoMerges) {
+  GgufBuilder kimi;
+  kimi.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "kimi-k2").strings("tokenizer.ggml.tokens", {"a", "b", "ab"});
+  const auto spec = read(kimi);
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_TRUE(spec->ids_are_ranks && spec->ignore_merges);
+  kimi.strings("tokenizer.ggml.merges", {"a b"});
+  EXPECT_FALSE(read(kimi)->ids_are_ranks);
+}
+
+TEST(TokenizerFromGguf, SelectsTheToolTemplateWhenThereAreTools) {
+  GgufBuilder builder = byte_level("smollm");
+  builder.string("tokenizer.chat_template", "d").string("tokenizer.chat_template.tool_use", "t").string("tokenizer.chat_template.rag", "r");
+  EXPECT_EQ(read(builder)->chat_template, "{%+ if tools +%}t{%+ else +%}d{%+ endif +%}");
+}
+
+TEST(TokenizerFromGguf, SpecialTokensOfPhi3StripTheFollowingSpace) {
+  const auto stripping = [](const char* key, const char* value) {
+    GgufBuilder builder;
+    builder.string("tokenizer.ggml.model", "llama")
+        .string(key, value)
+        .strings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "<0x0A>", "a", "<|endoftext|>", "<|user|>", "<|mine|>"})
+        .array<float>("tokenizer.ggml.scores", GgufValueType::f32, {0, 0, 0, 0, -1.5F, 0, 0, 0})
+        .array<std::int32_t>("tokenizer.ggml.token_type", GgufValueType::i32, {2, 3, 3, 6, 1, 3, 3, 4});
+    std::vector<TokenId> ids;
+    const auto spec = read(builder);
+    EXPECT_TRUE(spec) << spec.error().to_string();
+    for (const TokenizerSpec::AddedToken& token : spec->added_tokens) {
+      EXPECT_TRUE(token.strip_right && !token.strip_left);
+      ids.push_back(token.id);
+    }
+    return ids;
+  };
+  const std::vector<TokenId> all{2, 6, 7};
+  EXPECT_EQ(stripping("general.name", "My Phi-3 Medium tuned"), all);
+  EXPECT_EQ(stripping("general.name", "PHI3-vision"), all);
+  EXPECT_EQ(stripping("general.architecture", "phi3"), all) << "newer converters write the name with spaces";
+  EXPECT_TRUE(stripping("general.name", "phi-2").empty());
+  EXPECT_TRUE(stripping("general.architecture", "llama").empty());
+}
+
+TEST(TokenizerFromGguf, ThePreTokenizerGivesDefaultsForMissingKeys) {
   GgufBuilder llama3 = byte_level("llama-bpe");
   llama3.scalar("tokenizer.ggml.bos_token_id", GgufValueType::u32, 3U);
   const auto spec = read(llama3);
@@ -106,12 +161,12 @@ TEST(TokenizerFromGguf, EndOfTurnTokensEndAGenerationOnlyWhenTheyAreControlToken
     made.array("tokenizer.ggml.token_type", GgufValueType::i32, types);
     return read(made)->eog;
   };
-  EXPECT_EQ(control({"<|end|>", "<|start|>"}), std::vector<TokenId>{0}) << "Phi-3's";
+  EXPECT_EQ(control({"<|end|>", "<|start|>"}), std::vector<TokenId>{0}) << "Phi-3's end token";
   EXPECT_EQ(control({"<|end|>", "<|call|>", "<|return|>"}), (std::vector<TokenId>{1, 2}))
-      << "Harmony's: a message's end is not the answer's";
+      << "Harmony: the end of a message is not the end of the answer";
 }
 
-TEST(TokenizerFromGguf, OtherKindsAreUnsupportedWithTheReason) {
+TEST(TokenizerFromGguf, ReportsOtherKindsAsUnsupportedWithTheReason) {
   GgufBuilder bert;
   bert.string("tokenizer.ggml.model", "bert").strings("tokenizer.ggml.tokens", {"[CLS]", "a"});
   const auto spec = read(bert);
@@ -122,15 +177,26 @@ TEST(TokenizerFromGguf, OtherKindsAreUnsupportedWithTheReason) {
   EXPECT_EQ(read(GgufBuilder{})->algorithm, Algorithm::unsupported);
 }
 
-TEST(TokenizerFromGguf, NoneMayBeWrittenAsMinusOne) {
+TEST(TokenizerFromGguf, MinusOneMeansNoToken) {
   GgufBuilder builder = byte_level("smollm");
   builder.scalar("tokenizer.ggml.bos_token_id", GgufValueType::u32, ~std::uint32_t{0});
   EXPECT_EQ(read(builder)->bos, std::nullopt);
 }
 
-TEST(TokenizerFromGgufLies, AreRefusedByKey) {
+TEST(TokenizerFromGguf, IgnoresAnIdBeyondTheVocabularyWithANote) {
+  GgufBuilder builder = byte_level("smollm");
+  builder.scalar("tokenizer.ggml.eos_token_id", GgufValueType::u32, 5U);
+  const auto spec = read(builder);
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_EQ(spec->eos, std::nullopt);
+  ASSERT_EQ(spec->notes.size(), 1U);
+  EXPECT_NE(spec->notes[0].find("tokenizer.ggml.eos_token_id: 5"), std::string::npos);
+}
+
+TEST(InvalidGgufTokenizer, AreRefusedWithTheKey) {
   GgufBuilder id = byte_level("smollm");
   id.scalar("tokenizer.ggml.eos_token_id", GgufValueType::u32, 5U);
+  id.scalar("tokenizer.ggml.add_eos_token", GgufValueType::boolean, std::uint8_t{1});
   expect_error(id, "tokenizer.ggml.eos_token_id");
   GgufBuilder bos = byte_level("smollm");
   bos.scalar("tokenizer.ggml.add_bos_token", GgufValueType::boolean, std::uint8_t{1});
@@ -150,7 +216,7 @@ TEST(TokenizerFromGgufLies, AreRefusedByKey) {
   expect_error(scores, "tokenizer.ggml.scores");
 }
 
-TEST(TokenizerFromGgufLies, ListsAreChecked) {
+TEST(InvalidGgufTokenizer, ChecksLists) {
   for (const std::string_view merge : {"", "ab", " b", "a ", "a"}) {
     GgufBuilder builder;
     builder.string("tokenizer.ggml.model", "gpt2")

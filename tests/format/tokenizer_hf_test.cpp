@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "format/temp_folder.h"
 #include "format/tokenizer_file.h"
 
@@ -12,7 +14,7 @@ using testing::TempFolder;
 using Algorithm = TokenizerSpec::Algorithm;
 using TokenType = TokenizerSpec::TokenType;
 
-// A tokenizer.json whose parts a test may replace.
+// A tokenizer.json with parts that a test may replace.
 struct Json {
   std::string normalizer = "null";
   std::string pre_tokenizer = R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true})";
@@ -59,7 +61,7 @@ TEST(HfTokenizer, ReadsByteLevelBpe) {
   EXPECT_FALSE(spec->add_bos || spec->add_eos || spec->add_space_prefix || spec->ignore_merges);
 }
 
-TEST(HfTokenizer, CollectsSplitsInTheirOrder) {
+TEST(HfTokenizer, CollectsSplitsInOrder) {
   Json json;
   json.normalizer = R"({"type": "Sequence", "normalizers": [{"type": "NFC"}]})";
   json.pre_tokenizer = R"({"type": "Sequence", "pretokenizers": [
@@ -112,7 +114,7 @@ TEST(HfTokenizer, ReadsMetaspace) {
   }
 }
 
-TEST(HfTokenizer, ASplitAtSpacesThatAreGoneIsNoSplit) {
+TEST(HfTokenizer, IgnoresASplitAtReplacedSpaces) {
   Json json;
   json.normalizer = R"({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})";
   json.pre_tokenizer = R"({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false})";
@@ -134,8 +136,27 @@ TEST(HfTokenizer, ThePostProcessorAddsBosAndEos) {
   EXPECT_EQ(spec->eos, 4);
 }
 
-// What stands around a text there is of one kind of transcript only.
-TEST(HfTokenizer, WhatBeginsATranscriptIsLeftToWhoWritesOne) {
+TEST(HfTokenizer, ThePostProcessorMayAddSeveralTokens) {
+  const std::string tokens = R"("special_tokens": {"<s>": {"ids": [3, 1]}, "</s>": {"ids": [4]}}})";
+  const std::string begin = R"({"SpecialToken": {"id": "<s>"}})", end = R"({"SpecialToken": {"id": "</s>"}})";
+  Json json;
+  json.post_processor =
+      R"({"type": "TemplateProcessing", "single": [)" + begin + "," + end + R"(, {"Sequence": {"id": "A"}}, )" + end + "], " + tokens;
+  const auto spec = read(json, R"({"bos_token": "</s>", "eos_token": "<s>"})");
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_EQ(spec->before, (std::vector<TokenId>{3, 1, 4}));
+  EXPECT_EQ(spec->after, std::vector<TokenId>{4}) << "the config has another EOS token";
+  EXPECT_EQ(spec->bos, 4);
+  EXPECT_EQ(spec->eos, 3);
+  json.post_processor = R"({"type": "Sequence", "processors": [{"type": "TemplateProcessing", "single": [)" + begin +
+                        R"(, {"Sequence": {"id": "A"}}], )" + tokens + R"(, {"type": "TemplateProcessing", "single": [)" + end +
+                        R"(, {"Sequence": {"id": "A"}}], )" + tokens + "]}";
+  EXPECT_EQ(read(json)->before, (std::vector<TokenId>{4, 3, 1})) << "a later template wraps an earlier one";
+  EXPECT_TRUE(read(json, R"({"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>"})")->before.empty());
+}
+
+// The post-processor's tokens fit only one kind of transcript.
+TEST(HfTokenizer, IgnoresThePostProcessorOfTranscripts) {
   Json json;
   json.post_processor = R"({"type": "TemplateProcessing",
     "single": [{"SpecialToken": {"id": "<|startoftranscript|>"}}, {"SpecialToken": {"id": "<|notimestamps|>"}}, {"Sequence": {"id": "A"}},
@@ -146,7 +167,7 @@ TEST(HfTokenizer, WhatBeginsATranscriptIsLeftToWhoWritesOne) {
   EXPECT_FALSE(spec->add_bos || spec->add_eos);
 }
 
-TEST(HfTokenizer, AddedTokensKeepTheirFlagsAndHolesAreUnused) {
+TEST(HfTokenizer, AddedTokensKeepTheirFlagsAndGapsAreUnused) {
   Json json;
   json.added = R"([{"id": 7, "content": "<x>", "special": false, "lstrip": true, "rstrip": true, "single_word": true, "normalized": true},
                    {"id": 8, "content": "<y>", "special": true}])";
@@ -161,7 +182,7 @@ TEST(HfTokenizer, AddedTokensKeepTheirFlagsAndHolesAreUnused) {
   EXPECT_TRUE(flags.strip_left && flags.strip_right && flags.single_word && flags.normalized);
 }
 
-TEST(HfTokenizer, TheConfigNamesTheSpecialTokens) {
+TEST(HfTokenizer, ReadsSpecialTokensFromTheConfig) {
   const auto spec = read(Json{}, R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": null, "chat_template": "t"})");
   ASSERT_TRUE(spec) << spec.error().to_string();
   EXPECT_EQ(spec->bos, 3);
@@ -172,13 +193,21 @@ TEST(HfTokenizer, TheConfigNamesTheSpecialTokens) {
   EXPECT_EQ(spec->chat_template, "t");
 }
 
-TEST(HfTokenizer, OfNamedTemplatesTheDefaultCounts) {
+TEST(HfTokenizer, SelectsTheDefaultOfNamedTemplates) {
   const auto spec = read(Json{}, R"({"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]})");
   ASSERT_TRUE(spec);
   EXPECT_EQ(spec->chat_template, "d");
 }
 
-TEST(HfTokenizer, LlamaClassesDecideOnBosThemselves) {
+TEST(TokenizerFromHf, SelectsTheToolTemplateWhenThereAreTools) {
+  const auto spec = read(Json{}, R"({"chat_template": [{"name": "tool_use", "template": "tools\n"}, {"name": "default", "template": " d "},
+                                                       {"name": "rag", "template": "r"}]})");
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_EQ(spec->chat_template, "{%+ if tools +%}tools{%+ else +%} d {%+ endif +%}");
+  EXPECT_EQ(read(Json{}, R"({"chat_template": [{"name": "tool_use", "template": "t"}]})")->chat_template, "t");
+}
+
+TEST(HfTokenizer, LlamaClassesOverrideBos) {
   const std::string config = R"({"tokenizer_class": "LlamaTokenizerFast", "bos_token": "<s>", "eos_token": "</s>")";
   EXPECT_TRUE(read(Json{}, config + "}")->add_bos);
   EXPECT_FALSE(read(Json{}, config + R"(, "add_bos_token": false})")->add_bos);
@@ -186,7 +215,7 @@ TEST(HfTokenizer, LlamaClassesDecideOnBosThemselves) {
   EXPECT_FALSE(read(Json{}, R"({"tokenizer_class": "LlamaTokenizer"})"));
 }
 
-TEST(HfTokenizerLies, PipelinesWithoutAnEquivalentAreNamed) {
+TEST(InvalidHfTokenizer, ReportsUnsupportedPipelines) {
   const auto normalizer = [](std::string text) {
     Json json;
     json.normalizer = std::move(text);
@@ -207,23 +236,19 @@ TEST(HfTokenizerLies, PipelinesWithoutAnEquivalentAreNamed) {
   expect_error(normalizer(R"({"type": "Prepend", "prepend": "x"})"), code, "normalizer", "prefix");
   expect_error(normalizer(R"({"type": "Replace", "pattern": {"Regex": "x"}, "content": "y"})"), code, "normalizer", "Replace");
   expect_error(normalizer(R"({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})"), code, "", "changes spaces");
-  expect_error(pre_tokenizer("null"), code, "tokenizer.json", "neither");
+  expect_error(pre_tokenizer("null"), code, "tokenizer.json", "only byte-level BPE");
   expect_error(pre_tokenizer(R"({"type": "Whitespace"})"), code, "pre_tokenizer", "'Whitespace'");
   expect_error(pre_tokenizer(R"({"type": "Digits"})"), code, "", "without a ByteLevel");
-  expect_error(pre_tokenizer(R"({"type": "Metaspace", "replacement": "▁"})"), code, "pre_tokenizer", "splits at spaces");
+  expect_error(pre_tokenizer(R"({"type": "Metaspace", "replacement": "▁"})"), code, "pre_tokenizer", "split = true");
   expect_error(pre_tokenizer(R"({"type": "Split", "pattern": {"String": "x"}, "behavior": "Removed"})"), code, "pre_tokenizer",
                "'Removed'");
   expect_error(pre_tokenizer(R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]})"), code,
                "pre_tokenizer.pretokenizers[1]", "after the last step");
   expect_error(post_processor(R"({"type": "RobertaProcessing"})"), code, "post_processor", "'RobertaProcessing'");
-  expect_error(
-      post_processor(R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"SpecialToken": {"id": "<s>"}}],
-                                  "special_tokens": {"<s>": {"ids": [3]}}})"),
-      code, "single[1]", "more than one");
 }
 
-// A list as long as the largest id would take half a gigabyte.
-TEST(HfTokenizerLies, OneTokenWithAnAbsurdIdTakesNoMemory) {
+// A list as long as the largest id would need half a gigabyte.
+TEST(InvalidHfTokenizer, AnAbsurdIdTakesNoMemory) {
   for (const char* id : {"16000000", "2147483647", "-1"}) {
     Json json;
     json.added = R"([{"id": )" + std::string(id) + R"(, "content": "<s>", "special": true}])";
@@ -234,7 +259,7 @@ TEST(HfTokenizerLies, OneTokenWithAnAbsurdIdTakesNoMemory) {
   }
 }
 
-TEST(HfTokenizerLies, MalformedFieldsAreNamed) {
+TEST(InvalidHfTokenizer, ReportsMalformedFields) {
   const auto model = [](std::string text) {
     Json json;
     json.model = std::move(text);
@@ -279,9 +304,13 @@ TEST(TokenizerFromHf, ReadsAFolder) {
   EXPECT_EQ(spec->eos, 4);
   EXPECT_EQ(spec->eog, (std::vector<TokenId>{1, 2, 4}));
   EXPECT_EQ(spec->chat_template, "new");
+  std::filesystem::create_directory(folder.path() + "/additional_chat_templates");
+  folder.write("additional_chat_templates/tool_use.jinja", "with tools");
+  folder.write("additional_chat_templates/rag.jinja", "with documents");
+  EXPECT_EQ(tokenizer_from_hf(folder.path())->chat_template, "{%+ if tools +%}with tools{%+ else +%}new{%+ endif +%}");
 }
 
-TEST(TokenizerFromHf, ABrokenCompanionIsAnError) {
+TEST(TokenizerFromHf, ABrokenCompanionFileIsAnError) {
   const TempFolder folder;
   folder.write("tokenizer.json", Json{}.text());
   for (const std::string name :
@@ -292,7 +321,18 @@ TEST(TokenizerFromHf, ABrokenCompanionIsAnError) {
     EXPECT_EQ(spec.error().field, path);
     std::filesystem::remove(path);
   }
-  folder.write("generation_config.json", R"({"eos_token_id": 5})");
+}
+
+TEST(TokenizerFromHf, IgnoresEndIdsBeyondTheVocabularyWithANote) {
+  const TempFolder folder;
+  folder.write("tokenizer.json", Json{}.text());
+  folder.write("generation_config.json", R"({"eos_token_id": [5, 2, -1], "temperature": NaN, "top_p": Infinity})");
+  const auto spec = tokenizer_from_hf(folder.path());
+  ASSERT_TRUE(spec) << spec.error().to_string();
+  EXPECT_EQ(spec->eog, (std::vector<TokenId>{2}));
+  ASSERT_EQ(spec->notes.size(), 2U);
+  EXPECT_NE(spec->notes[0].find("eos_token_id[0]: 5"), std::string::npos) << spec->notes[0];
+  folder.write("generation_config.json", R"({"eos_token_id": "2"})");
   EXPECT_NE(tokenizer_from_hf(folder.path()).error().field.find("eos_token_id"), std::string::npos);
 }
 

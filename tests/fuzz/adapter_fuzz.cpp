@@ -1,5 +1,5 @@
-// Any bytes as the two files of an adapter (the length of the config in two bytes, the config, the weights): an adapter of the model's
-// shape, all of whose numbers are finite, or an error.
+// Reads any bytes as the two files of an adapter (the length of the config in two bytes, the config, the weights). The result is an adapter
+// of the model's shape with finite numbers only, or an error.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "fuzz/subject.h"
 #include "runtime/model/weights/adapter.h"
 
 namespace {
@@ -25,7 +26,7 @@ quire::ModelConfig small_model() {
   return c;
 }
 
-void check(const quire::LowRank& pair, std::uint32_t inputs, std::uint32_t outputs) {
+void check(const quire::LoraPair& pair, std::uint32_t inputs, std::uint32_t outputs) {
   if (!pair.any()) return;
   QUIRE_CHECK(pair.a.columns == inputs && pair.b.rows == outputs && pair.a.rows == pair.b.columns, "a pair of another shape");
   for (const quire::PackedMatrix* matrix : {&pair.a, &pair.b}) {
@@ -35,6 +36,8 @@ void check(const quire::LowRank& pair, std::uint32_t inputs, std::uint32_t outpu
 }
 
 }  // namespace
+
+static quire::test::FuzzSubject subject("an adapter that fits the model");
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const quire::ModelConfig model = small_model();
@@ -46,13 +49,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!weights) return 0;
   const auto adapter = quire::read_adapter(config, *weights, model, 16);
   if (!adapter) {
-    QUIRE_CHECK(!adapter.error().message.empty() && !adapter.error().field.empty(), "an error without words");
+    QUIRE_CHECK(!adapter.error().message.empty() && !adapter.error().field.empty(), "an error has a field and a message");
     return 0;
   }
+  subject.reached();
   QUIRE_CHECK(adapter->layers.size() == model.num_layers && adapter->rank > 0 && adapter->rank <= 16, "an adapter of another model");
   for (const quire::LayerAdapter& layer : adapter->layers) {
-    for (const quire::LowRank* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output}) check(*pair, 4, 4);
-    for (const quire::LowRank* pair : {&layer.gate, &layer.up}) check(*pair, 4, 6);
+    for (const quire::LoraPair* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output}) check(*pair, 4, 4);
+    for (const quire::LoraPair* pair : {&layer.gate, &layer.up}) check(*pair, 4, 6);
     check(layer.down, 6, 4);
   }
   check(adapter->head, 4, 5);

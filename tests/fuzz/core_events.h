@@ -1,7 +1,7 @@
 #pragma once
 // Random streams of events for the core, from any source of numbers: requests of every kind, steps, results, drafts, transfers, sessions,
-// pauses, resets, ends from outside, and calls that must be refused. After each event everything that must hold is recomputed; at the end
-// of a stream every request ends and every block is free.
+// pauses, resets, ends from outside, and calls that must be refused. After each event all invariants are checked. At the end of a stream
+// every request ends and every block is free.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace quire::test {
 template <class Source>
 class CoreEvents {
  public:
-  // Null `core` where the configuration is refused.
+  // `core` is null if the configuration is refused.
   explicit CoreEvents(Source& in)
       : in_(in),
         config_(random_config(in)),
@@ -72,7 +72,7 @@ class CoreEvents {
     core_->check_invariants();
   }
 
-  // Everything ends; what waits for the world is helped on.
+  // Ends all requests. Requests that wait for external events are completed or aborted.
   void drain() {
     connector_.draining = grammar_.draining = true;
     core_->set_pause_state(PauseState::unpaused);
@@ -82,12 +82,12 @@ class CoreEvents {
     }
     for (int step = 0; core_->has_work() || !plans_.empty() || !in_transfer().empty(); ++step) {
       if (step == 20000) dump();
-      QUIRE_CHECK(step < 20000, "no progress");
+      QUIRE_CHECK(step < 20000, "the stream makes progress");
       if (core_->has_work() || plans_.empty()) schedule();
       apply();
     }
     core_->check_invariants();
-    QUIRE_CHECK(core_->all_blocks_free(), "a block is lost");
+    QUIRE_CHECK(core_->all_blocks_free(), "all blocks are free");
   }
 
  private:
@@ -101,14 +101,16 @@ class CoreEvents {
     [[nodiscard]] bool contains(RequestId id) const { return std::ranges::find(ids, id.value) != ids.end(); }
   };
 
-  // Whether nothing but the core decides that every request ends. As vLLM has it, a request whose tokens are dropped without need never
-  // does.
+  // Returns whether every request must end without help from outside. vLLM never ends a request whose tokens are dropped without need, nor
+  // one that waits for a step with room for all its draft placeholders if no step has as much (DecisionRules::padded_decodes).
   [[nodiscard]] bool can_progress() const {
-    return config_.kv.groups.size() == 1 && is_full_attention(config_.kv.groups[0].spec) && !has_connector_ && !has_items_ &&
-           (!config_.scheduler.async_scheduling || config_.cures.discard_only_in_flight);
+    const bool padding_fits = !DecisionRules(config_.decisions, config_.fixes).padded_decodes ||
+                              config_.speculation.num_spec_tokens < config_.scheduler.max_num_batched_tokens;
+    return padding_fits && config_.kv.groups.size() == 1 && is_full_attention(config_.kv.groups[0].spec) && !has_connector_ &&
+           !has_items_ && (!config_.scheduler.async_scheduling || config_.fixes.discard_only_in_flight);
   }
 
-  // For whoever looks at a failure.
+  // Prints the state for the analysis of a failure.
   void dump() const {
     CoreSnapshot snapshot;
     core_->snapshot(snapshot);
@@ -123,7 +125,7 @@ class CoreEvents {
                config_.scheduler.async_scheduling, plans_.size());
     fmt::print("max_num_batched_tokens {}, max_model_len {}, chunked {}, threshold {}, connector {}, discard_only_in_flight {}\n",
                config_.scheduler.max_num_batched_tokens, config_.scheduler.max_model_len, config_.scheduler.enable_chunked_prefill,
-               config_.scheduler.long_prefill_token_threshold, has_connector_, config_.cures.discard_only_in_flight);
+               config_.scheduler.long_prefill_token_threshold, has_connector_, config_.fixes.discard_only_in_flight);
     std::fflush(stdout);
   }
 
@@ -159,11 +161,13 @@ class CoreEvents {
     }
   }
 
-  // Of any request that is known, ended ones among them, with an id that may be in use.
+  // Forks any known request, also ended ones, with an id that may be in use.
   void fork() {
     if (alive_.empty()) return;
     const RequestId parent = alive_[in_.below(static_cast<std::uint32_t>(std::min<std::size_t>(alive_.size(), 200)))];
-    ForkRequest child{.id = chance(in_, 12) ? parent : RequestId{next_id_++}, .arrival_time = static_cast<double>(next_id_)};
+    ForkRequest child{.id = chance(in_, 12) ? parent : RequestId{next_id_++}};
+    // The arrival time differs from all other requests (ForkRequest::arrival_time).
+    child.arrival_time = static_cast<double>(child.id.value);
     child.num_tokens = chance(in_, 2) ? in_.below(60) : 0;
     if (chance(in_, 3)) child.max_tokens = in_.below(20);
     if (chance(in_, 3)) child.next_token = static_cast<TokenId>(in_.below(2));
@@ -190,7 +194,7 @@ class CoreEvents {
     plans_.push_back(std::move(planned));
   }
 
-  // Requests whose blocks the world fills or reads.
+  // Returns the requests whose blocks a transfer reads or writes.
   [[nodiscard]] std::vector<RequestId> in_transfer() const {
     std::vector<RequestId> ids;
     for (RequestId id : alive_)
@@ -283,7 +287,7 @@ class CoreEvents {
     (void)core_->continue_session(id, chance(in_, 5) ? nullptr : &input);
   }
 
-  // Calls that must be refused and change nothing.
+  // Makes calls that must be refused and change nothing.
   void misuse() {
     StepResult result;
     result.step = StepId{1U << 30U};
@@ -312,7 +316,7 @@ class CoreEvents {
   std::uint64_t next_id_ = 0;
   std::vector<RequestId> alive_;
   Ids sessions_, poolings_;
-  Ids received_;  // told, and not yet let in
+  Ids received_;  // reported as received, and not yet scheduled
   std::deque<Planned> plans_;
   std::vector<SampledToken> sampled_;
   std::vector<RequestId> pooled_;

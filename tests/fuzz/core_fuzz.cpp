@@ -1,4 +1,4 @@
-// Random streams of events for the core, from the fuzzer's bytes.
+// Runs random streams of events for the core, from the fuzzer's bytes.
 #include "fuzz/core_events.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
-// Random streams of events for the core, from a seed, in a build without a fuzzer: core_stress [--events N] [--seed S] [--first K]. Each
-// stream has its own configuration and its own numbers: K is the first to run, so `--first K --events 1` runs stream K alone, whole. Prints
-// the stream at which an invariant broke, and how many events ran.
+// Runs random streams of events for the core from a seed, in a build without a fuzzer: core_stress [--events N] [--seed S] [--first K].
+// Each stream has a separate configuration and separate numbers. K is the first stream, so `--first K --events 1` runs stream K alone,
+// whole. Prints the stream at which an invariant broke, and how many events ran.
 #include <fmt/format.h>
 
 #include <csignal>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kEventsPerStream = 2000;
 
-// What the streams met, so that a run which met nothing is seen.
+// Totals over all streams. They show a run that covers nothing.
 struct Met {
   std::uint64_t events = 0, streams = 0, steps = 0, tokens = 0, preemptions = 0, evictions = 0, hits = 0, forks = 0, copies = 0;
 };

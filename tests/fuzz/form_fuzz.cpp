@@ -1,11 +1,14 @@
-// Any bytes as a form: the first line is the Content-Type, the rest the body. Parts are views of the body, in order and apart from each
-// other, or an error says what is wrong.
+// Reads any bytes as a form: the first line is the Content-Type, the rest is the body. Parts are views of the body, in order and without
+// overlap, or an error says what is wrong.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "base/check.h"
+#include "fuzz/subject.h"
 #include "server/api/audio/form_data.h"
+
+static quire::test::FuzzSubject subject("a form with parts");
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
@@ -17,6 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     QUIRE_CHECK(!parts.error().message.empty());
     return 0;
   }
+  subject.reached();
   QUIRE_CHECK(parts->size() <= quire::kMaxFormParts);
   const char* end = body.data();
   for (const quire::FormPart& part : *parts) {

@@ -1,4 +1,4 @@
-// Any bytes: a file or an error. What parses is read through: every value as every type, every tensor that has an unpacker, the tokenizer.
+// Reads any bytes as a GGUF file. A file that parses is read whole: each value as each type, tensors with an unpacker, and the tokenizer.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -7,6 +7,7 @@
 #include "format/dequant.h"
 #include "format/gguf.h"
 #include "format/tokenizer_file.h"
+#include "fuzz/subject.h"
 
 namespace {
 
@@ -39,12 +40,15 @@ void read_tensors(const GgufFile& file, std::size_t file_bytes) {
 
 }  // namespace
 
+static quire::test::FuzzSubject subject("a readable GGUF file");
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto file = GgufFile::parse(std::as_bytes(std::span(data, size)));
   if (!file) {
-    QUIRE_CHECK(!file.error().message.empty(), "an error without a message");
+    QUIRE_CHECK(!file.error().message.empty(), "an error has a message");
     return 0;
   }
+  subject.reached();
   read_values(*file);
   read_tensors(*file, size);
   const auto tokenizer = quire::tokenizer_from_gguf(*file);

@@ -1,5 +1,5 @@
-// The API's requests: the first byte picks the route, the rest is the body, or the values of headers, one a line. Whatever comes, there is
-// a value or an error with a message, and what was accepted stays within its limits.
+// Reads the API's requests. The first byte picks the route, and the rest is the body, or one header value per line. The result is a value
+// or an error with a message, and accepted values stay within their limits.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -7,17 +7,21 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "fuzz/subject.h"
 #include "server/api/openai/small_requests.h"
 #include "server/http/error_response.h"
 #include "server/http/host_name.h"
 #include "server/http/local_client.h"
 #include "server/http/query.h"
 #include "server/http/request_guard.h"
+#include "server/http/request_head.h"
 #include "server/request/completion_request.h"
 #include "text/utf8.h"
 
 namespace quire {
 namespace {
+
+test::FuzzSubject subject("an accepted completion or chat");
 
 constexpr RequestLimits kLimits{.max_choices = 16, .vocab_size = 1000};
 
@@ -29,6 +33,7 @@ void check_error(const Error& error) {
 }
 
 void check_completion(const CompletionRequest& request) {
+  subject.reached();
   QUIRE_CHECK(request.n >= 1 && request.n <= kLimits.max_choices);
   QUIRE_CHECK(request.prompts.size() <= kLimits.max_choices);
   QUIRE_CHECK(request.stop.size() <= kMaxStopStrings);
@@ -65,14 +70,18 @@ void check_headers(std::string_view text) {
   request.content_type = next_line(text);
   const auto answer = guard_request(request, options);
   const auto host = parse_host_name(request.host);
-  QUIRE_CHECK(answer.has_value() || request.host.empty() || (host && (host->is_loopback() || host->name == "api.example")));
+  QUIRE_CHECK(answer.has_value() || request.host.empty() ||
+              (host && (host->is_loopback() || host->name == "api.example" || (host->address && host->address->is_unspecified()))));
   if (answer) QUIRE_CHECK(answer->status >= 400 && is_valid_utf8(answer->body));
+  QUIRE_CHECK(is_valid_utf8(not_http_response(framing_problem(text)).body));
+  request.target = request.host;
+  if (take_absolute_form(request)) QUIRE_CHECK(request.target == "*" || request.target.starts_with('/'));
   const boost::asio::ip::address loopback = boost::asio::ip::address_v4::loopback();
-  ClientTrace trace{
+  ClientNetworkInfo trace{
       .peer = loopback, .local = {loopback, 8000}, .host = "localhost:8000", .forwarded = {next_line(text)}, .forwarded_for = {}};
   QUIRE_CHECK(!is_local_client(trace, {}));
   [[maybe_unused]] const bool local = is_local_client(trace, {"127.0.0.1", "::1"});
-  // What the proxy adds at the end decides.
+  // The address that the proxy appends decides.
   trace.forwarded_for = {next_line(text) + ", 192.0.2.1"};
   QUIRE_CHECK(!is_local_client(trace, {"127.0.0.1", "::1"}));
   QueryReader query("/x?" + std::string(text));

@@ -1,5 +1,5 @@
-// Bodies of /v1/messages: the first byte says whether only tokens are counted, and whether fields may be of a beta. Whatever comes, there
-// is a chat that can be read as one, or an error with a message, in the shape of that API too.
+// Reads bodies of /v1/messages. The first byte says whether only tokens are counted, and whether beta fields are allowed. The result is a
+// valid chat, or an error with a message, also in the format of that API.
 #include <boost/json/serialize.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/subject.h"
 #include "server/api/anthropic/messages_answer.h"
 #include "server/api/anthropic/messages_request.h"
 #include "server/http/error_response.h"
@@ -20,6 +21,8 @@ namespace quire {
 namespace json = boost::json;
 
 namespace {
+
+test::FuzzSubject subject("an accepted message");
 
 void check_refusal(const Error& error) {
   QUIRE_CHECK(!error.message.empty());
@@ -40,6 +43,7 @@ void check_message(std::string_view body, MessagesCall call) {
   QUIRE_CHECK(chat.at("messages").as_array().size() == num_messages);
   const auto request = parse_completion_request(Api::chat, std::move(chat), {.max_choices = 16, .vocab_size = 1000});
   if (!request) return check_refusal(request.error());
+  subject.reached();
   QUIRE_CHECK(!request->chat.messages.empty() && request->n == 1 && request->sampling.validate().has_value());
 }
 

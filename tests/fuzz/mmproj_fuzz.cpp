@@ -1,4 +1,4 @@
-// Any bytes as a second file of a model, and as the first one beside it: what it says of an encoder holds together, or an error.
+// Reads any bytes as the second file of a model, and as its first file. The encoder's description is consistent, or there is an error.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -6,7 +6,10 @@
 
 #include "base/check.h"
 #include "format/gguf.h"
+#include "fuzz/subject.h"
 #include "runtime/model/weights/mmproj.h"
+
+static quire::test::FuzzSubject subject("a readable image encoder");
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto file = quire::GgufFile::parse(std::as_bytes(std::span(data, size)));
@@ -18,14 +21,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     decoder.vocab_size = 300;
     const auto read = quire::read_mmproj(*file, *file, decoder);
     if (!read) {
-      QUIRE_CHECK(!read.error().field.empty() && !read.error().message.empty(), "an error without words");
+      QUIRE_CHECK(!read.error().field.empty() && !read.error().message.empty(), "an error has a field and a message");
       continue;
     }
+    subject.reached();
     const quire::VisionConfig& vision = read->vision;
-    const quire::PictureInfo& pictures = read->pictures;
+    const quire::ImageInfo& pictures = read->pictures;
     QUIRE_CHECK(vision.head_dim() * vision.num_heads == vision.hidden_size, "an encoder that gives nothing");
-    if (vision.counts_rows) {
-      QUIRE_CHECK(vision.whole_layers.size() <= vision.num_layers && pictures.min_pixels <= pictures.max_pixels,
+    if (vision.has_grid_positions) {
+      QUIRE_CHECK(vision.full_attention_layers.size() <= vision.num_layers && pictures.min_pixels <= pictures.max_pixels,
                   "an encoder of no picture");
       QUIRE_CHECK(pictures.embed_side == vision.grid_side() && pictures.tile_tokens > 0, "pictures of another encoder");
     } else {

@@ -1,4 +1,4 @@
-// Bytes as calls to the ledger of a lower tier, beside the naive manager: equal answers, equal order, invariants kept.
+// Plays bytes as calls to the ledger of a lower tier and to the naive manager. Answers and order must be equal.
 #include <cstddef>
 #include <cstdint>
 

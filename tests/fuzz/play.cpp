@@ -1,7 +1,8 @@
-// Inputs for one LLVMFuzzerTestOneInput in a build without libFuzzer, which `./dev test` has made anyway: those of the corpus, then random
-// changes of them. NAME_fuzz [--inputs=N] [--seconds=S] [--seed=S] [--first=K] [FOLDER]: change K depends on the seed and K alone, so
-// `--first=K --inputs=1` plays it again by itself; an abort prints these. It finds checks that break, not reads beyond an end: that is for
-// libFuzzer with ASan, which `./dev test --ci` and `--all` run. Fails where fewer than 100 inputs were played.
+// Plays inputs for one LLVMFuzzerTestOneInput in a build without libFuzzer, which `./dev test` makes anyway: the corpus, then random
+// changes of it. NAME_fuzz [--inputs=N] [--seconds=S] [--seed=S] [--first=K] [FOLDER] plays at most 20,000 inputs unless one of the first
+// two options is given. Change K depends only on the seed and K, so `--first=K --inputs=1` plays it again alone. An abort prints these
+// options. This program finds failed checks, but no out-of-bounds reads: libFuzzer with ASan does, which `./dev test --ci` (in turn) and
+// `--all` run. Fails if fewer than 100 inputs were played, or if the inputs never reached the fuzzer's subject (subject.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,12 +22,13 @@
 #include <vector>
 
 #include "base/random.h"
+#include "fuzz/subject.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {
 
-constexpr std::uint64_t kLeast = 100;        // inputs, or nothing was shown
+constexpr std::uint64_t kLeast = 100;        // inputs; fewer prove nothing
 constexpr std::size_t kMaxBytes = 64 << 10;  // of an input
 
 using Input = std::string;
@@ -74,14 +77,14 @@ class Changes {
     return input;
   }
 
-  // A part of `input`, as (begin, size).
+  // Returns a part of `input` as (begin, size).
   std::pair<std::size_t, std::size_t> part(const Input& input) {
     const std::size_t begin = below(input.size() + 1);
     return {begin, below(std::min<std::size_t>(input.size() - begin, 64) + 1)};
   }
 
   void change(Input& input) {
-    // What readers count wrong: sizes at their ends, and what ends a text.
+    // Words that readers often handle wrong: sizes at their limits, and terminators of texts.
     static constexpr std::string_view kWords[] = {{"\0\0\0\0", 4},
                                                   {"\xFF\xFF\xFF\xFF", 4},
                                                   {"\0\0\0\x80", 4},
@@ -139,7 +142,9 @@ void play(const Input& input) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::uint64_t num_inputs = 20'000, first = 0, seconds = std::numeric_limits<std::uint32_t>::max();
+  constexpr std::uint64_t kUnbounded = std::numeric_limits<std::uint32_t>::max();
+  std::optional<std::uint64_t> num_inputs, seconds;
+  std::uint64_t first = 0;
   std::vector<Input> corpus;
   for (const std::string_view argument : std::span(argv, argv + argc).subspan(1)) {
     const auto [name, value] = halves(argument);
@@ -155,14 +160,19 @@ int main(int argc, char** argv) {
       corpus = read_corpus(argument);
   }
   std::signal(SIGABRT, report_input);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const std::uint64_t most = num_inputs.value_or(seconds ? kUnbounded : 20'000);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds.value_or(kUnbounded));
   std::uint64_t played = 0;
-  // The corpus comes first: its numbers are those below its size.
-  for (running.number = first; played < num_inputs && std::chrono::steady_clock::now() < end; ++running.number, ++played)
+  // The corpus comes first: its inputs have the numbers below its size.
+  for (running.number = first; played < most && std::chrono::steady_clock::now() < end; ++running.number, ++played)
     if (running.number < corpus.size())
       play(corpus[running.number]);
     else
       play(Changes(corpus, running.seed * 0x9E3779B97F4A7C15 + running.number).next());
   fmt::print("{} inputs from seed {}\n", played, running.seed);
-  return played >= std::min(num_inputs, kLeast) ? EXIT_SUCCESS : EXIT_FAILURE;
+  if (played >= kLeast && !quire::test::FuzzSubject::all_reached()) {
+    fmt::print(stderr, "a subject of this fuzzer was never reached: its corpus or its inputs are wrong\n");
+    return EXIT_FAILURE;
+  }
+  return played >= std::min(most, kLeast) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

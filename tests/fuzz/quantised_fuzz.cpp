@@ -1,4 +1,5 @@
-// A config (its length in two bytes) and a safetensors file behind it: quantised matrices whose rows can all be read, or an error.
+// Reads a config (its length in two bytes) and then a safetensors file. All rows of the quantised matrices can be read, or there is an
+// error.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include "base/check.h"
 #include "format/json.h"
 #include "format/safetensors.h"
+#include "fuzz/subject.h"
 #include "runtime/model/config/checkpoint_scheme.h"
 #include "runtime/model/weights/quantised_matrix.h"
 #include "runtime/model/weights/quantised_tensors.h"
@@ -27,7 +29,7 @@ quire::Result<void> copy(std::span<const std::byte> part, std::span<std::byte> o
 void read_rows(const quire::QuantisedMatrix& matrix, bool may_reorder) {
   const auto rows = quire::QuantisedRows::open(matrix, 0, matrix.rows, may_reorder, copy);
   if (!rows) {
-    QUIRE_CHECK(!rows.error().field.empty() && !rows.error().message.empty(), "an error without words");
+    QUIRE_CHECK(!rows.error().field.empty() && !rows.error().message.empty(), "an error has a field and a message");
     return;
   }
   QUIRE_CHECK(rows->order().empty() || (may_reorder && rows->order().size() == matrix.columns), "an order of other columns");
@@ -52,6 +54,8 @@ void read_rows(const quire::QuantisedMatrix& matrix, bool may_reorder) {
 
 }  // namespace
 
+static quire::test::FuzzSubject subject("an assembled matrix");
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::span<const std::uint8_t> rest(data + 2, size - 2);
@@ -60,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!json) return 0;
   const auto scheme = quire::checkpoint_scheme(quire::JsonRef(*json, "config.json"));
   if (!scheme) {
-    QUIRE_CHECK(!scheme.error().field.empty() && !scheme.error().message.empty(), "an error without words");
+    QUIRE_CHECK(!scheme.error().field.empty() && !scheme.error().message.empty(), "an error has a field and a message");
     return 0;
   }
   const auto file = quire::SafetensorsFile::parse(std::as_bytes(rest.subspan(length)), "fuzz");
@@ -69,11 +73,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const quire::SafetensorsTensor& tensor : file->tensors()) tensors.push_back(&tensor);
   const auto views = quire::assemble_tensors(*scheme, tensors, copy);
   if (!views) {
-    QUIRE_CHECK(!views.error().field.empty() && !views.error().message.empty(), "an error without words");
+    QUIRE_CHECK(!views.error().field.empty() && !views.error().message.empty(), "an error has a field and a message");
     return 0;
   }
   for (const quire::TensorView& view : *views) {
     if (view.quantised == nullptr || view.rows > kMostValues / view.columns) continue;
+    subject.reached();
     read_rows(*view.quantised, true);
     read_rows(*view.quantised, false);
   }

@@ -1,20 +1,21 @@
 #pragma once
-// What random streams of events need for the core: sources of numbers, a configuration, a connector and a grammar that answer at random.
+// Parts of random event streams for the core: sources of numbers, a configuration, and a connector and a grammar with random answers.
 #include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "base/random.h"
 #include "quire/core.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 
-// Numbers from a fuzzer's bytes: all 0 when they run out.
+// Numbers from a fuzzer's bytes. They are 0 after the last byte.
 class ByteSource {
  public:
   explicit ByteSource(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
   [[nodiscard]] bool empty() const { return bytes_.empty(); }
-  // Below `bound`, which is at most 256.
+  // Returns a number below `bound`, which is at most 256.
   std::uint32_t below(std::uint32_t bound) {
     if (bytes_.empty()) return 0;
     const std::uint32_t value = bytes_.front();
@@ -26,7 +27,7 @@ class ByteSource {
   std::span<const std::uint8_t> bytes_;
 };
 
-// Numbers from a seed, for so many events.
+// Numbers from a seed, for a given number of events.
 class SeedSource {
  public:
   SeedSource(std::uint64_t seed, std::uint64_t num_events) : random_(seed), num_left_(num_events) {}
@@ -44,9 +45,9 @@ bool chance(Source& in, std::uint32_t one_in) {
   return in.below(one_in) == 0;
 }
 
-// Answers by the source's numbers.
+// Draws its answers from the source.
 template <class Source>
-class RandomConnector final : public Connector {
+class RandomConnector final : public QuietConnector {
  public:
   explicit RandomConnector(Source& in) : in_(in) {}
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
@@ -55,10 +56,7 @@ class RandomConnector final : public Connector {
     const auto most = static_cast<std::uint32_t>(request.tokens.size()) - num_local_tokens;
     return {.num_tokens = in_.below(std::min(most + 2, 256U)), .load_async = chance(in_, 2)};
   }
-  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
   bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return !draining && chance(in_, 3); }
-  void planned(const StepPlan& /*plan*/) override {}
-  void step_output() override {}
   bool reset() override { return chance(in_, 2); }
 
   bool draining = false;
@@ -129,7 +127,7 @@ CoreConfig random_config(Source& in) {
   config.limits.max_loras = (more & 16U) != 0 ? 1 + in.below(2) : 0;
   config.report.enable_kv_events = (more & 32U) != 0;
   config.parallel.pipeline_parallel = (more & 64U) != 0;
-  config.cures.forget_unwritten_blocks = (more & 128U) != 0;
+  config.fixes.forget_unwritten_blocks = (more & 128U) != 0;
   config.encoder.max_encoder_tokens = in.below(20);
   config.encoder.encoder_cache_size = in.below(20);
   config.encoder.disable_chunked_mm_input = chance(in, 4);
@@ -137,24 +135,24 @@ CoreConfig random_config(Source& in) {
   config.kv_load_failure = chance(in, 2) ? KvLoadFailurePolicy::fail : KvLoadFailurePolicy::recompute;
   config.report.include_finished_set = chance(in, 2);
   config.report.count_common_prefix = chance(in, 2);
-  config.cures.discard_only_in_flight = chance(in, 2);
-  config.cures.reserve_windows_only = chance(in, 2);
+  config.fixes.discard_only_in_flight = chance(in, 2);
+  config.fixes.reserve_windows_only = chance(in, 2);
   config.limits.max_fork_family = 2 + in.below(30);
   config.encoder.uncut_items = config.limits.max_fork_family % 4 == 0;
   return config;
 }
 
-// What decides otherwise since vLLM 0.32.0, and the options that only it has; cache groups that it does not know are refused still.
+// Selects the decision rules of vLLM 0.32.0 and draws the options that only it has. Cache groups that it does not know are still refused.
 template <class Source>
 void draw_newer_rules(Source& in, CoreConfig& config) {
   config.decisions = DecisionProfile::vllm_0_32;
-  config.cures = {};
+  config.fixes = {};
   config.pressure = {};
   config.swap = {};
   if (config.scheduler.policy == SchedulingPolicy::continuum) config.scheduler.policy = SchedulingPolicy::priority;
   if (chance(in, 2)) config.prefix_cache.retention_interval = std::int64_t{config.block_size} * in.below(4);
   if (chance(in, 2)) config.scheduler.max_in_flight_tokens = config.scheduler.max_num_batched_tokens * config.limits.max_outstanding_plans;
-  NewerOptions& newer = config.newer;
+  Vllm032Options& newer = config.newer;
   if (chance(in, 3)) newer.max_num_active_seqs = 1 + in.below(config.scheduler.max_num_seqs);
   if (chance(in, 3)) newer.num_watermark_blocks = in.below(std::min(config.kv.num_blocks, 5U));
   if (chance(in, 2)) newer.shared_prefill_tokens = 1 + in.below(30);

@@ -1,5 +1,5 @@
-// Any bytes as the answers of a store in the network, in pieces: each reply is one that could have been sent, and what cannot be understood
-// ends the connection. A value among them is never taken for a block.
+// Reads any bytes as the answers of a store in the network, in pieces. Each reply is a valid one, and invalid bytes close the connection.
+// No value is ever accepted as a block.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,11 +11,14 @@
 #include <string>
 
 #include "base/check.h"
+#include "fuzz/subject.h"
 #include "runtime/remote/remote_connection.h"
 #include "runtime/remote/remote_value.h"
 
 namespace quire {
 namespace {
+
+test::FuzzSubject subject("a whole reply");
 
 constexpr std::uint64_t kMostOfReply = 4096;
 
@@ -44,9 +47,10 @@ class FuzzListener {
 };
 
 void read_replies(RemoteConnection& connection, std::size_t num_sent) {
-  static RemoteSeal seal(std::array<std::byte, 16>{});
-  connection.go_on();
+  static RemoteValueCodec seal(std::array<std::byte, 16>{});
+  connection.advance();
   while (const std::optional<RemoteReply> reply = connection.next()) {
+    subject.reached();
     QUIRE_CHECK(reply->bytes.size() <= num_sent && reply->text.size() <= num_sent + 64, "more than was sent");
     for (const std::uint64_t bytes : {reply->bytes.size(), std::max(reply->bytes.size(), remote_value_bytes(0)) - remote_value_bytes(0)})
       QUIRE_CHECK(!seal.open("key", reply->bytes, bytes), "nobody has sealed that");
@@ -66,9 +70,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::array<std::string, 2> words = {"GET", "key"};
   connection.send(words);
   const int peer = listener.take();
-  connection.go_on();
+  connection.advance();
   const std::size_t piece = std::max<std::size_t>(1, data[1]);
-  for (std::size_t at = 2; at < size; at += piece) {
+  // A lost connection reads no more, so a send would block for ever once the socket is full.
+  for (std::size_t at = 2; at < size && !connection.is_lost(); at += piece) {
     if (send(peer, data + at, std::min(piece, size - at), MSG_NOSIGNAL) < 0) break;
     quire::read_replies(connection, size);
   }

@@ -1,5 +1,5 @@
-// Bodies of /v1/responses, beside one that is kept. Whatever comes, there is a chat that can be read as one, or an error with a message
-// that names what was sent.
+// Reads bodies of /v1/responses, with one stored response. The result is a valid chat, or an error with a message that names the field that
+// was sent.
 #include <boost/json/parse.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fuzz/subject.h"
 #include "server/api/responses/responses_request.h"
 #include "server/http/error_response.h"
 #include "server/request/completion_request.h"
@@ -18,9 +19,11 @@
 namespace quire {
 namespace {
 
+test::FuzzSubject subject("an accepted response");
+
 void check_response_refusal(const Error& error) {
   QUIRE_CHECK(!error.message.empty());
-  const HttpResponse response = error_response(in_words_of_responses(error));
+  const HttpResponse response = error_response(with_responses_field_names(error));
   QUIRE_CHECK(response.status >= 400 && is_valid_utf8(response.body));
 }
 
@@ -34,6 +37,7 @@ void check_response(std::string_view body, ResponseStore& store) {
   if (translated->call.is_stored) QUIRE_CHECK(boost::json::parse(translated->call.conversation, {}, {.max_depth = 256}).is_array());
   const auto request = parse_completion_request(Api::chat, std::move(translated->chat), {.max_choices = 16, .vocab_size = 1000});
   if (!request) return check_response_refusal(request.error());
+  subject.reached();
   QUIRE_CHECK(!request->chat.messages.empty() && request->n == 1 && request->sampling.validate().has_value());
 }
 

@@ -1,4 +1,4 @@
-// Any bytes: a file or an error. What parses is read to its last byte.
+// Reads any bytes as a safetensors file. A file that parses is read to its last byte; otherwise there is an error.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -6,6 +6,9 @@
 #include "base/check.h"
 #include "format/dequant.h"
 #include "format/safetensors.h"
+#include "fuzz/subject.h"
+
+static quire::test::FuzzSubject subject("a tensor with data");
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto file = quire::SafetensorsFile::parse(std::as_bytes(std::span(data, size)), "fuzz");
@@ -14,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     QUIRE_CHECK(file->find(tensor.name) != nullptr, "a tensor is not found by its name");
     const auto type = tensor.type();
     if (!type || tensor.data.empty()) continue;
+    subject.reached();
     const std::uint64_t row = *quire::row_bytes(*type, tensor.columns());
     QUIRE_CHECK(row * tensor.rows() == tensor.data.size(), "shape and data disagree");
     std::vector<float> floats(tensor.columns());

@@ -1,4 +1,4 @@
-// Any bytes through a small vocabulary: nothing crashes, and valid UTF-8 comes back as it was.
+// Encodes and decodes any bytes with a small vocabulary. Nothing crashes, and valid UTF-8 is restored unchanged.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,7 +33,7 @@ void check_round_trip(const Tokenizer& tokenizer, std::string_view text, bool pa
   QUIRE_CHECK(!quire::is_valid_utf8(text) || decoded == text);
 }
 
-// Two bytes a token.
+// Decodes two bytes per token.
 void decode_anything(const Tokenizer& tokenizer, std::string_view data) {
   const std::vector<std::string> stops{"hello", "\xC3\xA9", "ll"};
   quire::StopStrings matcher(stops);

@@ -1,4 +1,4 @@
-// Any bytes as a trace, packed or not, and as a worker's file: a workload that can be played, or an error.
+// Reads any bytes as a trace, compressed or not, and as a worker's file. The result is a workload that can be simulated, or an error.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,7 +7,10 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "fuzz/subject.h"
 #include "quire/simulation.h"
+
+static quire::test::FuzzSubject subject("a simulated workload");
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const int file = memfd_create("workload", 0);
@@ -20,20 +23,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto steps = quire::fit_worker_to_steps(path);
   const auto worker = quire::read_worker_model(path);
   close(file);
-  QUIRE_CHECK(steps || !steps.error().message.empty(), "an error without a message");
-  QUIRE_CHECK(worker || !worker.error().message.empty(), "an error without a message");
+  QUIRE_CHECK(steps || !steps.error().message.empty(), "an error has a message");
+  QUIRE_CHECK(worker || !worker.error().message.empty(), "an error has a message");
   if (!workload) {
-    QUIRE_CHECK(!workload.error().message.empty(), "an error without a message");
+    QUIRE_CHECK(!workload.error().message.empty(), "an error has a message");
     return 0;
   }
   std::uint64_t num_tokens = 0;
   for (const quire::WorkloadRequest& request : workload->requests)
     num_tokens += std::uint64_t{request.prompt_tokens} + request.output_tokens;
-  // Longer ones would take longer, and tell nothing else.
+  // Longer workloads take more time and cover nothing more.
   if (num_tokens > 20'000) return 0;
   quire::SimulationOptions simulation;
   simulation.num_blocks = 64;
   const auto result = quire::simulate(*workload, simulation);
+  if (result) subject.reached();
   QUIRE_CHECK(!result || result->num_finished + result->num_refused + result->num_stuck == workload->requests.size(), "each has its end");
   return 0;
 }

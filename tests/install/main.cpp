@@ -1,12 +1,12 @@
-// Embeds the library: asks for a model that does not exist and expects an error that says so; names blocks by a function of its own.
+// Embeds the library: opens a model that does not exist and expects an error with its path; hashes blocks with a custom function.
 #include <cstdio>
 
-#include "../support/toy_tier.h"  // a connector and transport that the engine's tests serve with: installed headers are all it needs
+#include "../support/toy_tier.h"  // connector and transport of the engine's tests: it needs only installed headers
 #include "quire/core.h"
 #include "quire/engine_builder.h"
 #include "quire/hash_function.h"
 
-// FNV-1a over the parent's name and the tokens: for a test only, since it is easily made to collide.
+// FNV-1a over the parent's block hash and the tokens. For tests only, because collisions are easy to construct.
 struct OwnNames : quire::HashFunction {
   quire::BlockHash hash(const quire::BlockHash* parent, const quire::HashInput& input) override {
     std::uint64_t sum = 14695981039346656037U;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Promise: a project that knows only find_package(quire) can build against an installed quire and use it; the examples do.
+# Checks that a project with only find_package(quire) can build against an installed quire and use it, and that the examples build this way.
 set -euo pipefail
 cmake="$1" build="$2" compiler="$3"
 scratch=$(mktemp -d)
@@ -9,7 +9,7 @@ trap 'rm -rf "$scratch"' EXIT
   { cat "$scratch/configure.log"; exit 1; }
 "$cmake" --build "$scratch/build"
 expect() { grep -qF -- "$1" "$scratch/out" || { echo "the example does not print: $1" >&2; cat "$scratch/out" >&2; exit 1; }; }
-# The examples of the docs, and what they promise to print: run_all SUFFIX.
+# run_all SUFFIX: runs the examples of the docs and checks their output.
 run_all() {
   "$scratch/build/consumer$1"
   "$scratch/build/step_by_hand$1" >"$scratch/out"
@@ -17,7 +17,7 @@ run_all() {
   "$scratch/build/own_connector$1" >"$scratch/out"
   expect "step 3: 6 tokens to compute"
   "$scratch/build/explain_preemption$1" >"$scratch/out"
-  expect "step 3: request 2 is preempted: request 1 lacks 1 free block(s)"
+  expect "step 3: request 2 is preempted: request 1 needs 1 more free block(s)"
   if [ -n "${QUIRE_TEST_MODEL:-}" ]; then
     "$scratch/build/chat$1" "$QUIRE_TEST_MODEL" "What is the capital of France?" >"$scratch/out"
     expect "Paris"
@@ -26,12 +26,12 @@ run_all() {
 run_all ""
 if [ -e "$scratch/build/consumer_shared" ]; then
   run_all _shared
-  # Promise: libquire.so shows only what the public headers name, nothing of their classes' inside, and carries its version.
+  # Checks that libquire.so exports only the names of the public headers, no internals of their classes, and has a version.
   library=$(find "$scratch/prefix" -name 'libquire.so.*.*.*')
   nm -DC --defined-only "$library" | cut -d' ' -f3- >"$scratch/symbols"
   grep -q '^quire::Core::schedule(' "$scratch/symbols"
-  if grep -vE '^((typeinfo( name)?|vtable) for )?quire::' "$scratch/symbols"; then echo "libquire.so shows names that are not quire's" >&2; exit 1; fi
-  if grep -E '^[^(]*::(State|Impl)\b' "$scratch/symbols"; then echo "libquire.so shows its inside" >&2; exit 1; fi
+  if grep -vE '^((typeinfo( name)?|vtable) for )?quire::' "$scratch/symbols"; then echo "libquire.so exports names outside of quire::" >&2; exit 1; fi
+  if grep -E '^[^(]*::(State|Impl)\b' "$scratch/symbols"; then echo "libquire.so exports internal names" >&2; exit 1; fi
   readelf -d "$library" | grep -qE 'SONAME.*libquire\.so\.[0-9]' || { echo "libquire.so has no version" >&2; exit 1; }
 else
   echo "built without libquire.so (QUIRE_BUILD_SHARED)"

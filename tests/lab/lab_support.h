@@ -4,15 +4,18 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
 
+#include "base/digest.h"
 #include "quire/simulation.h"
+#include "support/decision_record.h"
 
 namespace quire::test {
 
-// A file with this text, gone at the end.
+// A file with this text; the destructor removes it.
 class TextFile {
  public:
   explicit TextFile(std::string_view text) {
@@ -29,7 +32,17 @@ class TextFile {
   std::string path_;
 };
 
-// Round numbers: 1 s for a step, 0.1 s for a token of a prompt, 0.5 s for a row.
+// Compares the text's digest with the next line of the running test in the record. QUIRE_RECORD_DECISIONS=1 rewrites the lines of the tests
+// that run.
+inline void expect_recorded(std::string_view text) {
+  static DecisionRecord record("tests/golden/lab_reports.txt");
+  const Sha256Digest digest = Sha256::of(std::as_bytes(std::span(text)));
+  std::uint64_t first = 0;
+  std::memcpy(&first, digest.data(), sizeof first);
+  record.expect(first);
+}
+
+// Uses round numbers: 1 s per step, 0.1 s per prompt token, 0.5 s per row.
 inline WorkerModel round_worker() {
   return {.host_s = 0.0,
           .step_s = 1.0,
@@ -66,7 +79,7 @@ inline Workload workload_of(std::vector<WorkloadRequest> requests) {
   return workload;
 }
 
-// So many that the cache of `small_options` with few blocks preempts.
+// The requests are numerous enough that the cache of `small_options` with few blocks preempts.
 inline Workload random_workload(std::uint64_t seed, std::uint32_t num_requests = 120) {
   return generate_workload({.num_requests = num_requests,
                             .rate_per_s = 5.0,

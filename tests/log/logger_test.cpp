@@ -1,4 +1,4 @@
-// The log alone; what a server writes into it is in tests/server/http/log_test.cpp.
+// Tests the logger alone; tests/server/http/log_test.cpp tests what a server logs.
 #include "quire/base/logger.h"
 
 #include <fcntl.h>
@@ -46,7 +46,7 @@ TEST(Logger, JsonIsAnObjectPerLine) {
   EXPECT_TRUE(line.at("time").is_string());
 }
 
-TEST(Logger, NothingThatAClientSendsMakesALineOrAField) {
+TEST(Logger, ClientTextCannotAddALineOrAField) {
   for (const LogFormat format : {LogFormat::text, LogFormat::json}) {
     Pipe pipe;
     {
@@ -62,11 +62,11 @@ TEST(Logger, NothingThatAClientSendsMakesALineOrAField) {
   }
 }
 
-TEST(Logger, ALogThatNobodyReadsHoldsNobodyUp) {
+TEST(Logger, ALogWithoutAReaderDoesNotBlock) {
   Pipe pipe;
   Logger logger({.descriptor = pipe.writer(), .queue_lines = 64});
   const std::string text(200, 'x');
-  // A pipe takes 64 KiB.
+  // A pipe holds 64 KiB.
   for (int i = 0; i < 20'000; ++i) logger.write(LogLevel::info, "event", {{"text", text}});
   EXPECT_GT(logger.num_dropped(), 10'000U);
 }

@@ -1,4 +1,4 @@
-// What a stream that waits says of the other side, and that it waits no longer than it may.
+// Tests what a stream with a deadline reports about its peer, and that it waits no longer than allowed.
 #include "net/timed_stream.h"
 
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 namespace errors = boost::asio::error;
 
-// Listens on a port of its own.
+// Listens on a free port.
 class Listener {
  public:
   Listener() {
@@ -35,7 +35,7 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
 
   [[nodiscard]] NetAddress address() const { return {.host = "127.0.0.1", .port = port_, .unix_path = {}, .is_tls = false}; }
-  // Takes a connection, says `text` and ends it.
+  // Accepts a connection, sends `text` and closes it.
   void say(std::string_view text) const {
     const int accepted = accept(descriptor_, nullptr, nullptr);
     EXPECT_EQ(send(accepted, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
@@ -51,7 +51,7 @@ TimedStream stream_to(const Listener& listener, milliseconds time = milliseconds
   return {TimedStream::Clock::now() + time, listener.address(), std::make_shared<const NetTls>()};
 }
 
-TEST(TimedStream, ReadsToTheEndAndSaysThatItIsOne) {
+TEST(TimedStream, ReadsToTheEndAndReportsEndOfFile) {
   const Listener listener;
   TimedStream stream = stream_to(listener);
   ASSERT_FALSE(stream.open()) << stream.why();
@@ -64,7 +64,7 @@ TEST(TimedStream, ReadsToTheEndAndSaysThatItIsOne) {
   EXPECT_EQ(code, errors::eof);
 }
 
-TEST(TimedStream, WaitsNoLongerThanItMay) {
+TEST(TimedStream, WaitsNoLongerThanItsDeadline) {
   const Listener listener;
   const auto begin = TimedStream::Clock::now();
   TimedStream stream = stream_to(listener, milliseconds(50));
@@ -76,8 +76,8 @@ TEST(TimedStream, WaitsNoLongerThanItMay) {
   EXPECT_GE(TimedStream::Clock::now() - begin, milliseconds(50));
 }
 
-// What is there in time is not taken later.
-TEST(TimedStream, DoesNothingBehindItsTime) {
+// Data that arrives in time is not read after the deadline.
+TEST(TimedStream, DoesNothingAfterItsDeadline) {
   const Listener listener;
   EXPECT_EQ(stream_to(listener, milliseconds(0)).open(), errors::timed_out);
   TimedStream stream = stream_to(listener, milliseconds(200));
@@ -93,7 +93,7 @@ TEST(TimedStream, DoesNothingBehindItsTime) {
   EXPECT_EQ(code, errors::timed_out);
 }
 
-TEST(TimedStream, SaysWhyThereIsNoConnection) {
+TEST(TimedStream, ReportsWhyThereIsNoConnection) {
   std::uint16_t port = 0;
   {
     const Listener gone;
@@ -105,7 +105,7 @@ TEST(TimedStream, SaysWhyThereIsNoConnection) {
   EXPECT_EQ(stream.why(), "Connection refused");
 }
 
-TEST(TimedStream, GoesToNoAddressThatItsUserRefuses) {
+TEST(TimedStream, DoesNotConnectToARefusedAddress) {
   const Listener listener;
   unsigned num_asked = 0;
   TimedStream stream(TimedStream::Clock::now() + milliseconds(10'000), listener.address(), std::make_shared<const NetTls>(),
@@ -116,7 +116,7 @@ TEST(TimedStream, GoesToNoAddressThatItsUserRefuses) {
                      });
   EXPECT_TRUE(stream.open());
   EXPECT_EQ(num_asked, 1U);
-  EXPECT_NE(stream.why().find("no address"), std::string::npos) << stream.why();
+  EXPECT_NE(stream.why().find("are not allowed"), std::string::npos) << stream.why();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-"""Where quire was built without llguidance (./dev test says so in QUIRE_WITHOUT_LLGUIDANCE), tests that ask for structured output are
-skipped: those that are refused it, and those marked needs_llguidance, which fail in other ways."""
+"""Skips tests with structured output when quire was built without llguidance (./dev test sets QUIRE_WITHOUT_LLGUIDANCE). It skips tests
+that get the refusal, and tests marked needs_llguidance, which fail in other ways.
+"""
 import os
 
 import pytest
@@ -8,7 +9,7 @@ WITHOUT = bool(os.environ.get("QUIRE_WITHOUT_LLGUIDANCE"))
 REASON = "built without llguidance"
 
 
-SLOWEST = "test_package.py"  # pip compiles everything once more
+SLOWEST = "test_package.py"  # pip compiles everything again
 
 
 def pytest_collection_modifyitems(items):
@@ -26,6 +27,6 @@ def pytest_runtest_call(item):
     try:
         return (yield)
     except Exception as error:
-        if WITHOUT and "has no llguidance" in str(error):
+        if WITHOUT and "does not include llguidance" in str(error):
             pytest.skip(REASON)
         raise

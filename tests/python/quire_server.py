@@ -11,7 +11,7 @@ import pytest
 
 
 def free_port():
-    """Below those that the system gives to others meanwhile."""
+    """Returns a port below the range that the system assigns to other sockets."""
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", random.SystemRandom().randrange(15_000, 32_000)))
@@ -20,7 +20,7 @@ def free_port():
 
 @contextlib.contextmanager
 def running(*flags):
-    """Yields the base URL, and stops it as an operator would. Skips the test where the binary or the model is not told."""
+    """Yields the base URL and stops the server like an operator. Skips the test when the binary or the model is not set."""
     with started(*flags) as (url, process):
         yield url
         process.terminate()
@@ -29,7 +29,7 @@ def running(*flags):
 
 @contextlib.contextmanager
 def serving(model, *flags):
-    """The same with another model."""
+    """Does the same with another model."""
     with started(*flags, model=str(model)) as (url, process):
         yield url
         process.terminate()
@@ -38,7 +38,7 @@ def serving(model, *flags):
 
 @contextlib.contextmanager
 def started(*flags, model=None):
-    """The base URL and the process, which may be killed."""
+    """Yields the base URL and the process, which the test may kill."""
     binary, model = os.environ.get("QUIRE_BINARY"), model or os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not model:
         pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")

@@ -1,6 +1,6 @@
-"""Plays recorded scenarios on quire.vllm.Scheduler, without vLLM, and compares with vLLM's recorded answers.
+"""Runs recorded scenarios on quire.vllm.Scheduler without vLLM and compares the results with vLLM's recorded answers.
 
-Run by test_oracle_recorded.py in a process of its own: it puts stand-ins for vLLM and torch among the modules.
+test_oracle_recorded.py runs this in a separate process, because it replaces the modules of vLLM and torch.
 usage: replay_recorded.py SCENARIOS [SEED [VERSION]]
 """
 
@@ -25,7 +25,7 @@ def main(path: str, only: int | None, version: str) -> int:
             continue
         try:
             steps += record.replay(line)
-        except Exception as error:  # a Difference, or what quire raised where vLLM did not
+        except Exception as error:  # a Difference, or an exception of quire that vLLM did not raise
             bad += 1
             print(f"seed {seed}: {type(error).__name__}: {error}")
         played += 1

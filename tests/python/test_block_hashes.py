@@ -1,4 +1,4 @@
-"""The record that the C++ tests compare block names with is what Python's pickle, cbor2 and xxhash make here and now."""
+"""Tests that the record of block hashes for the C++ tests equals the output of Python's pickle, cbor2 and xxhash."""
 import pathlib
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 REPO = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_the_record_is_what_python_makes(tmp_path):
+def test_record_matches_pythons_hashes(tmp_path):
     made = tmp_path / "block_hashes.txt"
-    subprocess.run([sys.executable, REPO / "tools/record_block_hashes.py", made], check=True, cwd=REPO)
+    subprocess.run([sys.executable, "-m", "record", "block_hashes", "--out", made], check=True, cwd=REPO / "tools")
     assert made.read_text(encoding="ascii") == (REPO / "tests/golden/block_hashes.txt").read_text(encoding="ascii")

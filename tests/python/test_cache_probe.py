@@ -1,4 +1,6 @@
-"""`POST /v1/cache/probe`, `/v1/cache/warm` and "fail_if_not_cached", asked of a real model: what is told is what the request then finds."""
+"""Tests `POST /v1/cache/probe`, `/v1/cache/warm` and "fail_if_not_cached" on a real model: the request finds the tokens that the probe
+reports.
+"""
 import json
 import random
 import urllib.error
@@ -25,7 +27,7 @@ def lookups(url):
     return memory["query_tokens"], memory["hit_tokens"]
 
 
-def test_what_is_told_is_what_is_found(tmp_path):
+def test_requests_find_what_the_probe_reports(tmp_path):
     choose = random.Random(5)
     disk = ("--kv-disk", str(tmp_path / "kv"), "--kv-disk-budget", "256MiB")
     with running(*TINY, *TIERS, *disk) as url:
@@ -35,7 +37,7 @@ def test_what_is_told_is_what_is_found(tmp_path):
             text = prompt(choose.choice(TOPICS))[: choose.randrange(100, 1000)]
             before = lookups(url)
             _, told = post(url, "/v1/cache/probe", prompt=text)
-            assert lookups(url) == before, "the question is not counted"
+            assert lookups(url) == before, "a probe must not count as a query"
             done = client.completions.create(model="smol", prompt=text, max_tokens=1, temperature=0)
             assert told["prompt_tokens"] == done.usage.prompt_tokens
             assert told["cached_tokens"] == done.usage.prompt_tokens_details.cached_tokens, told
@@ -46,7 +48,7 @@ def test_what_is_told_is_what_is_found(tmp_path):
         assert all(told_by_tier.get(tier, 0) > 0 for tier in ("memory", "dram", "disk")), told_by_tier
 
 
-def test_a_warmed_prompt_is_there(tmp_path):
+def test_warmed_prompt_is_cached(tmp_path):
     with running(*TINY) as url:
         client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
         only_cached = {"model": "smol", "prompt": prompt("rivers"), "max_tokens": 4, "temperature": 0, "fail_if_not_cached": True}
@@ -58,10 +60,10 @@ def test_a_warmed_prompt_is_there(tmp_path):
         assert status == 200, answer
         cold = client.completions.create(model="smol", prompt=prompt("rivers"), max_tokens=4, temperature=0,
                                          extra_body={"cache_salt": "elsewhere"})
-        assert answer["choices"][0]["text"] == cold.choices[0].text, "the same bits, whoever computed the prompt"
+        assert answer["choices"][0]["text"] == cold.choices[0].text, "the answer must not depend on which request computed the prompt"
 
 
-def test_a_tenant_is_not_told_of_anothers_blocks(monkeypatch):
+def test_probe_does_not_report_another_tenants_blocks(monkeypatch):
     monkeypatch.setenv("QUIRE_TENANT_SECRET", "long and random")
     with running(*TINY, "--tenant-key", "us=our-key", "--tenant-key", "them=their-key") as url:
         def ask(path, key):

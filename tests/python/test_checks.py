@@ -1,4 +1,4 @@
-"""The checks of who may use whom find what they are there for, and nothing in this tree."""
+"""Tests that the checks of imports and includes find cycles, and that this tree has none."""
 
 import pathlib
 import subprocess
@@ -13,7 +13,7 @@ import check_includes  # noqa: E402
 
 
 def circles_of(folder, files):
-    """Of files under names with a colon for each slash."""
+    """Writes the files (a colon in a name stands for a slash) and returns their cycles."""
     for name, text in files.items():
         path = folder.joinpath(*name.split(":"))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,7 @@ def circles_of(folder, files):
     return [[path.name for path in circle] for circle in check_imports.circles(check_imports.read_graph(folder))]
 
 
-def test_this_tree_has_no_circle():
+def test_this_tree_has_no_cycle():
     assert check_imports.circles(check_imports.read_graph(ROOT)) == []
     assert check_imports.circles(check_includes.read_rooms(ROOT)) == []
     assert check_imports.circles(check_includes.public_folders(ROOT)) == []
@@ -32,8 +32,8 @@ def test_this_tree_has_no_circle():
     [
         ({"bench:a.py": "import b\n", "bench:b.py": "import sys\n"}, []),
         ({"bench:a.py": "import b\n", "bench:b.py": "import a\n"}, [["a.py", "b.py", "a.py"]]),
-        ({"bench:a.py": "import b\n", "tools:b.py": "import a\n"}, []),  # the other folder's scripts are not seen
-        (  # within a function, through a package, by a relative import
+        ({"bench:a.py": "import b\n", "tools:b.py": "import a\n"}, []),  # scripts of the other folder are not visible
+        (  # within a function, through a package, and by a relative import
             {
                 "tools:box:__init__.py": "",
                 "tools:box:a.py": "from . import b\n",
@@ -45,17 +45,17 @@ def test_this_tree_has_no_circle():
         ({"python:pack:__init__.py": "from .one import x\n", "python:pack:one.py": "import pack\n"}, [["__init__.py", "one.py", "__init__.py"]]),
     ],
 )
-def test_circles_of_imports_are_found(tmp_path, files, expected):
+def test_finds_cycles_of_imports(tmp_path, files, expected):
     assert circles_of(tmp_path, files) == expected
 
 
-def test_circles_of_rooms_are_found(tmp_path):
+def test_finds_cycles_of_rooms(tmp_path):
     (tmp_path / "cmake").mkdir()
     (tmp_path / "cmake/Rooms.cmake").write_text("quire_room(a a DEPS b)\nquire_room(b b PART DEPS a)\nquire_room(c c LINKS a)\n")
     assert check_imports.circles(check_includes.read_rooms(tmp_path)) == [["a", "b", "a"]]
 
 
-def test_circles_of_public_headers_are_found(tmp_path):
+def test_finds_cycles_of_public_headers(tmp_path):
     for name, included in {"quire/top.h": "quire/low/one.h", "quire/low/one.h": "quire/low/two.h", "quire/low/two.h": "quire/top.h"}.items():
         path = tmp_path / "include" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def test_circles_of_public_headers_are_found(tmp_path):
     assert check_imports.circles(check_includes.public_folders(tmp_path)) == [["quire", "quire/low", "quire"]]
 
 
-def test_the_checks_end_with_an_error_where_there_is_one(tmp_path):
+def test_check_fails_when_there_is_a_cycle(tmp_path):
     assert circles_of(tmp_path, {"bench:a.py": "import b\n", "bench:b.py": "import a\n"})
     done = subprocess.run([sys.executable, str(ROOT / "tools/check_imports.py"), str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout.count("a.py") == 2 and "b.py" in done.stdout

@@ -1,5 +1,6 @@
-"""Connectors written in Python: what every connector promises (the suite of tests/engine/tiers/connector_contract_test.cpp, for quire.Core), and
-how they are found by name."""
+"""Tests connectors written in Python: the contract of all connectors (the suite of tests/engine/tiers/connector_contract_test.cpp, for
+quire.Core), and the lookup by name.
+"""
 import random
 import sys
 
@@ -13,7 +14,7 @@ LOAD, STORE = quire.TransferDirection.LOAD, quire.TransferDirection.STORE
 
 
 class PrefixStore(Connector):
-    """A request's full blocks are stored when it has ended, and loaded where a prompt begins with them, while the request waits."""
+    """Stores the full blocks of a finished request, and loads them while a request whose prompt begins with them waits."""
 
     def __init__(self, size=1000):
         self.size, self.places, self.storing, self.in_use = size, {}, set(), {}
@@ -30,10 +31,10 @@ class PrefixStore(Connector):
         if num_external_tokens == 0:
             return
         first = self.first[request.id]
-        wanted = request.names[first : first + num_external_tokens // BLOCK]
-        for name in wanted:
+        expected = request.names[first : first + num_external_tokens // BLOCK]
+        for name in expected:
             self.in_use[name] = self.in_use.get(name, 0) + 1
-        self.pending.append((request.id, LOAD, wanted, blocks[0][first : first + len(wanted)], [self.places[name] for name in wanted]))
+        self.pending.append((request.id, LOAD, expected, blocks[0][first : first + len(expected)], [self.places[key] for key in expected]))
 
     def finished(self, request, blocks):
         self.first.pop(request.id, None)
@@ -94,7 +95,7 @@ class PrefixStore(Connector):
 
 
 class Host:
-    """Runs what the core plans: a worker that stops at each wrong entry it reads, and transfers that are carried out when chance has it."""
+    """Executes the core's plans: the worker fails on each wrong entry that it reads, and transfers end at random times."""
 
     def __init__(self, connector, seed, late=0.3, failed=0.0, lost_stores=0.0, asynchronous=False):
         options = {"kv_load_failure": quire.KvLoadFailurePolicy.RECOMPUTE} if connector else {}
@@ -138,7 +139,7 @@ class Host:
         for one in plan.scheduled:
             history, table = self.histories[one.id], self.tables[one.id]
             for at in range(one.num_computed_tokens + one.num_tokens):
-                assert self.memory[table[at // BLOCK]][at % BLOCK] == hash(tuple(history[: at + 1])), "another token's keys and values"
+                assert self.memory[table[at // BLOCK]][at % BLOCK] == hash(tuple(history[: at + 1])), "the slot has another token"
             if one.samples:
                 sampled[one.id] = [hash(tuple(history)) % 500]
                 history += sampled[one.id]
@@ -156,7 +157,7 @@ class Host:
         if len(self.results) < self.depth:
             return
         told = self.some(self.over, 1 - self.late)
-        # An end is told with the result of the plan that began it, at the earliest.
+        # A transfer can end at the earliest with the result of the plan that started it.
         begun = {t.id for t in plan.transfers} if self.depth > 1 else set()
         told = [one for one in told if one[0] not in begun]
         self.over = [one for one in self.over if one not in told]
@@ -187,22 +188,22 @@ class Host:
 
 
 @pytest.fixture(scope="module")
-def wanted():
+def expected():
     return Host(None, 1).play()
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("size", [12, 1000])
 @pytest.mark.parametrize("failed", [0.0, 0.25])
-def test_tokens_are_those_without_it_whatever_becomes_of_transfers(wanted, asynchronous, size, failed):
+def test_tokens_do_not_depend_on_the_fate_of_transfers(expected, asynchronous, size, failed):
     connector = PrefixStore(size)
     host = Host(connector, 7, failed=failed, asynchronous=asynchronous)
-    assert host.play() == wanted
-    assert host.core.num_preemptions > 0 and connector.next_place > 20, "too little was met"
+    assert host.play() == expected
+    assert host.core.num_preemptions > 0 and connector.next_place > 20, "the run must preempt and store enough"
     assert not connector.moving and not connector.pending and not connector.storing and not connector.in_use
 
 
-def test_a_reset_in_the_middle_changes_no_token(wanted):
+def test_reset_during_a_run_changes_no_token(expected):
     host = Host(PrefixStore(), 8, late=0.6)
     done = []
 
@@ -211,13 +212,13 @@ def test_a_reset_in_the_middle_changes_no_token(wanted):
             try:
                 done.append(host.core.reset_prefix_cache(number % 10 == 0, reset_connector=True))
             except ValueError as refused:  # a transfer holds blocks
-                assert "wait for the transfers under way" in str(refused)
+                assert "wait until the transfers in flight have ended" in str(refused)
 
-    assert host.play(reset) == wanted
-    assert any(done), "too little was met"
+    assert host.play(reset) == expected
+    assert any(done), "at least one reset must succeed"
 
 
-def test_stores_whose_end_is_never_told_hold_up_nobody():
+def test_unreported_stores_do_not_block_other_requests():
     host = Host(PrefixStore(), 9, late=0.0, lost_stores=1.0)
     for number in range(3):
         host.core.add(list(range(100 * number, 100 * number + 9)), max_tokens=3, id=number)
@@ -227,14 +228,14 @@ def test_stores_whose_end_is_never_told_hold_up_nobody():
     assert host.core.num_awaiting_transfers == 3
 
 
-def test_requests_that_are_aborted_leave_nothing():
+def test_aborted_requests_leave_no_transfers():
     connector = PrefixStore()
     host = Host(connector, 10, late=0.7)
     host.play(lambda number: number % 2 == 0 and host.core.finish(host.draw.randrange(number)))
     assert not connector.moving and not connector.pending
 
 
-def test_what_a_connector_raises_comes_out_with_the_plan():
+def test_exception_of_a_connector_is_raised_by_schedule():
     class Broken(Connector):
         def match(self, request, num_local_tokens):
             raise RuntimeError("out of order")
@@ -248,7 +249,7 @@ def test_what_a_connector_raises_comes_out_with_the_plan():
 
 
 @pytest.mark.parametrize("answer", [3, (3,), ("x", True), (99, False)])
-def test_an_answer_that_is_none_is_said(answer):
+def test_invalid_answer_of_match_raises_a_type_error(answer):
     class Odd(Connector):
         def match(self, request, num_local_tokens):
             return answer
@@ -264,12 +265,12 @@ def test_connectors_are_found_by_name(monkeypatch):
     quire.connectors.register("Prefix", PrefixStore)
     quire.connectors.register("Later", f"{__name__}:PrefixStore")
     quire.connectors.register("Nowhere", "no_such_module:Nothing")
-    with pytest.raises(ValueError, match="there is a connector Prefix already"):
+    with pytest.raises(ValueError, match="name: a connector Prefix is registered already"):
         quire.connectors.register("Prefix", PrefixStore)
     assert quire.connectors.create("Prefix", size=3).size == 3
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     assert type(quire.connectors.create("Later")).__name__ == "PrefixStore"
-    with pytest.raises(KeyError, match="there is no connector Mine; there are Later, Nowhere, Prefix"):
+    with pytest.raises(KeyError, match="name: no connector Mine is registered; registered are Later, Nowhere, Prefix"):
         quire.connectors.create("Mine")
     with pytest.raises(ImportError):
         quire.connectors.create("Nowhere")

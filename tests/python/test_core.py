@@ -1,4 +1,4 @@
-"""quire.Core stepped by hand."""
+"""Tests quire.Core step by step."""
 import pytest
 
 quire = pytest.importorskip("quire", reason="the Python package is not built: ./dev build")
@@ -68,7 +68,7 @@ def test_two_plans_are_outstanding_with_async_scheduling():
     assert core.apply(sampled(second)).step == second.step
 
 
-def test_accepted_drafts_are_told_and_rejected_ones_taken_back():
+def test_accepted_drafts_are_returned_and_rejected_drafts_rolled_back():
     core = make(num_spec_tokens=2, num_lookahead_tokens=2)
     request = core.add([1, 2, 3], max_tokens=9)
     core.apply(sampled(core.schedule()))
@@ -80,7 +80,7 @@ def test_accepted_drafts_are_told_and_rejected_ones_taken_back():
     assert core[request].num_computed_tokens == len(core[request].tokens) - 1
 
 
-def test_pause_finish_and_reset():
+def test_pause_finish_and_reset_change_the_state():
     core = make()
     request = core.add([1] * 20, max_tokens=5)
     core.pause_state = quire.PauseState.PAUSED_ALL
@@ -131,18 +131,18 @@ def test_misuse_raises_with_the_field_and_changes_nothing_else(what):
     assert 1000 not in core
 
 
-def test_the_blocks_of_a_jobs_turn_stay_while_its_tool_runs():
+def test_blocks_of_a_job_are_pinned_while_its_tool_runs():
     core = make(policy=quire.SchedulingPolicy.CONTINUUM, pin_s=10.0, longest_tool_s=10.0)
-    for now in (0.0, 1.0):  # what the tool takes is known from the second turn on
+    for now in (0.0, 1.0):  # the duration of the tool is known after the first turn
         core.add([7] * 40, max_tokens=1, job="agent", tool="ls", now=now)
         core.apply(sampled(core.schedule(now=now)), now=now)
-    assert not core.reset_prefix_cache(), "a pin holds them"
+    assert not core.reset_prefix_cache(), "the pin must hold the blocks"
     core.schedule(now=20.0)
     core.apply({}, now=20.0)
     assert core.reset_prefix_cache()
 
 
-def test_everything_public_is_explained():
+def test_everything_public_has_a_docstring():
     for name in quire.__all__:
         thing = getattr(quire, name)
         assert name == "__version__" or thing.__doc__, name

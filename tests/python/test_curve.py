@@ -1,5 +1,6 @@
-"""GET /v1/cache/curve and `quire curve` on a real model: the row of now is what answers said, and another server of another size finds what the
-curve of this one predicted."""
+"""Tests GET /v1/cache/curve and `quire curve` on a real model: the row of the current size equals the measured hits, and a server of
+another size has the predicted hits.
+"""
 import json
 import os
 import subprocess
@@ -11,14 +12,15 @@ import pytest
 
 from quire_server import running
 from test_kv_disk import TOPICS, prompt
+from test_plot_page import data_of
 
-# Each prompt again when all others have been: a few of them fit into the smaller cache, all into the larger.
+# Each prompt repeats after all others: the smaller cache fits a few of them, the larger one all.
 FLAGS = ("--max-model-len", "512", "--max-num-seqs", "1")
 SMALL, LARGE = 64, 256
 
 
 def ask_all(url):
-    """Prompt tokens, and those that were found."""
+    """Returns the number of prompt tokens and the number of hits."""
     client = openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
     usages = [client.completions.create(model="smol", prompt=prompt(topic), max_tokens=2, temperature=0).usage
               for _ in range(2) for topic in TOPICS]
@@ -36,7 +38,7 @@ def show(url, *flags, status=0):
     return done
 
 
-def test_a_server_of_the_other_size_finds_what_was_predicted():
+def test_server_of_another_size_has_the_predicted_hits(tmp_path):
     with running(*FLAGS, "--num-blocks", str(LARGE + 1)) as url:
         num_tokens, num_found = ask_all(url)
         truth = num_found / num_tokens
@@ -48,18 +50,20 @@ def test_a_server_of_the_other_size_finds_what_was_predicted():
         rows = {row["blocks"]: row for row in all_of_them["rows"]}
         assert rows[SMALL]["label"] == "now" and rows[SMALL]["hit_rate"] == pytest.approx(num_found / num_tokens, abs=1e-5)
         assert rows[LARGE]["hit_rate"] == pytest.approx(truth, abs=1e-5)
-        assert truth > num_found / num_tokens, "more memory finds more"
+        assert truth > num_found / num_tokens, "more memory must give more hits"
         assert rows[LARGE]["bytes"] == LARGE * told["block_bytes"] and told["memory_bytes"] < 32 << 20
         assert rows[LARGE]["saved_prefill_tokens_per_s"] > 0
         shown = show(url)
         assert "now" in shown.stdout and len(shown.stdout.splitlines()) >= len(rows) and "more:" not in shown.stdout
         more = (LARGE - SMALL) * told["block_bytes"]
-        assert f"more: {100 * truth:.2f} % are found instead of {100 * num_found / num_tokens:.2f}" in show(url, "--more", str(more)).stdout
+        assert f"more: {100 * truth:.2f} % of prompt tokens are cached instead of {100 * num_found / num_tokens:.2f} %" in show(url, "--more", str(more)).stdout
+        printed = show(url, "--json", "--html", str(tmp_path / "page.html")).stdout
+        assert data_of(tmp_path / "page.html") + "\n" == printed
         refused = show(url, "--more", "1TiB", status=2)
         assert "more_bytes" in refused.stderr and "send at most" in refused.stderr
 
 
-def test_without_it_the_answer_names_the_flag():
+def test_error_names_the_flag_when_curves_are_off():
     with running(*FLAGS, "--num-blocks", "129", "--curve-blocks", "0") as url:
         with pytest.raises(urllib.error.HTTPError) as refused:
             curve_of(url)

@@ -1,4 +1,4 @@
-"""GET /v1/watch on a real model: its blocks are those that /metrics counts, and its requests those that run."""
+"""Tests GET /v1/watch on a real model: its blocks match /metrics, and its requests are the running ones."""
 import base64
 import concurrent.futures
 import json
@@ -17,7 +17,7 @@ def look(url, since=0):
 
 
 def apply(blocks, told):
-    """As docs/dashboard.md has it; of each block holders, flags, hits and owner are kept."""
+    """Applies changes as docs/dashboard.md describes; keeps holders, flags, hits and owner of each block."""
     data, at, block = base64.b64decode(told["blocks"]["changes"]), 0, 0
 
     def number():
@@ -50,7 +50,7 @@ def metric(url, name):
     return int(re.search(rf"^{name}\{{[^}}]*\}} (\d+)$", text, re.MULTILINE)[1])
 
 
-def test_blocks_and_requests_are_the_servers():
+def test_blocks_and_requests_match_the_server():
     with running("--num-blocks", "200", "--max-model-len", "1024", "--max-num-seqs", "2") as url:
         empty, blocks = watch(url)
         assert len(blocks) == 200 and empty["requests"] == []
@@ -79,14 +79,14 @@ def test_blocks_and_requests_are_the_servers():
         blocks = apply(blocks, told)
         assert told["requests"] == []
         assert sum(block[HELD] > 0 for block in blocks) == 0 == told["engine"]["blocks"] - told["engine"]["free_blocks"]
-        assert sum(block[CACHED] & 1 for block in blocks) > 20, "what they computed is cached"
-        assert max(block[2] for block in blocks) >= 1, "the later ones found what the first ones left"
+        assert sum(block[CACHED] & 1 for block in blocks) > 20, "the computed blocks must be cached"
+        assert max(block[2] for block in blocks) >= 1, "later requests must hit blocks of the first ones"
         assert metric(url, "quire:kv_cache_blocks") == len(blocks) - 1
         time.sleep(0.3)
-        assert watch(url)[1] == blocks, "who begins now is told the same"
+        assert watch(url)[1] == blocks, "a new client must see the same blocks"
 
 
-def test_the_page_is_there():
+def test_page_is_served():
     with running() as url:
         answer = urllib.request.urlopen(url + "/dashboard", timeout=30)
         assert answer.headers["Content-Type"].startswith("text/html")

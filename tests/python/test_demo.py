@@ -1,4 +1,4 @@
-"""`quire demo`: within a minute of its start the dashboard has something to show, and it ends when it is told to."""
+"""Tests `quire demo`: the dashboard shows data within a minute, and the command ends when its time is over."""
 import json
 import os
 import re
@@ -29,7 +29,7 @@ def watch(url):
         return json.load(answer)
 
 
-def test_the_dashboard_is_alive_within_a_minute():
+def test_dashboard_has_data_within_a_minute():
     process = demo("--pace", "0.2", "--num-blocks", "200")
     try:
         url = url_of(process)
@@ -51,12 +51,12 @@ def test_the_dashboard_is_alive_within_a_minute():
         process.kill()
 
 
-def test_it_ends_when_its_time_is_up():
+def test_ends_after_its_seconds():
     process = demo("--seconds", "3", "--clients", "3", "--pace", "0.1")
     try:
         url_of(process)
         assert process.wait(60) == 0
         told = process.stdout.read()
-        assert re.search(r"\d+ answers \(\d+ left early, 0 refused\)", told), told
+        assert re.search(r"\d+ answers \(\d+ disconnected, 0 rejected\)", told), told
     finally:
         process.kill()

@@ -1,5 +1,6 @@
-"""What deploy/ and docs/fleet.md tell people to run is what the command takes: every server of a compose file or manifest gets as far as its
-model, which is not here."""
+"""Tests that the server accepts the commands of deploy/ and docs/fleet.md: every server of a compose file or manifest starts up to the
+missing model.
+"""
 
 import os
 import pathlib
@@ -15,7 +16,7 @@ BINARY = os.environ.get("QUIRE_BINARY")
 
 
 def containers(node):
-    """Everything that has an image, at any depth."""
+    """Yields everything that has an image, at any depth."""
     if isinstance(node, dict):
         if "image" in node:
             yield node
@@ -34,11 +35,11 @@ def servers(file: pathlib.Path) -> list:
 
 def environment(box: dict) -> dict:
     given = box.get("environment") or {item["name"]: item.get("value", "10.0.0.1") for item in box.get("env", [])}
-    # References, to what is set when it is run: ${NAME:?why} in compose files, $(NAME) in manifests.
+    # Replaces references that are set at run time: ${NAME:?why} in compose files, $(NAME) in manifests.
     return {name: re.sub(r"\$(\{[^}]*\}|\([^)]*\))", "filled-in", value) for name, value in given.items()}
 
 
-def test_there_are_files_of_both_kinds():
+def test_files_of_both_kinds_exist():
     assert {file.parent.name for file in FILES} == {"compose", "kubernetes"}
     assert sorted({file.name for file in FILES if file.parent.name == "compose"}) == [
         file.name for file in FILES if file.parent.name == "kubernetes"
@@ -47,7 +48,7 @@ def test_there_are_files_of_both_kinds():
 
 @pytest.mark.skipif(not BINARY, reason="QUIRE_BINARY is not set: ./dev test sets it")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_a_server_takes_its_flags(file, tmp_path):
+def test_server_accepts_its_flags(file, tmp_path):
     key = tmp_path / "kv.key"
     key.write_text("0123456789abcdef")
     found = servers(file)
@@ -56,31 +57,31 @@ def test_a_server_takes_its_flags(file, tmp_path):
         command = [str(part) for part in box.get("command") or box["args"]]
         assert command[0] == "/model/model.gguf"
         mounts = "".join(str(mount) for mount in box.get("volumes") or box["volumeMounts"])
-        assert "/model" in mounts, "the model is mounted where it is looked for"
+        assert "/model" in mounts, "the model must be mounted at its path"
         command = [re.sub(r"(?<=-key=)/.*", str(key), part) for part in command[1:]]
         run = subprocess.run(
             [BINARY, "serve", str(tmp_path / "model.gguf"), *command],
             env=os.environ | environment(box), capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert run.returncode == 2 and "model.gguf: no such file" in run.stderr, run.stderr
-        assert "QUIRE_API_KEY" in environment(box), "who listens on all addresses has a key"
+        assert "QUIRE_API_KEY" in environment(box), "a server on all addresses must have a key"
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.parent.name == "kubernetes"], ids=lambda file: file.stem)
-def test_probes_ask_what_the_server_answers(file):
+def test_probes_use_routes_of_the_server(file):
     for box in servers(file):
         assert box["readinessProbe"]["httpGet"]["path"] == "/ready"
         assert box["livenessProbe"]["httpGet"]["path"] == "/health"
         assert box["securityContext"]["readOnlyRootFilesystem"]
 
 
-def test_a_server_has_time_to_drain():
+def test_server_has_time_to_drain():
     for file in FILES:
         text = file.read_text()
         grace = re.findall(r"(?:stop_grace_period|terminationGracePeriodSeconds): (\d+)", text)
         assert grace and all(int(seconds) > 30 for seconds in grace), file
 
 
-def test_the_page_names_each_file():
+def test_page_names_each_file():
     page = (DEPLOY.parent / "docs/fleet.md").read_text()
     assert {f"`{file.name}`" for file in FILES} <= set(re.findall(r"`[a-z_]+\.yaml`", page))

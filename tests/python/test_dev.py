@@ -1,4 +1,5 @@
-"""./dev on machines that lack something: each function of tools/dev by itself, on made-up folders, without network and without a build."""
+"""Tests ./dev on machines with missing parts: each function of tools/dev alone, on invented folders, without network and without a build.
+"""
 
 import os
 import pathlib
@@ -15,7 +16,7 @@ import report  # noqa: E402
 
 @pytest.fixture
 def dev(tmp_path):
-    """Runs shell text after tools/dev/setup.sh, in a clone of its own whose path has a space. Returns (status, stdout, stderr)."""
+    """Runs shell text after tools/dev/setup.sh, in a separate clone whose path has a space. Returns (status, stdout, stderr)."""
     clone = tmp_path / "a clone"
     shutil.copytree(ROOT / "tools" / "dev", clone / "tools" / "dev")
 
@@ -29,7 +30,7 @@ def dev(tmp_path):
 
 
 def machine(folder, cgroup, mib, files):
-    """A /proc with `mib` MiB free and the membership `cgroup`, and the files of a /sys/fs/cgroup."""
+    """Writes a /proc with `mib` MiB free and the membership `cgroup`, and the files of a /sys/fs/cgroup."""
     (folder / "proc" / "self").mkdir(parents=True)
     (folder / "proc" / "meminfo").write_text(f"MemTotal: {2 * mib * 1024} kB\nMemAvailable: {mib * 1024} kB\n")
     (folder / "proc" / "self" / "cgroup").write_text(cgroup)
@@ -48,26 +49,47 @@ def machine(folder, cgroup, mib, files):
                                              "memory/memory.limit_in_bytes": "9223372036854771712\n"}, 2048, 64),
     ("0::/\n", {"memory.max": "1048576\n", "memory.current": "2097152\n", "cpu.max": "max 100000\n"}, 0, 64),
 ])
-def test_memory_and_cores_are_those_that_the_control_groups_leave(dev, tmp_path, cgroup, files, mib, cores):
+def test_memory_and_cores_respect_control_groups(dev, tmp_path, cgroup, files, mib, cores):
     where = machine(tmp_path / "machine", cgroup, 8000, files)
     assert dev(f"nproc() {{ echo 64; }}; usable_mib {where}; usable_cores {where}")[:2] == (0, f"{mib}\n{cores}")
 
 
-def test_little_memory_means_fewer_jobs_and_a_line_that_says_so(dev):
+@pytest.mark.parametrize(("line", "features"), [
+    ("flags\t\t: fpu avx2 fma avx512f avx512_bf16 avx512_vnni amx_bf16 amx_tile amx_int8", "avx2 avx512f avx512_vnni avx512_bf16 amx_int8 amx_bf16"),
+    ("flags\t\t: fpu sse2 avx avx2 avx_vnni", "avx2 avx_vnni"),
+    ("Features\t: fp asimd asimddp i8mm bf16", "asimddp i8mm bf16"),
+    ("flags\t\t: fpu sse2 avx", "no AVX2 and no NEON dot products: plain kernels"),
+])
+def test_doctor_names_instruction_sets_that_kernels_use(dev, tmp_path, line, features):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\n{line}\n\nprocessor\t: 1\n{line}\n")
+    assert dev(f"processor_features {cpuinfo}")[:2] == (0, features)
+
+
+def test_each_ci_turn_runs_its_stages_and_names_the_others(dev):
+    stages = "stage() { echo ran $1; }; for turn in 0 1 2; do stage_in_turn $turn part$turn true; done; echo left ${LEFT_OUT[*]:-nothing}"
+    for turn in range(3):
+        _, out, _ = dev(f"git() {{ echo {300 + turn}; }}; {stages}")
+        left = " ".join(f"part{other} (turn {other})" for other in range(3) if other != turn)
+        assert out == f"ran part{turn}\nleft {left}"
+    assert dev(stages, QUIRE_CI_ROTA="0,1,2")[1] == "ran part0\nran part1\nran part2\nleft nothing"
+
+
+def test_little_memory_reduces_jobs_and_is_reported(dev):
     assert dev("jobs_for 8 4096; jobs_for 2 64000; jobs_for 8 100; jobs_for 1 64000")[1].split() == ["4", "2", "1", "1"]
     small = "say() { echo $*; }; nproc() { echo 8; }; awk() { echo 2100; }; source tools/dev/jobs.sh"
     assert dev("say_jobs", setup=small, JOBS="")[1] == "2 at a time on 8 cores: 2100 MiB of memory are free (JOBS=N decides otherwise)"
     assert dev("echo $JOBS; say_jobs", setup=small, JOBS="5")[1] == "5"
 
 
-def test_without_llguidance_one_line_says_what_is_missing_and_nothing_stops(dev):
+def test_missing_llguidance_is_reported_in_one_line(dev):
     offline = {"https_proxy": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "no_proxy": "", "NO_PROXY": ""}
     status, out, said = dev("want_llguidance; want_llguidance; ls .cache; echo on", **offline)
     assert status == 0 and out.split() == ["log", "on"]
     assert said.count("Without structured output: crates.io does not answer") == 1 and len(said.strip().splitlines()) == 1
 
 
-def test_an_old_compiler_is_named_with_the_packages_that_bring_a_newer_one(dev):
+def test_old_compiler_is_reported_with_packages_of_a_newer_one(dev):
     fakes = dev.clone / "bin"
     fakes.mkdir()
     (fakes / "cargo").write_text("#!/bin/sh\necho cargo 1.63.0\n")
@@ -85,7 +107,7 @@ def test_an_old_compiler_is_named_with_the_packages_that_bring_a_newer_one(dev):
     ("{clone}/.cache/llguidance/stamp", True, False),
     ("{clone}/gone/libllguidance.a", False, True),
 ])
-def test_a_build_without_llguidance_gets_it_once_it_is_there(dev, library, archive, looks_again):
+def test_build_without_llguidance_adds_it_when_available(dev, library, archive, looks_again):
     folder = dev.clone / "build" / "release"
     folder.mkdir(parents=True)
     (folder / "build.ninja").touch()
@@ -98,7 +120,7 @@ def test_a_build_without_llguidance_gets_it_once_it_is_there(dev, library, archi
 
 
 @pytest.mark.parametrize(("made_by", "is_made_anew"), [(None, True), ("cargo 1.85.0", True), ("cargo 1.87.0", False)])
-def test_a_package_takes_an_archive_that_this_compiler_would_make(dev, made_by, is_made_anew):
+def test_package_uses_an_archive_of_the_same_compiler(dev, made_by, is_made_anew):
     archive = dev.clone / ".cache" / "llguidance"
     archive.mkdir(parents=True)
     (archive / "stamp").write_text("1.9.1\n")
@@ -113,7 +135,7 @@ def test_a_package_takes_an_archive_that_this_compiler_would_make(dev, made_by, 
     assert status == 0 and out == ("new" if is_made_anew else "1.9.1")
 
 
-def test_a_full_disk_is_named(dev):
+def test_full_disk_is_reported(dev):
     status, _, said = dev('df() { printf "Avail\\n 12\\n"; }; die_of "build/release was not built"')
     assert status == 2 and "is full: 12 MiB are free" in said and said.endswith("dev: build/release was not built\n")
     for df in ('df() { printf "Avail\\n 90000\\n"; }', "df() { return 1; }"):
@@ -121,7 +143,7 @@ def test_a_full_disk_is_named(dev):
         assert status == 2 and said == "dev: pip failed\n"
 
 
-def test_a_home_without_rights_has_the_compiler_cache_in_the_clone(dev):
+def test_unwritable_home_moves_the_compiler_cache_to_the_clone(dev):
     if not shutil.which("ccache"):
         pytest.skip("ccache is not installed: ./dev installs it")
     (dev.clone / "file").touch()
@@ -132,7 +154,7 @@ def test_a_home_without_rights_has_the_compiler_cache_in_the_clone(dev):
     assert dev("unset CCACHE_DIR XDG_CACHE_HOME; need_ccache_folder; echo ${CCACHE_DIR:-its own}", HOME=home)[1] == "its own"
 
 
-def test_names_in_the_docs_are_checked_in_a_tree_without_a_history(tmp_path):
+def test_docs_are_checked_in_a_tree_without_git(tmp_path):
     for name in ("code/first.cpp", "build/b.cpp", ".cache/c.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -141,7 +163,7 @@ def test_names_in_the_docs_are_checked_in_a_tree_without_a_history(tmp_path):
     assert check_docs.listed_files(tmp_path) == {"code/first.cpp"}
 
 
-def test_a_report_names_the_slowest_suites(tmp_path):
+def test_report_names_the_slowest_suites(tmp_path):
     cases = "".join(f'<testcase name="All/Suite.Case{i}/0" classname="All/Suite.Case{i}/0" time="{i}"/>' for i in (1, 2))
     (tmp_path / "cpp.xml").write_text(f'<testsuite>{cases}<testcase name="fuzz_json" classname="fuzz_json" time="9.5"/></testsuite>')
     (tmp_path / "python.xml").write_text('<testsuites><testcase classname="tests.python.test_a" name="test_b[1]" time="0.5"/></testsuites>')

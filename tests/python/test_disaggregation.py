@@ -1,5 +1,6 @@
-"""`quire serve --kv-role`: prompts computed by one server and answers given by another are those of one alone, through a proxy that does what
-vLLM's toy proxy does; a server that is killed, and clients that go away, cost no answer and leave no block behind."""
+"""Tests `quire serve --kv-role`: prompts computed by one server and answered by another give the answers of one server, through a proxy
+like vLLM's toy proxy. Killed servers and disconnected clients lose no answer and leave no block held.
+"""
 import concurrent.futures
 import contextlib
 import http.client
@@ -22,8 +23,9 @@ import pytest
 from quire_server import free_port, running, started
 
 TOPICS = ("rivers", "bridges", "clocks", "maps", "bees", "glass", "salt", "tides")
+HERE = ("--kv-producers", "127.0.0.1")
 FLAGS = ("--max-model-len", "512", "--max-num-seqs", "8", "--num-blocks", "400")
-BLOCK_BYTES = 30 * 3 * 64 * 2 * 2 * 16  # layers, heads, numbers of a head, keys and values, bytes of bf16, tokens of a block
+BLOCK_BYTES = 30 * 3 * 64 * 2 * 2 * 16  # layers, heads, head size, keys and values, bytes of bf16, tokens of a block
 
 
 def prompt(topic):
@@ -61,7 +63,7 @@ def wait_until(what, seconds=50):
 
 
 def first_half(url, path, body):
-    """What the producer answers; its params, or none."""
+    """Returns the kv_transfer_params of the producer's answer, or None."""
     body = {**body, "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None,
                                            "remote_block_ids": None, "remote_host": None, "remote_port": None},
             "stream": False, "max_tokens": 1}
@@ -128,8 +130,8 @@ def stream(url, topic):
 
 
 @pytest.fixture(scope="module")
-def wanted():
-    """What one server answers that does both."""
+def expected():
+    """Returns the answers of one server that does both."""
     with running(*FLAGS) as url:
         told = {how: {topic: how(url, topic) for topic in TOPICS} for how in (complete, chat, stream)}
         told[short] = {topic: complete(url, topic, text=short)[0] for topic in TOPICS}
@@ -142,36 +144,36 @@ def num_tokens():
         return {topic: json.load(post(url, "/tokenize", {"model": "smol", "prompt": prompt(topic)}))["count"] for topic in TOPICS}
 
 
-def test_answers_of_two_servers_are_those_of_one_and_each_block_moves_once(tmp_path, wanted, num_tokens):
+def test_two_servers_answer_like_one_and_move_each_block_once(tmp_path, expected, num_tokens):
     key = tmp_path / "kv.key"
     key.write_bytes(os.urandom(32))
     flags = (*FLAGS, "--kv-port", "0", "--kv-key", str(key))
-    with running(*flags, "--kv-role", "producer") as producer, running(*flags, "--kv-role", "consumer") as consumer:
+    with running(*flags, "--kv-role", "producer") as producer, running(*flags, "--kv-role", "consumer", *HERE) as consumer:
         with proxied(producer, consumer) as url:
             for topic in TOPICS:
-                assert complete(url, topic) == wanted[complete][topic]
+                assert complete(url, topic) == expected[complete][topic]
             blocks = sum((count - 1) // 16 for count in num_tokens.values())
             told, kept = of_tier(consumer), of_tier(producer)
-            # Prompts begin alike: the first blocks are there from the second on.
+            # All prompts share a prefix: the consumer has its blocks from the second prompt on.
             shared = told["loaded_blocks_total"]
             assert 0 < shared <= blocks
             assert told["loaded_bytes_total"] == told["loaded_blocks_total"] * BLOCK_BYTES == kept["stored_bytes_total"]
             assert told["loaded_tokens_total"] == told["loaded_blocks_total"] * 16
             assert told["refused_total"] == told["failed_total"] == 0
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                assert dict(zip(TOPICS, pool.map(lambda topic: chat(url, topic), TOPICS))) == wanted[chat]
-            assert {topic: stream(url, topic) for topic in TOPICS} == wanted[stream]
+                assert dict(zip(TOPICS, pool.map(lambda topic: chat(url, topic), TOPICS))) == expected[chat]
+            assert {topic: stream(url, topic) for topic in TOPICS} == expected[stream]
             wait_until(lambda: is_empty(producer) and is_empty(consumer))
             kept = of_tier(producer)
             assert kept["leases_total"] == 3 * len(TOPICS) and kept["open_leases"] == kept["expired_leases_total"] == 0
 
 
-def test_either_side_may_be_killed(wanted):
+def test_answers_survive_a_kill_of_either_side(expected):
     rng = random.Random(3)
     flags = (*FLAGS, "--kv-port", "0", "--kv-lease", "3")
     with contextlib.ExitStack() as stack:
         producer, of_producer = stack.enter_context(started(*flags, "--kv-role", "producer"))
-        consumer, of_consumer = stack.enter_context(started(*flags, "--kv-role", "consumer"))
+        consumer, of_consumer = stack.enter_context(started(*flags, "--kv-role", "consumer", *HERE))
         for turn in range(6):
             topic = rng.choice(TOPICS)
             body = {"model": "smol", "prompt": short(topic), "max_tokens": 24, "temperature": 0}
@@ -186,10 +188,10 @@ def test_either_side_may_be_killed(wanted):
             begin = time.monotonic()
             try:
                 with post(consumer, "/v1/completions", {**body, "kv_transfer_params": params}) as answer:
-                    assert json.load(answer)["choices"][0]["text"] == wanted[short][topic]
+                    assert json.load(answer)["choices"][0]["text"] == expected[short][topic]
             except (OSError, http.client.HTTPException):
-                assert not kills_producer, "the other one goes on"
-            assert time.monotonic() - begin < 60, "nobody waits for what will not come"
+                assert not kills_producer, "the other server must continue"
+            assert time.monotonic() - begin < 60, "no request may wait for a dead server"
             timer.join()
             victim.wait(10)
             if kills_producer:
@@ -197,11 +199,11 @@ def test_either_side_may_be_killed(wanted):
                 producer, of_producer = stack.enter_context(started(*flags, "--kv-role", "producer"))
             else:
                 wait_until(lambda: is_empty(producer))
-                consumer, of_consumer = stack.enter_context(started(*flags, "--kv-role", "consumer"))
+                consumer, of_consumer = stack.enter_context(started(*flags, "--kv-role", "consumer", *HERE))
 
 
 def go_away(url, path, body, seconds):
-    """The whole request is sent; then nobody waits for the answer."""
+    """Sends the whole request and disconnects without waiting for the answer."""
     host, port = url.removeprefix("http://").split(":")
     text = json.dumps(body).encode()
     with socket.create_connection((host, int(port)), 10) as connection:
@@ -210,8 +212,8 @@ def go_away(url, path, body, seconds):
         time.sleep(seconds)
 
 
-def test_clients_that_go_away_leave_nothing_behind():
-    flags = (*FLAGS, "--kv-port", "0", "--kv-role", "both")
+def test_disconnected_clients_leave_no_blocks():
+    flags = (*FLAGS, "--kv-port", "0", "--kv-role", "both", *HERE)
     with running(*flags) as producer, running(*flags) as consumer:
         for turn, seconds in enumerate((0, 0.005, 0.02, 0.1, 0.5)):
             body = {"model": "smol", "prompt": f"{turn} " + short("rivers"), "max_tokens": 200, "temperature": 0, "ignore_eos": True}
@@ -219,12 +221,12 @@ def test_clients_that_go_away_leave_nothing_behind():
             assert params["remote_block_ids"][0]
             go_away(consumer, "/v1/completions", {**body, "kv_transfer_params": params}, seconds)
             wait_until(lambda: is_empty(consumer) and of_tier(producer)["open_leases"] == 0)
-        # One that is refused tells the producer as well.
+        # A refused request also notifies the producer.
         params = first_half(producer, "/v1/completions", body)
         with pytest.raises(urllib.error.HTTPError):
             post(consumer, "/v1/completions", {**body, "n": 2, "temperature": 1, "kv_transfer_params": params})
         wait_until(lambda: is_empty(producer) and of_tier(producer)["open_leases"] == 0)
-        # Of a prompt that is not computed to its end nothing is kept.
+        # The blocks of a prompt that is not computed to its end are freed.
         go_away(producer, "/v1/completions", {**body, "prompt": prompt("glass"), "kv_transfer_params": {"do_remote_decode": True}}, 0.01)
         wait_until(lambda: is_empty(producer))
         assert of_tier(producer)["expired_leases_total"] == 0
@@ -237,29 +239,84 @@ def refusal(url, params, **more):
     return json.load(told.value)["error"]["message"]
 
 
-def test_params_that_nobody_can_serve_are_refused_with_what_to_do():
+def test_unusable_params_are_refused_with_a_remedy():
     with running(*FLAGS) as url:
         assert "--kv-role" in refusal(url, {"do_remote_decode": True})
         assert "--kv-role" in refusal(url, {"do_remote_prefill": True})
-    with running(*FLAGS, "--kv-role", "both", "--kv-port", "0") as url:
+    with running(*FLAGS, "--kv-role", "both", "--kv-port", "0", *HERE) as url:
         assert "do not stream" in refusal(url, {"do_remote_decode": True}, stream=True)
         assert "remote_port" in refusal(url, {"do_remote_prefill": True, "remote_block_ids": [[1]]})
         assert "remote_block_ids" in refusal(url, {"do_remote_prefill": True, "remote_block_ids": [["x"]]})
         assert "remote_port" in refusal(url, {"do_remote_prefill": True, "remote_port": 70000})
         assert "one of them" in refusal(url, {"do_remote_prefill": True, "do_remote_decode": True})
-        # Nobody is there: it is computed here.
+        # The producer does not exist, so the consumer computes the prompt.
         params = {"do_remote_prefill": True, "remote_block_ids": [[1, 2]], "remote_engine_id": "e", "remote_request_id": "r",
                   "remote_host": "127.0.0.1", "remote_port": free_port(), "tp_size": 1, "of_a_later_version": 1}
         with post(url, "/v1/completions", {"model": "smol", "prompt": prompt("bees"), "max_tokens": 1, "kv_transfer_params": params}) as answer:
             assert json.load(answer)["usage"]["completion_tokens"] == 1
 
 
-@pytest.mark.parametrize("flags, told", [(("--kv-role", "both", "--kv-host", "0.0.0.0"), "--kv-host"),
+def listening():
+    """A socket that detects any connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    return listener
+
+
+def has_caller(listener):
+    try:
+        listener.accept()[0].close()
+        return True
+    except BlockingIOError:
+        return False
+
+
+@pytest.mark.parametrize("role", ["consumer", "both"])
+def test_request_can_only_contact_allowed_producers(role):
+    with contextlib.ExitStack() as stack:
+        allowed, other = stack.enter_context(listening()), stack.enter_context(listening())
+        allowed_port, other_port = allowed.getsockname()[1], other.getsockname()[1]
+        params = {"do_remote_prefill": True, "remote_block_ids": [[1, 2]], "remote_engine_id": "e", "remote_request_id": "r", "tp_size": 1}
+        url = stack.enter_context(running(*FLAGS, "--kv-role", role, "--kv-port", "0", "--kv-producers",
+                                          f"127.0.0.1:{allowed_port},[::1]:7"))
+        for host, port in (("127.0.0.1", other_port), ("localhost", allowed_port), ("127.0.0.2", allowed_port), ("[::1]", other_port),
+                           ("169.254.169.254", 80), ("producer.example.", 5600), ("0x7f.0.0.1", allowed_port), ("127.1", allowed_port)):
+            for more in ({}, {"n": 2}, {"stream": True}):
+                told = refusal(url, params | {"remote_host": host, "remote_port": port}, **more)
+                assert "n" in more or ("--kv-producers" in told and host in told)
+        time.sleep(0.5)
+        assert not has_caller(other) and not has_caller(allowed)
+        body = {"model": "smol", "prompt": prompt("salt"), "max_tokens": 1}
+        for host in ("127.0.0.1",):
+            with post(url, "/v1/completions", {**body, "kv_transfer_params": params | {"remote_host": host, "remote_port": allowed_port}}):
+                pass
+        wait_until(lambda: has_caller(allowed))
+        # A request that is refused for another reason loads nothing; only its producer is notified.
+        with pytest.raises(urllib.error.HTTPError):
+            post(url, "/v1/completions", {**body, "n": 2, "kv_transfer_params": params | {"remote_host": "127.0.0.1", "remote_port": other_port}})
+        time.sleep(0.3)
+        assert not has_caller(other)
+
+
+def test_consumer_without_producers_contacts_no_host():
+    with listening() as listener, running(*FLAGS, "--kv-role", "consumer") as url:
+        params = {"do_remote_prefill": True, "remote_block_ids": [[1]], "remote_engine_id": "e", "remote_request_id": "r",
+                  "remote_host": "127.0.0.1", "remote_port": listener.getsockname()[1]}
+        assert "--kv-producers" in refusal(url, params)
+        time.sleep(0.3)
+        assert not has_caller(listener)
+
+
+@pytest.mark.parametrize("flags, told", [(("--kv-role", "both", "--kv-producers", "127.0.0.1:0"), "--kv-producers"),
+                                         (("--kv-role", "both", "--kv-producers", "a:b:1"), "--kv-producers"),
+                                         (("--kv-role", "producer", "--kv-producers", "127.0.0.1"), "--kv-producers"),
+                                         (("--kv-role", "consumer", "--kv-producers", "192.0.2.1:5600"), "--kv-key"),
+                                         (("--kv-role", "both", "--kv-host", "0.0.0.0"), "--kv-host"),
                                          (("--kv-role", "both", "--kv-host", "192.0.2.1"), "--kv-key"),
                                          (("--kv-role", "both", "--kv-lease", "0"), "--kv-lease"),
                                          (("--kv-role", "both", "--kv-key", "/nonexistent"), "--kv-key"),
                                          (("--kv-role", "driver"), "--kv-role"), (("--kv-port", "1"), "--kv-role")])
-def test_flags_that_are_wrong_are_refused_with_what_to_do(flags, told):
+def test_invalid_flags_are_refused_with_a_remedy(flags, told):
     binary, model = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not model:
         pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")

@@ -1,5 +1,6 @@
-"""The docs: listings name flags that their commands have, tables are those of the sources, the checks of docs and of the built site find what they
-are there for, and the site is whole and asks no other host."""
+"""Tests the docs: listings use flags that their commands have, tables match the sources, the checks find their errors, and the built site
+is complete and loads nothing from other hosts.
+"""
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import check_docs  # noqa: E402
 import check_site  # noqa: E402
 import metrics_table  # noqa: E402
 import openapi_pages  # noqa: E402
+import options_table  # noqa: E402
 import python_pages  # noqa: E402
 import rewriting  # noqa: E402
 from package import help_text  # noqa: E402
@@ -27,7 +29,7 @@ PAGES = sorted([*REPO.glob("docs/**/*.md"), REPO / "README.md", REPO / "CONTRIBU
 
 @pytest.fixture(scope="module")
 def flags():
-    """Of each command of quire, by its words."""
+    """Returns the flags of each quire command, by the command's words."""
     binary = os.environ.get("QUIRE_BINARY")
     if not binary:
         pytest.skip("QUIRE_BINARY is not set: ./dev test sets it")
@@ -36,7 +38,7 @@ def flags():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPO).as_posix())
-def test_listings_name_flags_of_their_command(page, flags):
+def test_listings_use_flags_of_their_command(page, flags):
     for listing in check_docs.listings(page.read_text(encoding="utf-8")):
         for program, rest in check_docs.CALL.findall(listing):
             words = (["serve"] if program == "./dev" and rest.split()[:1] == ["serve"] else rest.split() if program == "quire" else [])
@@ -53,7 +55,7 @@ def server(tmp_path_factory):
 
 
 @pytest.mark.parametrize("path", openapi_pages.EXAMPLES)
-def test_a_route_takes_its_example(path, server):
+def test_route_accepts_its_example(path, server):
     asked = urllib.request.Request(server + path, json.dumps(openapi_pages.EXAMPLES[path]).encode(), {"Content-Type": "application/json"})
     assert json.load(urllib.request.urlopen(asked, timeout=120))
 
@@ -64,7 +66,7 @@ def fenced(page, kind):
 
 
 @pytest.mark.parametrize("page", ["start.md", "tasks/restart.md", "tasks/watch.md"])
-def test_what_a_page_asks_a_server_is_answered(page, server):
+def test_curl_listings_of_a_page_succeed(page, server):
     asked = [line for code in fenced(page, "sh") for line in code.replace("\\\n", " ").splitlines() if line.startswith("curl")]
     assert asked
     for line in asked:
@@ -73,25 +75,35 @@ def test_what_a_page_asks_a_server_is_answered(page, server):
         assert done.returncode == 0 and done.stdout.strip(), f"{line}: {done.stdout}{done.stderr}"
 
 
-def test_the_first_answer_from_python(server):
+def test_python_listing_of_the_start_page_runs(server):
     (code,) = fenced("start.md", "python")
     done = subprocess.run([sys.executable, "-c", code.replace("http://127.0.0.1:8000", server)], capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
-def test_the_models_are_those_of_the_readme():
+def test_models_match_the_readme():
     def one_line(path):
         return " ".join((REPO / path).read_text(encoding="utf-8").split())
-    told = re.search(r"\*\*Models\*\*: (.*?), some of whose layers keep a state", one_line("README.md"))[1]
+    told = re.search(r"\*\*Models\*\*: (.*?); with images", one_line("README.md"))[1]
     assert told in one_line("docs/tasks/serve.md")
 
 
-def test_the_table_of_metrics_is_what_the_server_says_of_them():
+def test_table_of_metrics_matches_the_sources():
     text = (REPO / "docs/metrics.md").read_text(encoding="utf-8")
-    assert len(list(metrics_table.metrics())) > 90, "the sources were read"
-    assert metrics_table.table() in text, f"docs/metrics.md should have what tools/docs/metrics_table.py prints:\n{metrics_table.table()}"
-    named = set(re.findall(r'"((?:vllm|quire):[a-z_]+)"', (REPO / "src/server/operate/metrics.cpp").read_text(encoding="utf-8")))
-    assert named <= {name for name, *_ in metrics_table.metrics()}, "each has its row"
+    assert len(list(metrics_table.metrics())) > 90, "the sources must have more than 90 metrics"
+    missing = [row for row in metrics_table.table().splitlines() if row not in text]
+    assert not missing and metrics_table.table() in text, "run tools/docs/metrics_table.py --write; these rows are missing:\n" + "\n".join(missing)
+    sources = "".join((REPO / source).read_text(encoding="utf-8") for source in metrics_table.SOURCES)
+    named = set(re.findall(r'"((?:vllm|quire):[a-z0-9_]*[a-z0-9])"', sources))
+    known = {name for name, *_ in metrics_table.metrics()} | {old for _, old in metrics_table.renamed()}
+    assert named <= known, "each metric must have a row"
+    assert len(metrics_table.renamed()) > 20 and metrics_table.renamed_table() in text, "run tools/docs/metrics_table.py --write"
+
+
+def test_the_tables_of_options_match_the_source():
+    for table in options_table.tables():
+        assert table.count("\n") > 50, "the source was read"
+        assert table + "\n" in (REPO / "docs/options.md").read_text(encoding="utf-8"), "run tools/docs/options_table.py --write"
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
@@ -109,7 +121,7 @@ def test_the_table_of_metrics_is_what_the_server_says_of_them():
     ("`./dev serve --port 1`", None),
     ("`./dev test --everything`", "no flag --everything"),
 ])
-def test_dead_links_and_flags_are_found(tmp_path, text, complaint):
+def test_finds_dead_links_and_flags(tmp_path, text, complaint):
     for name, content in {"tools/dev/commands.sh": "cmd_serve() {\n}\ncmd_test() {\n}\n", "dev": "", "src/cli/serve.cpp": 'add("--port");',
                           "docs/tiers.md": "# Other\n\n## A heading, with `code`\n\n## A heading with code\n", "docs/trace.md": text}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -128,14 +140,14 @@ def test_dead_links_and_flags_are_found(tmp_path, text, complaint):
     ("<style>@import 'https://fonts.example.org/x.css'</style>", "asks another host"),
     ('<p style="background: url(https://example.org/x.png)">x</p>', "asks another host"),
 ])
-def test_a_site_that_is_not_whole_or_asks_others_is_found(tmp_path, html, complaint):
+def test_finds_incomplete_sites_and_external_hosts(tmp_path, html, complaint):
     (tmp_path / "index.html").write_text(html, encoding="utf-8")
     (tmp_path / "other.html").write_text('<h2 id="there">x</h2>', encoding="utf-8")
     found = list(check_site.check(tmp_path))
     assert len(found) == 1 and complaint in found[0] if complaint else not found, found
 
 
-def test_every_route_has_its_place():
+def test_every_route_is_documented():
     pages = openapi_pages.OpenApiPages(REPO / "docs/openapi.json")
     text = "\n".join(text for _, text in pages.pages())
     routes = [(method.upper(), path) for path, methods in pages.spec["paths"].items() for method in methods]
@@ -146,15 +158,16 @@ def test_every_route_has_its_place():
         assert (REPO / "docs" / page).exists(), page
 
 
-def test_every_name_of_the_package_has_its_place():
-    pages = dict(python_pages.pages(REPO / "python/quire"))
+def test_every_name_of_the_package_is_documented():
+    quire = pytest.importorskip("quire", reason="the Python package is not built: ./dev build")
+    pages = dict(python_pages.pages(pathlib.Path(quire.__file__).parent))
     text = "\n".join(pages.values())
     names = re.search(r"from quire\._core import \((.*?)\)", (REPO / "python/quire/__init__.py").read_text(encoding="utf-8"), re.DOTALL)[1]
     for name in {*re.findall(r"[A-Z]\w+", names), "Engine", "EngineConfig", "Generation", "Output", "SamplingParams", "Connector"}:
         assert f"class `{name}`" in text, name
 
 
-def test_what_is_rewritten_for_the_site():
+def test_rewrites_links_for_the_site():
     page = rewriting.Rewriter({"docs/trace.md": "trace.md", "docs/tiers.md": "tiers.md", "ARCHITECTURE.md": "inside/architecture.md"},
                               {"trace.md": "# First\n", "tiers.md": "# Second\n", "inside/architecture.md": "# Rooms\n", "reference/cpp/core.md": ""},
                               {"Core": ("core", "Core"), "Core::add": ("core", "Core-add")}, REPO)
@@ -175,9 +188,10 @@ def test_what_is_rewritten_for_the_site():
     assert page.unknown == ["trace.md: Core::gone is no member that the headers declare"]
 
 
-def test_what_the_site_is_to_show_is_there():
+def test_navigation_names_existing_pages():
     made = {uri for uri, _ in [*openapi_pages.OpenApiPages(REPO / "docs/openapi.json").pages(), *python_pages.pages(REPO / "python/quire")]}
-    made |= {"reference/commands.md", "reference/cpp/index.md", "inside/architecture.md", "inside/contributing.md", "inside/measurements.md"}
+    made |= {"reference/commands.md", "reference/cpp/index.md", "inside/architecture.md", "inside/contributing.md"}
+    made |= {f"inside/measurements/{'index' if page.stem == 'README' else page.stem}.md" for page in (REPO / "bench").glob("*.md")}
     config = (REPO / "tools/docs/mkdocs.yml").read_text(encoding="utf-8")
     named = re.findall(r"[\w/]+\.md$", config.split("\nnav:")[1], re.MULTILINE)
     assert len(named) == len(set(named)) > 50
@@ -195,12 +209,12 @@ def built(folder, **environment):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_site_without_doxygen_and_the_command_is_whole_and_asks_nobody(tmp_path):
+def test_site_without_doxygen_is_complete_and_self_contained(tmp_path):
     built(tmp_path / "site")
     assert list(check_site.check(tmp_path / "site")) == []
 
 
-def test_the_site_is_whole_and_asks_nobody(tmp_path):
+def test_site_is_complete_and_self_contained(tmp_path):
     if not shutil.which("doxygen"):
         pytest.skip("doxygen is not installed: ./dev docs installs it")
     setup = 'source tools/dev/setup.sh; source tools/dev/docs.sh; read_headers >&2; echo "$QUIRE_DOCS_XML"'
@@ -209,4 +223,4 @@ def test_the_site_is_whole_and_asks_nobody(tmp_path):
     assert list(check_site.check(tmp_path / "site")) == []
     headers = {path.relative_to(REPO / "include/quire") for path in (REPO / "include/quire").rglob("*.h")}
     pages = {path.relative_to(tmp_path / "site/reference/cpp").with_suffix(".h") for path in (tmp_path / "site/reference/cpp").rglob("*.html")}
-    assert headers - pages <= {pathlib.Path("base/version.h")}, "each header that declares something has a page"
+    assert headers - pages <= {pathlib.Path("base/version.h")}, "each header with declarations must have a page"

@@ -1,4 +1,6 @@
-"""A draft model (--speculative-model) on the real model, which drafts for itself: the same answers, and drafts that are right."""
+"""Tests a draft model (--speculative-model) on the real model, which is also the draft model: answers are equal, and draft tokens are
+accepted.
+"""
 import os
 import re
 import subprocess
@@ -23,7 +25,7 @@ def answers(url):
                                          response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}).choices[0].message.content
 
 
-def test_answers_are_those_without():
+def test_answers_equal_those_without_a_draft_model():
     with running() as url:
         wanted = list(answers(url))
     for flags in (["--speculative-model", os.environ["QUIRE_TEST_MODEL"]],
@@ -37,9 +39,9 @@ def test_answers_are_those_without():
 
 @pytest.mark.parametrize(("flags", "problem"), [
     (["--speculative-model", "/nowhere/small.gguf"], "--speculative-model: /nowhere/small.gguf: no such file"),
-    (["--speculative-config", '{"method": "eagle", "model": "small.gguf", "num_speculative_tokens": 2}'], 'only the methods "ngram" and "draft_model"'),
+    (["--speculative-config", '{"method": "eagle", "model": "small.gguf", "num_speculative_tokens": 2}'], 'method must be "ngram" or "draft_model"'),
 ], ids=["path", "method"])  # fmt: skip
-def test_what_cannot_draft_is_refused(flags, problem):
+def test_invalid_draft_models_are_refused(flags, problem):
     binary, model = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not model:
         pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")

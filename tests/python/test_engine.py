@@ -1,4 +1,4 @@
-"""quire.Engine: the whole engine in a Python program, on the real model."""
+"""Tests quire.Engine: the whole engine in a Python program, on the real model."""
 import os
 import pathlib
 import re
@@ -28,40 +28,40 @@ def greedy(engine, prompt, **fields):
     return engine.generate(prompt, **{"temperature": 0, "max_tokens": 8, **fields})
 
 
-def test_the_parts_of_a_stream_are_the_whole_answer(engine):
+def test_streamed_parts_form_the_whole_answer(engine):
     whole = greedy(engine, STORY)
     assert len(whole.tokens) == 8 and whole.finish_reason == "length" and whole.text == engine.decode(whole.tokens)
     parts = list(engine.stream(engine.encode(STORY), quire.SamplingParams(temperature=0, max_tokens=8)))
     assert len(parts) > 1 and [part.finish_reason for part in parts[:-1]] == [None] * (len(parts) - 1)
     assert [token for part in parts for token in part.tokens] == whole.tokens
     assert "".join(part.text for part in parts) == whole.text
-    assert parts[0].num_cached_tokens == 16, "the second time the first block is found"
+    assert parts[0].num_cached_tokens == 16, "the second call must hit the first block"
 
 
-def test_answers_run_together_and_seeds_hold(engine):
+def test_concurrent_answers_are_reproducible_by_seed(engine):
     alone = [engine.generate(STORY, seed=seed, max_tokens=8).tokens for seed in range(4)]
     beside = [engine.stream(STORY, seed=seed, max_tokens=8) for seed in range(4)]
     assert [stream.rest().tokens for stream in beside] == alone
     assert len({tuple(tokens) for tokens in alone}) > 1
 
 
-def test_a_chat_is_rendered_by_the_models_template(engine):
+def test_chat_is_rendered_by_the_models_template(engine):
     tokens = engine.encode([{"role": "user", "content": "Name a river."}])
     assert engine.decode(tokens).rstrip().endswith("assistant") and len(tokens) > len(engine.encode("Name a river."))
     assert greedy(engine, [{"role": "user", "content": "Name a river."}]).tokens == greedy(engine, tokens).tokens
 
 
-def test_log_probabilities_and_stop_ids(engine):
+def test_log_probabilities_and_stop_ids_are_returned(engine):
     answer = greedy(engine, STORY, logprobs=2, prompt_logprobs=0)
     assert len(answer.logprobs) == 8 and all(rows[0][0] == token for rows, token in zip(answer.logprobs, answer.tokens))
     assert len(answer.prompt_logprobs) == len(engine.encode(STORY)) - 1
     last = next(token for index, token in enumerate(answer.tokens) if index > 1 and token not in answer.tokens[:index])
     stopped = greedy(engine, STORY, stop_token_ids=[last])
     assert stopped.finish_reason == "stop" and stopped.tokens == answer.tokens[: answer.tokens.index(last) + 1]
-    assert stopped.text == engine.decode(stopped.tokens[:-1]), "the stop id gives no text"
+    assert stopped.text == engine.decode(stopped.tokens[:-1]), "the stop token has no text"
 
 
-def test_an_answer_is_aborted_by_name_and_when_it_is_dropped(engine):
+def test_answer_is_aborted_explicitly_and_when_dropped(engine):
     before = engine.stats()["finished_abort"]
     stream = engine.stream(STORY, max_tokens=400, ignore_eos=True)
     next(stream)
@@ -76,6 +76,14 @@ def test_an_answer_is_aborted_by_name_and_when_it_is_dropped(engine):
     greedy(engine, "A step more, in which that is seen.")
     stats = engine.stats()
     assert stats["finished_abort"] == before + 2 and stats["num_free_blocks"] == stats["num_blocks"]
+
+
+def test_stats_keep_their_keys(engine):
+    stats = engine.stats()
+    assert set(stats) == {"num_steps", "num_running", "num_waiting", "num_blocks", "num_free_blocks", "num_preemptions", "num_evicted_blocks",
+                          "prompt_tokens", "prompt_tokens_cached", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits",
+                          "finished_stop", "finished_length", "finished_abort", "finished_error", "trace_steps", "trace_steps_dropped"}
+    assert all(type(value) is int for value in stats.values())
 
 
 def test_other_threads_run_while_one_waits(engine):
@@ -93,7 +101,7 @@ def test_other_threads_run_while_one_waits(engine):
     assert turns > 2
 
 
-def test_a_signal_ends_the_wait_and_the_answer(engine):
+def test_signal_ends_the_wait_and_aborts_the_answer(engine):
     before = engine.stats()["finished_abort"]
 
     def ring(*_):
@@ -103,7 +111,7 @@ def test_a_signal_ends_the_wait_and_the_answer(engine):
     signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
         with pytest.raises(TimeoutError):
-            while True:  # longer than that, on any machine
+            while True:  # this takes longer than the timer on any machine
                 engine.generate(STORY, max_tokens=400, ignore_eos=True)
     finally:
         signal.signal(signal.SIGALRM, previous)
@@ -111,25 +119,25 @@ def test_a_signal_ends_the_wait_and_the_answer(engine):
     assert engine.stats()["finished_abort"] == before + 1
 
 
-def test_what_cannot_be_served_is_an_exception_with_field_and_remedy(engine, tmp_path):
+def test_invalid_requests_raise_with_field_and_remedy(engine, tmp_path):
     for kind, text, fields in [
         (ValueError, "temperature: .*; ", {"temperature": 3}),
-        (TypeError, "temperatur: is no option of SamplingParams; ", {"temperatur": 1}),
-        (TypeError, "max_tokens: is 'many'; give a value of type int", {"max_tokens": "many"}),
+        (TypeError, "temperatur: is not an option of SamplingParams; did you mean 'temperature'?", {"temperatur": 1}),
+        (TypeError, "max_tokens: is 'many'; use a value of type int", {"max_tokens": "many"}),
         (ValueError, "priority: ", {"priority": 3}),
     ]:
         with pytest.raises(kind, match=text):
             engine.generate(STORY, **fields)
     with pytest.raises(ValueError, match="prompt"):
         engine.generate([])
-    with pytest.raises(TypeError, match="top_k: stands beside params"):
+    with pytest.raises(TypeError, match="top_k: cannot be combined with params"):
         engine.generate(STORY, quire.SamplingParams(), top_k=2)
     for kind, text, options in [
-        (TypeError, "max_seqs: is no option of EngineConfig; ", {"max_seqs": 3}),
-        (TypeError, "max_num_seqs: is -1; give a value of type int", {"max_num_seqs": -1}),
-        (ValueError, "scheduling_policy: is 'lottery'; give one of fcfs, priority, continuum", {"scheduling_policy": "lottery"}),
-        (ValueError, "kv_cache_memory: is '64 cats'; write 512MiB", {"kv_cache_memory": "64 cats"}),
-        (ValueError, "max_num_seqs: is 0; give a value from 1", {"max_num_seqs": 0}),
+        (TypeError, "max_seqs: is not an option of EngineConfig; did you mean 'max_num_seqs'?", {"max_seqs": 3}),
+        (TypeError, "max_num_seqs: is -1; use a value of type int", {"max_num_seqs": -1}),
+        (ValueError, "scheduling_policy: is 'lottery'; use one of fcfs, priority, continuum", {"scheduling_policy": "lottery"}),
+        (ValueError, "kv_cache_memory: '64 cats' is not a size; use 512MiB", {"kv_cache_memory": "64 cats"}),
+        (ValueError, "max_num_seqs: 0 is out of range; use a value from 1", {"max_num_seqs": 0}),
         (ValueError, "kv_pressure_high: is 2", {"kv_pressure_high": 2.0}),
     ]:
         with pytest.raises(kind, match=text):
@@ -138,7 +146,7 @@ def test_what_cannot_be_served_is_an_exception_with_field_and_remedy(engine, tmp
         quire.Engine(tmp_path / "none.gguf")
 
 
-def test_a_closed_engine_says_so_and_its_answers_end(tmp_path):
+def test_closed_engine_raises_and_ends_its_answers(tmp_path):
     engine = quire.Engine(MODEL, **TINY, trace=str(tmp_path / "run"))
     stream = engine.stream(STORY, max_tokens=400, ignore_eos=True)
     next(stream)
@@ -150,7 +158,7 @@ def test_a_closed_engine_says_so_and_its_answers_end(tmp_path):
 
 
 @pytest.mark.parametrize("tokens", [True, False])
-def test_the_last_minutes_are_saved_for_a_replay(tmp_path, tokens):
+def test_saved_journal_replays_identically(tmp_path, tokens):
     with quire.Engine(MODEL, **TINY, journal_memory="1MiB", journal_save=str(tmp_path), journal_tokens=tokens) as engine:
         greedy(engine, STORY)
         saved = engine.save_journal()
@@ -161,7 +169,7 @@ def test_the_last_minutes_are_saved_for_a_replay(tmp_path, tokens):
         engine.save_journal()
 
 
-def test_what_a_prompt_would_find_is_what_it_finds():
+def test_request_finds_what_the_probe_reports():
     with quire.Engine(MODEL, **TINY) as engine:
         before = engine.probe(STORY)
         assert before["found"] == {"memory": 0} and before["missed_tokens"] == before["prompt_tokens"] == len(engine.encode(STORY))
@@ -181,13 +189,13 @@ def test_what_a_prompt_would_find_is_what_it_finds():
         engine.cache_curve()
 
 
-def test_the_interpreter_ends_with_an_answer_under_way():
+def test_interpreter_exits_while_an_answer_is_in_progress():
     program = f"import quire; e = quire.Engine({MODEL!r}, **{TINY!r}); s = e.stream('A', max_tokens=400, ignore_eos=True); next(s); print('end')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
 
 
-def test_options_are_the_flags_of_serve_and_run():
+def test_options_match_the_flags_of_serve_and_run():
     def flags(command):
         told = subprocess.run([os.environ["QUIRE_BINARY"], command, "--help"], capture_output=True, text=True, check=True).stdout
         return {name.replace("-", "_") for name in re.findall(r"--([a-z][a-z-]+)", told)}
@@ -196,10 +204,10 @@ def test_options_are_the_flags_of_serve_and_run():
     assert options <= flags("serve"), options - flags("serve")
     of_a_prompt = {"help", "system", "raw", "lora", "quiet", "max_tokens", "temperature", "top_p", "top_k", "served_model_name", "speculative_config"}
     missing = {name for name in flags("run") - options - of_a_prompt if not name.startswith("no_")}
-    assert not missing, "an engine's flag that Python does not have"
+    assert not missing, "Python must have every flag of the engine"
 
 
-def test_an_installation_without_it_says_where_it_is(tmp_path):
+def test_installation_without_the_engine_names_the_alternative(tmp_path):
     package = pathlib.Path(quire.__file__).parent
     (tmp_path / "quire").mkdir()
     for file in package.iterdir():
@@ -207,4 +215,4 @@ def test_an_installation_without_it_says_where_it_is(tmp_path):
             (tmp_path / "quire" / file.name).symlink_to(file)
     done = subprocess.run([sys.executable, "-c", "import quire; quire.Core; quire.Engine"], env={"PYTHONPATH": str(tmp_path)},
                           capture_output=True, text=True, check=False)  # fmt: skip
-    assert "quire.Engine: this installation has the core alone; the wheel that ./dev package makes has the engine too" in done.stderr
+    assert "quire.Engine: this installation contains only the core; the wheel of ./dev package also contains the engine" in done.stderr

@@ -1,5 +1,6 @@
-"""GET /v1/requests/{id}/explain on a real model: each wait, miss and preemption of a crowded server has a cause, and the sums are the server's
-own counts."""
+"""Tests GET /v1/requests/{id}/explain on a real model: each wait, miss and preemption of a crowded server has a cause, and the sums equal
+the server's counters.
+"""
 import concurrent.futures
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 from quire_server import running
 from test_kv_disk import TOPICS, prompt
 
-# 47 blocks of 16 tokens: who runs must give way, and what was cached is lost.
+# With 47 blocks of 16 tokens, running requests are preempted and cached blocks are evicted.
 CROWDED = ("--num-blocks", "48", "--max-model-len", "512", "--max-num-seqs", "4", "--max-num-batched-tokens", "256")
 
 
@@ -37,7 +38,7 @@ def ask(url, text, max_tokens=8, temperature=0, **more):
 
 
 @pytest.mark.parametrize("flags", [(), ("--kv-dram", "64MiB"), ("--no-async-scheduling",)], ids=["async", "dram", "sync"])
-def test_sums_by_cause_are_the_counts(flags):
+def test_sums_by_cause_equal_the_counters(flags):
     with running(*CROWDED, *flags) as url:
         def one(number):
             return ask(url, prompt(TOPICS[number % len(TOPICS)]) + str(number // 16), max_tokens=150 if number % 3 == 0 else 8)
@@ -66,10 +67,10 @@ def test_sums_by_cause_are_the_counts(flags):
             assert "loading" in waits, waits
         else:
             assert "evicted" in causes, causes
-        assert num_preemptions > 0, "too much room"
+        assert num_preemptions > 0, "the cache must be small enough for preemptions"
 
 
-def test_a_prompt_that_goes_on_otherwise_is_told_where():
+def test_diverging_prompt_is_explained_at_its_position():
     with running("--num-blocks", "64", "--max-model-len", "512") as url:
         ask(url, prompt("rivers"))
         other = ask(url, prompt("rivers").replace("examples", "pictures", 6).replace("pictures", "examples", 5))
@@ -79,16 +80,42 @@ def test_a_prompt_that_goes_on_otherwise_is_told_where():
         assert explain(url, "cmpl-unknown") == 404
         said = subprocess.run([os.environ["QUIRE_BINARY"], "explain", other.id, "--port", url.rsplit(":", 1)[1]],
                               capture_output=True, text=True, timeout=60, check=True).stdout  # fmt: skip
-        assert f"from token {fact['differs_at']} on" in said and "ended: waited" in said, said
+        assert f"first difference at token {fact['differs_at']}:" in said and "ended: " in said, said
 
 
-@pytest.mark.parametrize("id, remedy", [("cmpl-x", "start quire serve"), ("../health", "is no id")])
-def test_the_command_says_what_is_wrong(id, remedy):
+def test_no_request_is_named_for_a_wait_for_a_slot():
+    """Includes the server's first request, which has the smallest id: with one batch slot every wait is for the slot, not for another
+    request.
+    """
+    with running("--num-blocks", "64", "--max-model-len", "512", "--max-num-seqs", "1") as url:
+        first = ask(url, "Once upon a time")
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            crowd = list(pool.map(lambda number: ask(url, f"Tale {number}:", max_tokens=64), range(4)))
+        last = ask(url, "And then")
+        facts = {answer.id: explain(url, answer.id)[0] for answer in [first, *crowd, last]}
+        assert any(wait["cause"] == "no_slot" and wait["seconds"] > 0 for one in facts.values() for wait in one["waits"]), "no request waited"
+        assert {id: one["blocked_by"] for id, one in facts.items()} == dict.fromkeys(facts)
+
+
+def test_swapped_tokens_are_not_lost():
+    flags = ("--num-blocks", "40", "--max-model-len", "512", "--max-num-seqs", "4", "--kv-swap", "64MiB", "--kv-swap-choice", "always")
+    with running(*flags) as url:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda number: ask(url, f"{number}. " + prompt(TOPICS[number]), max_tokens=200, extra_body={"ignore_eos": True}), range(4)))
+        preemptions = [one for answer in answers for one in explain(url, answer.id)[0]["preemptions"]]
+        assert counted(url, "quire:kv_swap_in_tokens_total") > 0, "at least one request must be swapped in"
+        assert counted(url, "quire:kv_swap_lost_total") == 0
+        swapped = [one for one in preemptions if one["swapped_out"]]
+        assert swapped and all(one["lost_tokens"] == 0 for one in swapped), preemptions
+
+
+@pytest.mark.parametrize("id, remedy", [("cmpl-x", "start quire serve"), ("../health", "is not the id of an answer")])
+def test_command_reports_the_problem(id, remedy):
     done = subprocess.run([os.environ["QUIRE_BINARY"], "explain", id, "--port", "1"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2 and remedy in done.stderr, done.stderr
 
 
-def test_each_choice_and_fork_is_explained_under_its_answer():
+def test_each_choice_is_explained_under_its_answer():
     with running("--num-blocks", "64", "--max-model-len", "512") as url:
         answer = ask(url, prompt("rivers"), n=3, temperature=1)
         facts = explain(url, answer.id)
@@ -96,14 +123,14 @@ def test_each_choice_and_fork_is_explained_under_its_answer():
         assert sorted(one["prompt"]["shared"] > 0 for one in facts) == [False, True, True]
 
 
-def test_it_can_be_turned_off():
+def test_explanations_can_be_turned_off():
     with running("--num-blocks", "64", "--max-model-len", "512", "--explained-requests", "0") as url:
         assert explain(url, ask(url, "Hello").id) == 400
         assert counted(url, "quire:prompt_tokens_missed_total") == 0
 
 
-def test_hosted_clients_are_told_what_changed():
-    """Anthropic's own client reads its cache diagnostics, and OpenAI's its prompt-cache diagnostics, of a real model's answers."""
+def test_hosted_clients_read_what_changed():
+    """Anthropic's client reads its cache diagnostics, and OpenAI's client its prompt-cache diagnostics, from a real model's answers."""
     system = "You keep the records of a small town, and answer briefly. " * 8
     with running("--max-model-len", "2048") as url:
         claude = anthropic.Anthropic(base_url=url, api_key="-", max_retries=0)
@@ -130,6 +157,6 @@ def test_hosted_clients_are_told_what_changed():
         assert response(**compare).to_dict()["prompt_cache_diagnostics"] == {"type": "cache_hit"}
         missed = response("Today is Monday. " + system, **compare).to_dict()["prompt_cache_diagnostics"]
         assert missed["type"] == "cache_miss" and missed["reason"] == "input_changed" and missed["cache_missed_tokens"] > 100
-        # Nothing has changed, and the cache has forgotten it.
+        # The prompt has not changed, but the cache was reset.
         assert urllib.request.urlopen(urllib.request.Request(url + "/reset_prefix_cache", method="POST"), timeout=30).status == 200
         assert response(**compare).to_dict()["prompt_cache_diagnostics"] == {"type": "unavailable"}

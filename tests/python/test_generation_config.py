@@ -1,4 +1,4 @@
-"""quire serve takes sampling that requests do not say from generation_config.json, and from its flags."""
+"""Tests that quire serve takes sampling defaults from generation_config.json and from its flags."""
 import json
 import os
 import subprocess
@@ -11,7 +11,7 @@ from quire_server import running
 ASKED = [{"role": "user", "content": "Name three rivers."}]
 
 
-def test_flags(tmp_path):
+def test_flags_set_the_defaults(tmp_path):
     (tmp_path / "generation_config.json").write_text(json.dumps({"temperature": 0.0, "top_k": 20}))
     with running("--generation-config", str(tmp_path), "--override-generation-config", '{"max_new_tokens": 5}') as url:
         client = openai.OpenAI(base_url=url + "/v1", api_key="none")
@@ -23,7 +23,7 @@ def test_flags(tmp_path):
         assert response.temperature == 0 and response.usage.output_tokens <= 5
 
 
-def test_a_slip_is_told_before_the_model_is_loaded():
+def test_misspelt_field_is_refused_before_the_model_loads():
     binary, model = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
     if not binary or not model:
         pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")

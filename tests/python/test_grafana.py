@@ -1,4 +1,4 @@
-"""The Grafana board and the alert rules ask for metrics that there are, by labels that these have."""
+"""Tests that the Grafana board and the alert rules use existing metrics and labels."""
 import json
 import pathlib
 import re
@@ -28,8 +28,8 @@ def expressions():
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """Names of samples by the metrics of a server with a tier, whatever they count."""
+def sample_names(tmp_path_factory):
+    """Returns the names of all samples of a server with a tier."""
     with running("--kv-disk", str(tmp_path_factory.mktemp("kv")), "--kv-disk-budget", "64MiB") as url:
         text = urllib.request.urlopen(url + "/metrics", timeout=30).read().decode()
     names = set()
@@ -39,14 +39,14 @@ def told(tmp_path_factory):
 
 
 @pytest.mark.parametrize("where, expression", list(expressions()), ids=lambda value: re.sub(r"\W+", "-", value)[:40])
-def test_every_metric_is_there(where, expression, told):
+def test_every_metric_exists(where, expression, sample_names):
     asked = set(METRIC.findall(expression))
-    assert asked or expression.startswith("up{"), f"{where} asks for no metric"
-    assert asked <= told, f"{where} asks for {asked - told}"
+    assert asked or expression.startswith("up{"), f"{where} uses no metric"
+    assert asked <= sample_names, f"{where} uses unknown metrics: {asked - sample_names}"
     assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count("}")
 
 
-def test_panels_stand_side_by_side():
+def test_panels_do_not_overlap():
     taken = set()
     for panel in BOARD["panels"]:
         at = panel["gridPos"]
@@ -57,7 +57,7 @@ def test_panels_stand_side_by_side():
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
 
 
-def test_promtool_takes_the_rules():
+def test_promtool_accepts_the_rules():
     if not shutil.which("promtool"):
         pytest.skip("promtool is not there: ./dev test --all unpacks it (Debian's prometheus)")
     done = subprocess.run(["promtool", "check", "rules", FOLDER / "alerts.yml"], capture_output=True, text=True, timeout=60, check=False)

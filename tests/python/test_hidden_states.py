@@ -1,5 +1,6 @@
-"""The rows of all tokens of a prompt (/pooling) are the hidden states of transformers (tools/record_embeddings.py), and the same bits however
-the prompt is cut."""
+"""Tests that the rows of all prompt tokens (/pooling) match the hidden states of transformers (tools/record/embeddings.py), with the same
+bits for any chunking of the prompt.
+"""
 import array
 import base64
 import json
@@ -30,7 +31,7 @@ def rows(url, prompt, **fields):
 
 
 def differences(told):
-    """The largest one and their root mean square, over the standard deviation of what transformers has."""
+    """Returns the largest difference and the root mean square, relative to the standard deviation of transformers' values."""
     wanted, got = array.array("f", (GOLDEN / "embeddings/default_rows.f32").read_bytes()), array.array("f", base64.b64decode(told))
     assert len(wanted) == len(got) == NUM_TOKENS * WIDTH
     apart = [abs(a - b) for a, b in zip(got, wanted)]
@@ -40,27 +41,27 @@ def differences(told):
     return worst, usual
 
 
-def told_in_one_pass_and_in_chunks(prompt, *flags):
+def rows_in_one_pass_and_in_chunks(prompt, *flags):
     told = []
     for more in ((), CHUNKS):
         with running(*flags, *more) as url:
             told += rows(url, prompt) + rows(url, prompt)
-    assert len(set(told)) == 1, "the same bits"
+    assert len(set(told)) == 1, "chunking must not change any bit"
     return told[0]
 
 
-# Measured: 1.2e-4 and 3.5e-6. In the mean they are held to the bound that logits of small models in f32 have (logit_record.h).
-def test_in_floats_they_are_those_of_transformers(prompt):
-    worst, usual = differences(told_in_one_pass_and_in_chunks(prompt, *FLOATS))
+# Measured: 1.2e-4 and 3.5e-6. The root mean square must meet the bound for logits of small models in f32 (logit_record.h).
+def test_rows_in_f32_match_transformers(prompt):
+    worst, usual = differences(rows_in_one_pass_and_in_chunks(prompt, *FLOATS))
     assert worst < 2.5e-4 and usual < 2e-5
 
 
-# Measured: 0.0095, nearly all of it of the keys and values in bf16. About twice that, as for the logits of this model.
-def test_as_served_they_are_those_of_transformers(prompt):
-    assert differences(told_in_one_pass_and_in_chunks(prompt))[1] < 0.02
+# Measured: 0.0095, nearly all from keys and values in bf16. The bound is about twice that, as for the logits of this model.
+def test_rows_as_served_match_transformers(prompt):
+    assert differences(rows_in_one_pass_and_in_chunks(prompt))[1] < 0.02
 
 
-def test_the_last_row_is_the_embedding(prompt):
+def test_last_row_is_the_embedding(prompt):
     with running("--pooling", "last") as url:
         answer = requests.post(url + "/pooling", json={"input": prompt[:20], "task": "token_embed"}, timeout=300).json()
         vector = requests.post(url + "/v1/embeddings", json={"input": prompt[:20]}, timeout=300).json()["data"][0]["embedding"]
@@ -68,7 +69,7 @@ def test_the_last_row_is_the_embedding(prompt):
     assert [len(row) for row in table] == [WIDTH] * 20 and table[-1] == vector
 
 
-def test_a_chat(prompt):
+def test_chat_gives_the_rows_of_its_tokens(prompt):
     messages = [{"role": "user", "content": "Hello!"}]
     with running() as url:
         tokens = requests.post(url + "/tokenize", json={"messages": messages, "add_generation_prompt": False}, timeout=60).json()["tokens"]
@@ -77,13 +78,13 @@ def test_a_chat(prompt):
         assert [item["data"] for item in answer["data"]] == rows(url, tokens)
 
 
-def test_too_many(prompt):
+def test_refuses_too_many_tokens(prompt):
     with running() as url:
         answer = requests.post(url + "/pooling", json={"input": [prompt * 75], "task": "token_embed"}, timeout=60)
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "input"
 
 
-def test_in_a_file_they_are_the_same(prompt, tmp_path):
+def test_file_has_the_same_rows(prompt, tmp_path):
     call = {"prompt": prompt, "max_tokens": 4, "temperature": 0}
     with running("--hidden-states", str(tmp_path)) as url:
         plain = requests.post(url + "/v1/completions", json=call, timeout=300).json()

@@ -1,4 +1,4 @@
-"""`quire serve --journal` and `quire replay`: a served run makes the same decisions again, and damage is named."""
+"""Tests `quire serve --journal` and `quire replay`: a served run replays with the same decisions, and damage is reported."""
 import concurrent.futures
 import contextlib
 import json
@@ -22,7 +22,7 @@ def ask(url, number):
 
 
 def save(url):
-    # A form's type, which urllib would say, is one that pages of others may send: it is refused.
+    # urllib sends a form's content type by default. Web pages may send that type too, so the server refuses it.
     request = urllib.request.Request(url + "/v1/journal/save", b"", {"Content-Type": "application/json"}, method="POST")
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
@@ -32,7 +32,7 @@ def replay(*arguments):
     return subprocess.run([os.environ["QUIRE_BINARY"], "replay", *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_a_served_run_is_the_same_again_and_damage_is_named(tmp_path):
+def test_served_run_replays_identically_and_damage_is_reported(tmp_path):
     folder = tmp_path / "journals"
     with running(*TINY, "--journal", str(folder)) as url:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -54,11 +54,11 @@ def test_a_served_run_is_the_same_again_and_damage_is_named(tmp_path):
     other.write_bytes(damaged)
     done = replay(other)
     assert done.returncode == 0
-    assert re.search(r"good up to step \d+; the frame at byte \d+ fails its check", done.stdout), done.stdout
+    assert re.search(r"valid up to step \d+; the frame at byte \d+ fails its checksum", done.stdout), done.stdout
 
 
 def bytes_in(folder):
-    """Of a folder whose files come and go: one that goes while it is looked at has none."""
+    """Returns the size of a folder whose files change; a file that disappears meanwhile counts as empty."""
     total = 0
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -66,13 +66,14 @@ def bytes_in(folder):
     return total
 
 
-def test_a_run_goes_on_in_files_within_its_budget(tmp_path):
+def test_run_continues_in_files_within_its_budget(tmp_path):
     folder = tmp_path / "journals"
     with running(*TINY, "--journal", str(folder), "--journal-max-bytes", "128KiB") as url:
         for _ in range(6):
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
                 list(pool.map(lambda number: ask(url, number), range(30)))
-            assert bytes_in(folder) <= 2**17 + 2**15  # one may have gone, and another come, meanwhile
+            # the folder may exceed the budget for a moment, while one file is removed and another created
+            assert bytes_in(folder) <= 2**17 + 2**15
     paths = sorted(folder.iterdir())
     assert len(paths) > 2 and sum(path.stat().st_size for path in paths) <= 2**17
     for path in paths:
@@ -83,10 +84,10 @@ def test_a_run_goes_on_in_files_within_its_budget(tmp_path):
     assert done.returncode == 0 and [one["states"] for one in told[1:]] == [1] * (len(paths) - 1), done.stdout
     assert [one["first_step"] for one in told[1:]] == [one["first_step"] + one["steps"] for one in told[:-1]]
     text = replay(paths[1]).stdout
-    assert "where the next file goes on" in text and f"from step {told[1]['first_step']} on" in text, text
+    assert "where the next file continues" in text and f"starts at step {told[1]['first_step']} with" in text, text
 
 
-def test_the_last_minutes_are_saved_while_it_serves(tmp_path):
+def test_last_minutes_are_saved_while_serving(tmp_path):
     with running(*TINY, "--journal-save", str(tmp_path)) as url:
         with concurrent.futures.ThreadPoolExecutor(9) as pool:
             answers = [pool.submit(ask, url, number) for number in range(30)]
@@ -113,7 +114,7 @@ def test_the_last_minutes_are_saved_while_it_serves(tmp_path):
 
 
 def forms_of(tokens):
-    """As calls have them (each twice itself, in groups of seven bits), and as states have them."""
+    """Returns the encodings of the tokens: in calls (each token twice, in groups of seven bits), and in states."""
     calls = bytearray()
     for token in tokens:
         value = 2 * token
@@ -124,7 +125,7 @@ def forms_of(tokens):
     return bytes(calls), struct.pack(f"<{len(tokens)}i", *tokens)
 
 
-def test_without_tokens_it_is_the_same_again_and_says_nothing(tmp_path):
+def test_journal_without_tokens_replays_identically_and_has_no_text(tmp_path):
     says = "The treasure of Captain Brackwater lies seven paces north of the crooked lighthouse, under a stone. " * 4
     tokens, files = [], {}
     for kind, flags in (("with", ()), ("without", ("--no-journal-tokens",))):
@@ -150,8 +151,8 @@ def test_without_tokens_it_is_the_same_again_and_says_nothing(tmp_path):
     assert not any(form in path.read_bytes() for path in files["without"] for form in forms_of(tokens[10:13]))
 
 
-def test_what_is_no_journal_is_refused(tmp_path):
+def test_files_that_are_no_journals_are_refused(tmp_path):
     (tmp_path / "text").write_text("text")
-    for path, word in ((tmp_path / "none", "cannot be read"), (tmp_path / "text", "is none"), (tmp_path, "cannot be read")):
+    for path, word in ((tmp_path / "none", "cannot be read"), (tmp_path / "text", "is not a journal"), (tmp_path, "cannot be read")):
         done = replay(path)
         assert done.returncode == 2 and word in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -1,10 +1,11 @@
-"""KV cache events, as a router reads them: over ZeroMQ, decoded by structs that are declared as vLLM 0.19.0 and 0.32.0 declare them."""
+"""Tests KV cache events as a router reads them: over ZeroMQ, decoded by structs that are declared as in vLLM 0.19.0 and 0.32.0."""
 import collections
 import contextlib
 import json
 import os
 import random
 import re
+import socket
 import subprocess
 import time
 import urllib.request
@@ -49,7 +50,7 @@ class Batch(msgspec.Struct, array_like=True):
     data_parallel_rank: int | None = None
 
 
-# Nothing is left over: what is not declared here is refused.
+# Fields that are not declared here are refused.
 class NewEvent(msgspec.Struct, tag=True, forbid_unknown_fields=True):
     pass
 
@@ -94,7 +95,7 @@ FORMATS = {"0.19.0": msgspec.msgpack.Decoder(Batch), "0.32.0": msgspec.msgpack.D
 
 
 class Router:
-    """Mirrors what a server's cache holds."""
+    """Mirrors the contents of a server's cache."""
 
     def __init__(self, context, port, replay_port, topic=b"kv", format="0.19.0"):
         self.decode, self.topic, self.disk = FORMATS[format].decode, topic, "DISK" if format == "0.19.0" else "STORAGE"
@@ -105,12 +106,12 @@ class Router:
         self.socket = context.socket(zmq.SUB)
         self.socket.setsockopt(zmq.SUBSCRIBE, topic)
         self.socket.connect(f"tcp://127.0.0.1:{port}")
-        time.sleep(0.2)  # a subscription takes effect when the publisher has heard of it
+        time.sleep(0.2)  # a subscription takes effect when the publisher has received it
 
     def take(self, number, payload):
         if number < self.next:
             return
-        assert number == self.next, "what was missed has been asked for"
+        assert number == self.next, "missed batches must have been replayed"
         self.next += 1
         for event in self.decode(payload).events:
             if getattr(event, "medium", "GPU") != "GPU":
@@ -126,11 +127,11 @@ class Router:
                 if isinstance(event, NewBlockStored):
                     self.groups[event.group_idx] = (event.kv_cache_spec_kind, event.kv_cache_spec_sliding_window)
                 assert len(event.token_ids) == len(event.block_hashes) * event.block_size
-                assert event.parent_block_hash is None or self.held[event.parent_block_hash] > 0, "a parent is there before its child"
+                assert event.parent_block_hash is None or self.held[event.parent_block_hash] > 0, "a parent must be stored before its child"
                 self.held.update(event.block_hashes)
             else:
                 self.held.subtract(event.block_hashes)
-                assert all(self.held[h] >= 0 for h in event.block_hashes), "what goes was there"
+                assert all(self.held[h] >= 0 for h in event.block_hashes), "a removed block must have been stored"
 
     def ask(self):
         self.num_asked += 1
@@ -138,12 +139,12 @@ class Router:
             asker.connect(f"tcp://127.0.0.1:{self.replay_port}")
             asker.send_multipart([b"", self.next.to_bytes(8, "big")])
             while True:
-                assert asker.poll(20_000), "the end of a replay comes"
+                assert asker.poll(20_000), "the replay must end"
                 _, *topic, number, payload = asker.recv_multipart()
                 if number == END:
                     assert topic in ([], [b""])
                     return
-                assert topic == ([] if self.disk == "DISK" else [self.topic]), "replays of newer ones name the topic"
+                assert topic == ([] if self.disk == "DISK" else [self.topic]), "replays of newer versions name the topic"
                 self.take(int.from_bytes(number, "big"), payload)
 
     def read(self, wait_ms=300):
@@ -187,7 +188,7 @@ def publishing(*flags, **more):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_whoever_comes_when_ends_with_the_blocks_that_are_held(context, format):
+def test_early_and_late_subscribers_end_with_the_cached_blocks(context, format):
     rng = random.Random(7)
     openings = [" ".join(rng.choice("red green blue nine ten".split()) for _ in range(60)) for _ in range(6)]
     with publishing(format=format) as (url, port, replay_port):
@@ -202,7 +203,7 @@ def test_whoever_comes_when_ends_with_the_blocks_that_are_held(context, format):
         complete(url, "and one more, of which all have heard, so that none thinks that it is up to date when it is not")
         for router in [first, *late]:
             router.read()
-            assert router.num_held() == metric(url, "quire:kv_cache_named_blocks")
+            assert router.num_held() == metric(url, "quire:kv_cache_cached_blocks")
             assert router.num_cleared == 3
         assert first.held == late[-1].held and first.num_held() > 20
         assert first.num_asked == 0 and all(router.num_asked == 1 for router in late)
@@ -214,7 +215,7 @@ def test_whoever_comes_when_ends_with_the_blocks_that_are_held(context, format):
 
 
 @pytest.mark.parametrize("algorithm, format", [("canonical", "0.19.0"), ("xxhash", "0.32.0")])
-def test_tiers_tell_of_their_blocks_too(context, tmp_path, algorithm, format):
+def test_tiers_publish_their_blocks_too(context, tmp_path, algorithm, format):
     rng = random.Random(8)
     with publishing("--kv-dram", "8MiB", "--kv-disk", str(tmp_path), "--kv-disk-budget", "64MiB", "--kv-policy", "exact",
                     "--prefix-caching-hash-algo", algorithm, format=format) as (url, port, replay_port):
@@ -224,16 +225,16 @@ def test_tiers_tell_of_their_blocks_too(context, tmp_path, algorithm, format):
             router.read(wait_ms=50)
         router.read(wait_ms=1000)
         with urllib.request.urlopen(url + "/v1/cache", timeout=60) as response:
-            used = {tier["tier"]: tier["used_places"] for tier in json.load(response)["tiers"]}
-        assert used["dram"] > 10 and used["disk"] > used["dram"], "more was stored than memory holds"
+            used = {tier["tier"]: tier["used_slots"] for tier in json.load(response)["tiers"]}
+        assert used["dram"] > 10 and used["disk"] > used["dram"], "the disk must have more blocks than memory"
         for name, medium in (("dram", "CPU"), ("disk", router.disk)):
             assert set(router.below[medium].values()) <= {0, 1}
             assert sum(router.below[medium].values()) == used[name]
-        assert set(+router.held) & set(+router.below[router.disk]), "a block has one name wherever it lies"
+        assert set(+router.held) & set(+router.below[router.disk]), "a block must have the same hash in every tier"
         router.close()
 
 
-def test_newer_readers_are_told_of_cache_groups(context, tmp_path, monkeypatch):
+def test_newer_format_has_cache_groups(context, tmp_path, monkeypatch):
     path = tmp_path / "windowed.gguf"
     write_windowed(os.environ.get("QUIRE_TEST_MODEL") or pytest.skip("QUIRE_TEST_MODEL is not set: ./dev test sets it"), path, 64, 2)
     monkeypatch.setenv("QUIRE_TEST_MODEL", str(path))
@@ -246,7 +247,7 @@ def test_newer_readers_are_told_of_cache_groups(context, tmp_path, monkeypatch):
         router.close()
 
 
-def test_hashes_can_be_whole_and_a_topic_is_heard_alone(context):
+def test_hashes_can_be_whole_and_topics_are_separate(context):
     with publishing(use_int_block_hashes=False) as (url, port, replay_port):
         router, other = Router(context, port, replay_port), Router(context, port, replay_port, topic=b"x")
         complete(url, "word " * 100)
@@ -258,7 +259,7 @@ def test_hashes_can_be_whole_and_a_topic_is_heard_alone(context):
         other.close()
 
 
-def test_who_never_reads_and_who_asks_nonsense_disturb_nobody(context):
+def test_idle_readers_and_invalid_questions_disturb_no_other_client(context):
     with publishing(hwm=2, buffer_steps=5) as (url, port, replay_port):
         deaf, router = Router(context, port, replay_port), Router(context, port, replay_port)
         strange = context.socket(zmq.DEALER)
@@ -270,7 +271,7 @@ def test_who_never_reads_and_who_asks_nonsense_disturb_nobody(context):
             router.read(wait_ms=50)
         router.read()
         assert router.next == metric(url, "quire:kv_event_batches_total") > 10
-        # Asked from the start, what is kept comes: five batches.
+        # A replay from the start returns the five kept batches.
         strange.send_multipart([b"", bytes(8)])
         numbers = []
         while not numbers or numbers[-1] != END:
@@ -282,13 +283,111 @@ def test_who_never_reads_and_who_asks_nonsense_disturb_nobody(context):
 
 
 @pytest.mark.parametrize("config, told", [
-    ("[]", "is no JSON object"), ('{"enable": true}', "enable: is not known"), ('{"hwm": "many"}', 'hwm: is "many"; give a number'),
+    ("[]", "is not a JSON object"), ('{"enable": true}', "enable: is not a known field"), ('{"hwm": "many"}', 'hwm: has the invalid value "many"; use a number'),
     ('{"enable_kv_cache_events": true, "publisher": "kafka"}', "publisher: is 'kafka'"),
-    ('{"enable_kv_cache_events": true, "endpoint": "nowhere"}', "endpoint: 'nowhere' cannot be connected to"),
-    ('{"enable_kv_cache_events": true, "max_queue_size": 0}', "max_queue_size: is 0"),
+    ('{"enable_kv_cache_events": true, "endpoint": "nowhere"}', "endpoint: 'nowhere' cannot be bound"),
+    ('{"enable_kv_cache_events": true, "max_queue_size": 0}', "max_queue_size: 0 is out of range"),
     ('{"enable_kv_cache_events": true, "format": "0.20.0"}', "format: is '0.20.0'"),
 ])  # fmt: skip
-def test_what_is_wrong_is_named(config, told):
+def test_invalid_config_is_named(config, told):
     done = subprocess.run([os.environ["QUIRE_BINARY"], "serve", os.environ["QUIRE_TEST_MODEL"], "--kv-events-config", config],
                           capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0 and told in done.stderr, done.stderr
+
+
+def local_addresses():
+    """Returns one address of this machine other than loopback, if there is one."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        return [probe.getsockname()[0]]
+    return []
+
+
+def receives_events(context, endpoint, url):
+    subscriber = context.socket(zmq.SUB)
+    subscriber.setsockopt(zmq.SUBSCRIBE, b"")
+    subscriber.setsockopt(zmq.IPV6, 1)
+    subscriber.connect(endpoint)
+    time.sleep(0.3)
+    complete(url, "word " * 100)
+    heard = subscriber.poll(5_000)
+    subscriber.close(0)
+    return bool(heard)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2", "[::1]", "0.0.0.0", *local_addresses()])
+def test_binds_every_address_of_this_machine(context, capfd, host):
+    port = free_port()
+    config = {"enable_kv_cache_events": True, "endpoint": f"tcp://{host}:{port}"}
+    with running("--num-blocks", "60", "--kv-events-config", json.dumps(config)) as url:
+        assert receives_events(context, f"tcp://{host.replace('0.0.0.0', '127.0.0.1')}:{port}", url)
+        assert metric(url, "quire:kv_event_batches_total") > 0
+        assert metric(url, "quire:kv_event_batches_unsubscribed_total") == 0
+    assert "how=bound" in capfd.readouterr().err
+
+
+def test_connects_to_a_bound_router_only_when_configured(context, capfd):
+    router = context.socket(zmq.SUB)
+    router.setsockopt(zmq.SUBSCRIBE, b"")
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    config = {"enable_kv_cache_events": True, "endpoint": f">tcp://127.0.0.1:{port}"}
+    with running("--num-blocks", "60", "--kv-events-config", json.dumps(config)) as url:
+        # A SUB socket that has bound subscribes while it is polled, and earlier messages are lost.
+        for number in range(20):
+            complete(url, f"word {number} " * 50)
+            if heard := router.poll(500):
+                break
+        assert heard
+    assert "how=connected" in capfd.readouterr().err
+    binary, model = os.environ["QUIRE_BINARY"], os.environ["QUIRE_TEST_MODEL"]
+    config["endpoint"] = config["endpoint"][1:]
+    told = subprocess.run([binary, "serve", model, "--port", "0", "--kv-events-config", json.dumps(config)], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert told.returncode == 2 and "'>'" in told.stderr, "the address is in use, and the endpoint does not say to connect"
+    router.close(0)
+
+
+def test_batches_without_a_subscriber_are_not_counted_as_sent(context):
+    port = free_port()
+    config = {"enable_kv_cache_events": True, "endpoint": f"tcp://127.0.0.1:{port}", "topic": "kv"}
+    with running("--num-blocks", "60", "--kv-events-config", json.dumps(config)) as url:
+        other = context.socket(zmq.SUB)
+        other.setsockopt(zmq.SUBSCRIBE, b"another topic")
+        other.connect(f"tcp://127.0.0.1:{port}")
+        time.sleep(0.3)
+        complete(url, "word " * 100)
+        deadline = time.monotonic() + 10
+        while metric(url, "quire:kv_event_batches_unsubscribed_total") == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert metric(url, "quire:kv_event_batches_unsubscribed_total") > 0
+        assert metric(url, "quire:kv_event_batches_total") == 0
+        other.close(0)
+
+
+@pytest.mark.parametrize("query", ["", "?reset_running_requests=true"])
+def test_idle_server_publishes_a_reset_immediately(context, query):
+    with publishing() as (url, port, replay_port):
+        router = Router(context, port, replay_port)
+        complete(url, "word " * 100)
+        router.read()
+        assert router.num_held() > 0
+        for cleared in range(1, 9):  # also several resets in a row
+            urllib.request.urlopen(urllib.request.Request(url + "/reset_prefix_cache" + query, method="POST"), timeout=60).close()
+            deadline = time.monotonic() + 10
+            while router.num_cleared < cleared and time.monotonic() < deadline:
+                router.read(wait_ms=20)
+            assert router.num_cleared == cleared, "the event must arrive without another request"
+        assert router.num_held() == 0
+        router.close()
+
+
+def test_offloading_connector_publishes_its_blocks(context):
+    with publishing("--kv-connector", "OffloadingConnector,cpu_bytes_to_use=20000000") as (url, port, replay_port):
+        router = Router(context, port, replay_port)
+        for i in range(4):
+            complete(url, f"{i} " + "red green blue " * 40)
+        router.read(wait_ms=1000)
+        with urllib.request.urlopen(url + "/v1/cache", timeout=60) as response:
+            (tier,) = json.load(response)["tiers"]
+        assert sum(router.below["CPU"].values()) == tier["used_slots"] > 5
+        router.close()

@@ -1,4 +1,4 @@
-"""The judges of the soak and of the hostile benchmark find what they are there for."""
+"""Tests that the checks of the soak test and of the hostile benchmark detect their faults."""
 
 import argparse
 import asyncio
@@ -19,12 +19,12 @@ KNOWN = (["a", "b", "c"], [-1.5, -0.25, -3.0], "abc")
 
 
 def events(tokens, logprobs, text):
-    """One event for the first token, one for the others: how an answer is cut does not matter."""
+    """Returns one event for the first token and one for the others; the split of an answer does not matter."""
     parts = [(tokens[:1], logprobs[:1], text[:1]), (tokens[1:], logprobs[1:], text[1:])]
     return [json.dumps({"choices": [{"text": t, "logprobs": {"tokens": k, "token_logprobs": p}}]}).encode() for k, p, t in parts]
 
 
-def test_an_answer_is_good_only_if_it_is_the_known_one():
+def test_answer_is_good_only_if_it_equals_the_known_answer():
     assert good_load.judge(events(*KNOWN), KNOWN) is None
     assert "short" in good_load.judge(events(["a", "b"], [-1.5, -0.25], "ab"), KNOWN)
     assert "wrong from token 1" in good_load.judge(events(["a", "x", "c"], [-1.5, -0.25, -3.0], "axc"), KNOWN)
@@ -34,7 +34,7 @@ def test_an_answer_is_good_only_if_it_is_the_known_one():
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 429 Too Many Requests\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\n\r\ndata: {}\n\n"])
-def test_refused_and_cut_off_answers_are_bad(answer):
+def test_refused_and_truncated_answers_are_bad(answer):
     async def run():
         async def serve(reader, writer):
             await reader.readuntil(b"\r\n\r\n")
@@ -61,11 +61,11 @@ def soaked(bad=(), late=100.0, gap=0.01):
     return soak.judge(load, memory, True, 0, argparse.Namespace(growth_mib=48.0, limit=3.0))
 
 
-def test_the_soak_fails_for_a_bad_answer_grown_memory_and_slow_streams():
+def test_soak_fails_for_bad_answers_memory_growth_and_slow_streams():
     assert soaked() == []
     assert len(soaked(bad=["short: 3 of 32 tokens"])) == 1
     assert len(soaked(late=149.0)) == 1
-    assert len(soaked(late=0.0)) == 1  # never looked at
+    assert len(soaked(late=0.0)) == 1  # memory was never measured
     assert len(soaked(gap=0.04)) == 1
 
 
@@ -84,12 +84,12 @@ def attacked(gap=0.01, first=0.1, memory=100.0, unexpected=None, health_s=0.01, 
     [{"gap": 0.021}, {"first": 0.21}, {"memory": 201.0}, {"unexpected": {"admin": {200: 1}}}, {"health_s": 1.1}, {"sent": 3}, {"code": -9},
      {"bad": ["wrong from token 3"]}],
 )  # fmt: skip
-def test_the_hostile_bench_fails_for_each_bound(fault):
+def test_hostile_bench_fails_for_each_bound(fault):
     assert attacked() == []
     assert attacked(**fault)
 
 
-def test_what_a_sound_server_does_not_answer_is_unexpected():
+def test_unexpected_status_codes_are_reported():
     by_header = attackers.Kind("", (), frozenset({413, 503}))
     assert attackers.unexpected(by_header, {413: 9, 503: 2, "cut off": 7, "no connection": 1}) == {}
     left_waiting = {attackers.LEFT_WAITING: 3}

@@ -1,4 +1,4 @@
-"""LoRA adapters of `quire serve`, through the clients of people who use them."""
+"""Tests LoRA adapters of `quire serve` through common clients."""
 
 import concurrent.futures
 import json
@@ -57,14 +57,14 @@ def post(url, path, body):
         return error.code, error.read().decode()
 
 
-def test_an_adapter_is_a_model_for_every_client(folders):
+def test_adapter_is_a_model_for_every_client(folders):
     with serving(folders) as url:
         client = client_of(url)
         models = {model.id: model for model in client.models.list()}
         assert set(models) == {"smol", "sea", "sky"}
         assert models["sea"].parent == "smol" and models["sea"].root == f"{folders}/sea"
         alone = {model: complete(client, model) for model in models}
-        assert len(set(alone.values())) == 3, "each adapter changes the answer"
+        assert len(set(alone.values())) == 3, "each adapter must change the answer"
         chat = {
             model: client.chat.completions.create(model=model, messages=[{"role": "user", "content": PROMPT}], max_tokens=8, temperature=0)
             for model in models
@@ -79,13 +79,13 @@ def test_an_adapter_is_a_model_for_every_client(folders):
         assert vectors["sea"] != vectors["sky"] != vectors["smol"]
         with pytest.raises(openai.NotFoundError, match="land"):
             complete(client, "land")
-        # All beside each other, begun alike: what each got alone.
+        # Concurrent requests with the same prompt get the same answers as alone.
         with concurrent.futures.ThreadPoolExecutor(12) as pool:
             asked = [model for model in models for _ in range(4)]
             assert list(pool.map(lambda model: complete(client, model), asked)) == [alone[model] for model in asked]
 
 
-def test_adapters_come_and_go_while_the_server_runs(folders):
+def test_adapters_load_and_unload_at_run_time(folders):
     with running("--enable-lora", "--allow-runtime-lora-updating") as url:
         client = client_of(url)
         base = complete(client, "smol")
@@ -95,7 +95,7 @@ def test_adapters_come_and_go_while_the_server_runs(folders):
         assert sea != base
         assert post(url, "/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": f"{folders}/sky"})[0] == 400
         assert post(url, "/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": f"{folders}/sky", "load_inplace": True})[0] == 200
-        assert complete(client, "mine") not in (base, sea), "blocks of the old weights are not met"
+        assert complete(client, "mine") not in (base, sea), "blocks of the old weights must not hit"
         assert post(url, "/v1/load_lora_adapter", {"lora_name": "other", "lora_path": "/nowhere"})[0] == 404
         status, text = post(url, "/v1/unload_lora_adapter", {"lora_name": "mine"})
         assert (status, text) == (200, "Success: LoRA adapter 'mine' removed successfully.")
@@ -104,7 +104,7 @@ def test_adapters_come_and_go_while_the_server_runs(folders):
         assert complete(client, "smol") == base
 
 
-def test_without_the_flag_nobody_makes_the_server_read_a_folder(folders):
+def test_loading_at_run_time_requires_the_flag(folders):
     with serving(folders) as url:
         status, text = post(url, "/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": f"{folders}/sea"})
         assert status == 403 and "allow-runtime-lora-updating" in text
@@ -118,7 +118,7 @@ def cached_tokens(url, model):
     return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def test_what_is_on_disk_after_a_kill_is_for_the_same_weights_alone(folders, tmp_path):
+def test_blocks_on_disk_after_a_kill_hit_for_the_same_weights_only(folders, tmp_path):
     flags = [
         "--enable-lora",
         "--lora-modules",
@@ -137,7 +137,7 @@ def test_what_is_on_disk_after_a_kill_is_for_the_same_weights_alone(folders, tmp
         client_of(url).completions.create(model="sea", prompt="Now something else, so that steps go on. " * 4, max_tokens=32)
         process.kill()
         process.wait()
-    # Under another name: the bytes count.
+    # The adapter has another name: only the bytes of its weights count.
     with started(*[flag.replace("sea=", "renamed=") for flag in flags]) as (url, process):
         text, cached = cached_tokens(url, "renamed")
         assert text == first[0] and cached > 0

@@ -1,10 +1,10 @@
-"""Anthropic's /v1/messages through its official client, on the real model."""
+"""Tests Anthropic's /v1/messages with its official client, on the real model."""
 import anthropic
 import pytest
 
 from quire_server import running
 
-GREEDY = {"temperature": 0}  # no argument of this version of the client
+GREEDY = {"temperature": 0}  # this version of the client has no such argument
 HELLO = [{"role": "user", "content": "Name three rivers."}]
 CLOCK = {"name": "get_time", "description": "The time in a zone.",
          "input_schema": {"type": "object", "properties": {"zone": {"type": "string", "enum": ["UTC", "CET"]}}, "required": ["zone"],
@@ -21,7 +21,7 @@ def ask(client, **more):
     return client.messages.create(**{"model": "smol", "max_tokens": 24, "messages": HELLO, "extra_body": GREEDY, **more})
 
 
-def test_a_message(client):
+def test_message_has_usage_and_caches(client):
     answer = ask(client, system="Answer in one line.")
     assert answer.type == "message" and answer.role == "assistant" and answer.content[0].type == "text" and answer.content[0].text
     assert answer.stop_reason in ("end_turn", "max_tokens") and 0 < answer.usage.output_tokens <= 24
@@ -31,7 +31,7 @@ def test_a_message(client):
     assert again.content[0].text == answer.content[0].text and again.usage.cache_read_input_tokens > 0
 
 
-def test_a_stream_is_the_same_message(client):
+def test_stream_gives_the_same_message(client):
     whole = ask(client)
     with client.messages.stream(model="smol", max_tokens=24, messages=HELLO, extra_body=GREEDY) as stream:
         text = "".join(stream.text_stream)
@@ -40,14 +40,14 @@ def test_a_stream_is_the_same_message(client):
     assert final.stop_reason == whole.stop_reason and final.usage.output_tokens == whole.usage.output_tokens
 
 
-def test_a_stop_sequence(client):
+def test_stop_sequence_ends_the_message(client):
     text = ask(client).content[0].text
     answer = ask(client, stop_sequences=[text[4:7]])
     assert answer.stop_reason == "stop_sequence" and answer.stop_sequence == text[4:7] and answer.content[0].text == text[:text.index(text[4:7])]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_tool_and_its_result(client, stream):
+def test_tool_is_called_and_its_result_is_accepted(client, stream):
     messages = [{"role": "user", "content": "What time is it in UTC?"}]
     wanted = {"model": "smol", "max_tokens": 100, "messages": messages, "tools": [CLOCK], "tool_choice": {"type": "tool", "name": "get_time"},
               "extra_body": GREEDY}
@@ -64,7 +64,7 @@ def test_a_tool_and_its_result(client, stream):
     assert reply.content[0].type == "text"
 
 
-def test_errors(client):
+def test_errors_have_the_clients_types(client):
     with pytest.raises(anthropic.NotFoundError):
         ask(client, model="other")
     with pytest.raises(anthropic.BadRequestError) as caught:

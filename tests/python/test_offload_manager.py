@@ -1,4 +1,4 @@
-"""quire.OffloadManager: the ledger of a lower tier, from Python. Its decisions are tested in tests/core/offload."""
+"""Tests quire.OffloadManager, the ledger of a lower tier, from Python. The tests in tests/core/offload cover its decisions."""
 import pytest
 
 quire = pytest.importorskip("quire", reason="the Python package is not built: ./dev build")
@@ -20,14 +20,14 @@ def test_blocks_are_stored_found_loaded_and_evicted():
     assert manager.lookup(names(1, 2, 9, 3)) == 2
     assert manager.prepare_load(names(2)) == [1]
     manager.touch(names(1))
-    assert put(manager, 4) == (names(4), [2], names(3)), "2 is being loaded, and 1 was used"
+    assert put(manager, 4) == (names(4), [2], names(3)), "2 is being loaded, and 1 was used recently"
     manager.complete_load(names(2))
     assert manager.take_events() == [(names(1, 2, 3), False), (names(3), True), (names(4), False)]
     assert manager.take_events() == [] and manager.num_free == 0 and manager.num_slots == 3
     manager.check_invariants()
 
 
-def test_a_store_that_finds_no_room_changes_nothing():
+def test_store_without_room_changes_nothing():
     manager = quire.OffloadManager(2, "arc")
     manager.prepare_store(names(1))
     assert manager.prepare_store(names(2, 3)) is None
@@ -36,7 +36,7 @@ def test_a_store_that_finds_no_room_changes_nothing():
     assert manager.num_free == 2 and manager.lists == [[], [], [], []]
 
 
-def test_what_is_used_again_stays_where_the_policy_asks_for_it():
+def test_reused_blocks_stay_when_the_policy_counts_use():
     manager = quire.OffloadManager(4, "arc_paper")
     put(manager, 1, 2, 3, 4)
     manager.use(names(1))
@@ -53,14 +53,14 @@ def test_rare_blocks_are_not_stored_with_a_filter():
     assert manager.counted == [(names(2)[0], 1), (names(1)[0], 2)]
 
 
-def test_where_a_block_is_can_be_asked_without_being_counted():
+def test_find_does_not_count_lookups():
     manager = quire.OffloadManager(4, store_threshold=1)
     put(manager, 1)
     manager.prepare_store(names(2))
     assert list(manager.find(names(1, 2, 3))) == [1, 2, 0] and manager.counted == []
 
 
-def test_what_was_no_good_is_discarded_when_nobody_loads_it():
+def test_discard_removes_blocks_that_are_not_being_loaded():
     manager = quire.OffloadManager(4)
     put(manager, 1, 2)
     manager.prepare_load(names(1))
@@ -78,16 +78,16 @@ def test_options_out_of_range_are_named(options, text):
 
 def test_misuse_raises():
     manager = quire.OffloadManager(2)
-    with pytest.raises(ValueError, match="it is not in the tier"):
+    with pytest.raises(ValueError, match="the key is not in the tier"):
         manager.prepare_load(names(1))
-    with pytest.raises(ValueError, match="it is not being loaded"):
+    with pytest.raises(ValueError, match="the key is not being loaded"):
         manager.complete_load(names(1))
     with pytest.raises(ValueError, match="at most 32 bytes"):
         manager.lookup([b"x" * 33])
 
 
 class Newest(quire.connectors.EvictionPolicy):
-    """Who came last goes first."""
+    """Evicts the most recently inserted block first."""
 
     def __init__(self):
         self.calls = []
@@ -107,7 +107,7 @@ class Newest(quire.connectors.EvictionPolicy):
         return list(dict.fromkeys(reversed(order)))[:count]
 
 
-def test_a_policy_written_in_python_says_who_goes():
+def test_python_policy_chooses_the_victims():
     policy = Newest()
     manager = quire.OffloadManager(3, policy)
     put(manager, 1, 2, 3)
@@ -122,8 +122,8 @@ def test_a_policy_written_in_python_says_who_goes():
     manager.check_invariants()
 
 
-@pytest.mark.parametrize("answer, error", [([0], "of those that it is given"), ([1, 1], "different slots"), (None, "")])
-def test_a_policy_that_is_wrong_is_told_and_costs_nothing(answer, error):
+@pytest.mark.parametrize("answer, error", [([0], "from `evictable`"), ([1, 1], "different slots"), (None, "")])
+def test_invalid_policy_raises_and_changes_nothing(answer, error):
     class Wrong(quire.connectors.EvictionPolicy):
         def evict(self, count, evictable, incoming):
             if answer is None:

@@ -1,4 +1,4 @@
-"""What an operator may ask of a running server, and fields that need a flag."""
+"""Tests an operator's calls to a running server, and fields that need a flag."""
 import json
 import os
 import re
@@ -39,7 +39,7 @@ def wait_until_running(url):
 
 
 def total(url, name):
-    """What /metrics says; None: it does not know the name."""
+    """Returns the value in /metrics, or None if the name does not exist."""
     with urllib.request.urlopen(url + "/metrics", timeout=60) as response:
         found = re.search(rf"^{name}\{{.*\}} (.*)$", response.read().decode(), re.MULTILINE)
     return float(found[1]) if found else None
@@ -51,7 +51,7 @@ def url(request):
         yield base
 
 
-def test_a_kept_request_goes_on_where_it_was(url):
+def test_pause_keep_resumes_requests(url):
     plain = complete(url, max_tokens=200, ignore_eos=True)
     answers = []
     client = threading.Thread(target=lambda: answers.append(complete(url, max_tokens=200, ignore_eos=True)))
@@ -71,7 +71,7 @@ def test_a_kept_request_goes_on_where_it_was(url):
     assert plain in answers and complete(url) in answers
 
 
-def test_abort_ends_what_runs_and_wait_lets_it_end(url):
+def test_pause_abort_ends_requests_and_wait_finishes_them(url):
     for mode, reason, max_tokens in [("abort", "abort", 8000), ("wait", "length", 60)]:
         answers = []
         body = {"prompt": "Count:", "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
@@ -84,7 +84,7 @@ def test_abort_ends_what_runs_and_wait_lets_it_end(url):
         assert call(url + "/resume")[0] == 200
 
 
-def test_the_prefix_cache_is_forgotten(url):
+def test_reset_clears_the_prefix_cache(url):
     prompt = {"prompt": "a river runs through it " * 20, "max_tokens": 1}
     cached = lambda: call(url + "/v1/completions", prompt)[1]["usage"]["prompt_tokens_details"]["cached_tokens"]
     cached()
@@ -93,7 +93,7 @@ def test_the_prefix_cache_is_forgotten(url):
     assert cached() == 0
 
 
-def test_blocks_are_followed_and_compared_where_asked_for(url):
+def test_block_metrics_exist_only_with_their_flags(url):
     names = ["vllm:kv_block_lifetime_seconds_count", "vllm:kv_block_idle_before_evict_seconds_count", "quire:common_prefix_blocks_count"]
     assert [total(url, name) for name in names] == [None, None, None]
     with running("--num-blocks", "24", "--kv-cache-metrics", "--kv-cache-metrics-sample", "1", "--count-common-prefix") as other:
@@ -103,13 +103,13 @@ def test_blocks_are_followed_and_compared_where_asked_for(url):
         assert total(other, "vllm:kv_block_reuse_gap_seconds_count") is not None
 
 
-def test_a_share_of_the_blocks_needs_what_it_is_a_share_for():
+def test_metrics_sample_requires_cache_metrics():
     done = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "model.gguf", "--kv-cache-metrics-sample", "0.5"], capture_output=True, text=True,
                           timeout=60, check=False)
     assert done.returncode != 0 and "--kv-cache-metrics-sample requires --kv-cache-metrics" in done.stderr
 
 
-def test_slips_and_strangers_are_refused(url):
+def test_misspelt_fields_and_remote_clients_are_refused(url):
     status, answer = call(url + "/pause?mod=keep")
     assert status == 400 and answer["error"]["param"] == "mod" and "'mode'" in answer["error"]["message"]
     assert call(url + "/pause", headers={"Origin": "http://example.com"})[0] == 403
@@ -117,7 +117,7 @@ def test_slips_and_strangers_are_refused(url):
     assert call(url + "/is_paused", method="GET")[1] == {"is_paused": False}
 
 
-def test_priority_needs_its_policy(url):
+def test_priority_requires_its_policy(url):
     status, answer = call(url + "/v1/completions", {"prompt": "a", "priority": 1})
     assert status == 400 and answer["error"]["param"] == "priority" and "--scheduling-policy priority" in answer["error"]["message"]
     with running("--scheduling-policy", "priority") as other:

@@ -1,4 +1,6 @@
-"""quire.vllm.Scheduler answers recorded scenarios as vLLM 0.19.0 did; `./dev oracle record` writes them, docs/oracle.md tells of them."""
+"""Tests that quire.vllm.Scheduler answers recorded scenarios like vLLM 0.19.0; `./dev oracle record` writes them, and docs/oracle.md
+describes them.
+"""
 
 import os
 import subprocess
@@ -17,31 +19,31 @@ def run(*arguments):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
-def test_all_recorded_answers_are_given_again():
+def test_all_recorded_answers_are_reproduced():
     done = run(SCENARIOS)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " 0 differ" in done.stdout
 
 
-def test_all_recorded_answers_of_vllm_0_32_are_given_again():
+def test_all_recorded_answers_of_vllm_0_32_are_reproduced():
     done = run(NEWER, "", "0.32.0")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " 0 differ" in done.stdout
 
 
-def test_all_recorded_answers_of_continuum_are_given_again():
+def test_all_recorded_answers_of_continuum_are_reproduced():
     done = run(CONTINUUM)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " 0 differ" in done.stdout
 
 
-def test_all_recorded_answers_with_vllms_grammars_are_given_again():
+def test_all_recorded_answers_with_vllms_grammars_are_reproduced():
     done = run(GRAMMAR)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert " 0 differ" in done.stdout
 
 
-def test_a_draft_kept_too_few_is_noticed(tmp_path):
+def test_missing_draft_token_is_detected(tmp_path):
     import json
     import lzma
 
@@ -50,7 +52,7 @@ def test_a_draft_kept_too_few_is_noticed(tmp_path):
         for line in map(json.loads, file):
             kept = [entry for entry in line["tape"] if entry[0] == "validate" and entry[1]]
             if kept and changed < 3:
-                kept[0][1].pop()  # one token less is valid than vLLM's grammar said
+                kept[0][1].pop()  # one token fewer is valid than vLLM's grammar reported
                 out.write(json.dumps(line) + "\n")
                 changed += 1
     done = run(str(path))
@@ -58,8 +60,8 @@ def test_a_draft_kept_too_few_is_noticed(tmp_path):
     assert f" {changed} differ" in done.stdout
 
 
-def test_a_wrong_answer_is_noticed(tmp_path):
-    # Another limit than in the recorded run must show, or the comparison sees nothing.
+def test_wrong_answer_is_detected(tmp_path):
+    # A limit that differs from the recorded run must cause a difference; otherwise the comparison detects nothing.
     import json
     import lzma
 
@@ -75,8 +77,10 @@ def test_a_wrong_answer_is_noticed(tmp_path):
     assert "differ" in done.stdout
 
 
-def test_the_record_with_grammars_holds_what_they_do():
-    """Each reasoning parser, reasoning that ends, drafts kept and filtered, tokens refused, preemptions, asynchronous scheduling and not."""
+def test_record_with_grammars_covers_their_features():
+    """Covers each reasoning parser, the end of reasoning, kept and filtered draft tokens, refused tokens, preemptions, and both scheduling
+    modes.
+    """
     import collections
     import json
     import lzma
@@ -92,13 +96,13 @@ def test_the_record_with_grammars_holds_what_they_do():
                 counts[what, bool(answer) if what != "advance" else tuple(answer)] += 1
                 counts["filtered"] += what == "validate" and len(answer) < len(question)
     assert all(counts[name] for name in ("", "qwen3", "deepseek_r1", "deepseek_v3", True, False)), counts
-    # (False, True): reasoning ended with this token, and the grammar begins behind it.
+    # (False, True): reasoning ended with this token, and the grammar begins after it.
     assert counts["advance", (False, True)] and counts["accept", True] >= 500 and counts["accept", False], counts
     assert counts["filtered"] >= 20 and counts["validate", True] >= 20 and counts["preempting"] >= 5, counts
 
 
-def test_the_record_holds_what_is_rare():
-    """All hash modes, preemptions in half of the scenarios, most ways in which vLLM gives up, states seen rarely, requests that are kept."""
+def test_record_covers_rare_states():
+    """Covers all hash modes, preemptions in half of the scenarios, most ways in which vLLM fails, rare states, and kept requests."""
     import collections
     import json
     import lzma

@@ -1,4 +1,4 @@
-"""What the packages carry beside the program: man page and completions name all that --help names, and the service is one that systemd takes."""
+"""Tests the other files of the packages: man page and completions name all flags of --help, and systemd accepts the service."""
 import os
 import pathlib
 import re
@@ -28,8 +28,8 @@ def root():
     return help_text.read(binary())
 
 
-def said(*command):
-    """Flags and subcommands in a command's --help, found with no help from what is tested."""
+def flags_in_help(*command):
+    """Returns flags and subcommands in a command's --help, found without the code under test."""
     text = subprocess.run([binary(), *command, "--help"], check=True, capture_output=True, text=True).stdout
     flags = {name for names in re.findall(r"^  (-\S+)", text, re.MULTILINE) for name in names.replace("{false}", "").split(",")}
     listed = re.search(r"^Subcommands:\n((?:  .*\n)*)", text, re.MULTILINE)
@@ -37,7 +37,7 @@ def said(*command):
 
 
 def every_command(*command):
-    flags, commands = said(*command)
+    flags, commands = flags_in_help(*command)
     yield command, flags
     for name in commands:
         yield from every_command(*command, name)
@@ -49,19 +49,19 @@ def needs(program):
 
 
 def complete(script, *words):
-    """What bash would offer for the last word."""
+    """Returns what bash offers for the last word."""
     program = 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _quire; printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", program, script, *words], check=True, capture_output=True, text=True)
     return done.stdout.split()
 
 
-def test_the_parser_finds_what_help_says(root):
+def test_parser_finds_all_flags_of_help(root):
     parsed = {command.path: {name for option in command.options for name in option.names} for command in root.walk()}
     assert parsed == dict(every_command())
     assert len(parsed[("serve",)]) > 50 and ("cache", "verify") in parsed
 
 
-def test_the_man_page_and_both_completions_name_every_flag(root):
+def test_man_page_and_completions_name_every_flag(root):
     page = man_page.page(root, "1").replace("\\-", "-")
     bash, zsh = completions.bash(root), completions.zsh(root)
     for command, flags in every_command():
@@ -102,16 +102,22 @@ def test_bash_completes_commands_flags_and_values(root, tmp_path):
     assert complete(script, "quire", "serve", "m.gguf", "--port", "") == []
 
 
-def test_zsh_takes_its_completion(root, tmp_path):
+def test_zsh_accepts_its_completion(root, tmp_path):
     needs("zsh")
     (tmp_path / "_quire").write_text(completions.zsh(root), encoding="utf-8")
     done = subprocess.run(["zsh", "-n", tmp_path / "_quire"], capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr
 
 
-def test_a_line_of_help_that_is_not_understood_is_an_error():
+def test_unknown_line_of_help_is_an_error():
     with pytest.raises(help_text.HelpError, match="nothing known"):
         help_text.parse((), "About\nUsage: quire [OPTIONS]\n\nOptions:\n    nothing known\n", None)
+
+
+def test_groups_of_flags_are_read_and_the_footer_is_none():
+    text = "About\nUsage: quire [OPTIONS]\n\nOptions:\n  -h,--help                   Help\n\nKV cache:\n  --kv-lifo                   Last in\n\nExamples:\n  quire\n"
+    parsed = help_text.parse((), text, None)
+    assert [option.names for option in parsed.options] == [("-h", "--help"), ("--kv-lifo",)] and parsed.footer == "Examples:\n  quire"
 
 
 @pytest.mark.parametrize("left, expected", [
@@ -125,31 +131,31 @@ def test_a_line_of_help_that_is_not_understood_is_an_error():
     ("--pooling TEXT:{last,cls}", dict(value="last|cls", choices=("last", "cls"))),
     ("model MODEL REQUIRED", dict(names=("model",), value="MODEL", required=True)),
 ])
-def test_left_columns_are_read(left, expected):
+def test_reads_left_columns(left, expected):
     option = help_text.parse_option(left, "")
     assert {name: getattr(option, name) for name in expected} == expected
 
 
-def test_the_version_is_the_projects_and_names_the_commit():
+def test_version_matches_the_project_and_names_the_commit():
     version = re.search(r"^project\(quire VERSION (\S+) ", (REPO / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)[1]
     told = subprocess.run([binary(), "--version"], check=True, capture_output=True, text=True).stdout
     assert re.fullmatch(rf"quire {re.escape(version)}( \([0-9a-f]{{12,}}(-dirty)?\))?\n", told)
 
 
-def test_the_service_starts_serve_with_flags_that_exist():
+def test_service_starts_serve_with_existing_flags():
     unit = UNIT.read_text(encoding="utf-8")
     assert "ExecStart=/usr/bin/quire serve ${QUIRE_MODEL} $QUIRE_FLAGS\n" in unit and "EnvironmentFile=-/etc/default/quire\n" in unit
-    flags, _ = said("serve")
+    flags, _ = flags_in_help("serve")
     named = set(re.findall(r"--[a-z][a-z-]+", unit + DEFAULTS.read_text(encoding="utf-8"))) - {"--now"}
     assert len(named) > 3 and named <= flags
 
 
-def test_systemd_takes_the_service_and_finds_it_locked_in(tmp_path):
+def test_systemd_accepts_the_service_and_rates_it_secure(tmp_path):
     needs("systemd-analyze")
     unit = tmp_path / "quire.service"
     unit.write_text(UNIT.read_text(encoding="utf-8").replace("/usr/bin/quire", "/bin/true").replace("man:quire(1)", "man:true(1)"), encoding="utf-8")
     verified = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
     assert "quire.service" not in verified.stderr.replace("Command 'man true(1)' failed", ""), verified.stderr
-    # Exposure in tenths, 100 is all: what is left is the network and the address families of sockets.
+    # The exposure is in tenths of 100. The network and the address families of sockets cause the remaining exposure.
     judged = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=20", unit], capture_output=True, text=True)
     assert judged.returncode == 0, judged.stdout[-300:]

@@ -1,4 +1,4 @@
-"""Pictures through the official clients of openai and anthropic, to a small model that is made here, and to an adapter of it."""
+"""Tests images through the official clients of openai and anthropic, on a small model that the test creates and an adapter of it."""
 
 import contextlib
 import http.server
@@ -27,8 +27,8 @@ def url(tmp_path_factory):
         try:
             in_chat(address, "smol", 1)
         except openai.BadRequestError as error:
-            if "reads no pictures" in str(error):
-                pytest.skip("this build reads no pictures")
+            if "does not support images" in str(error):
+                pytest.skip("this build does not support images")
             raise
         yield address
 
@@ -37,7 +37,7 @@ def client_of(url):
     return openai.OpenAI(base_url=url + "/v1", api_key="-", max_retries=0, timeout=120)
 
 
-# Each gives the text, the tokens of the prompt and how many of them were cached.
+# Each function returns the text, the number of prompt tokens and the number of cached tokens.
 def in_chat(url, model, number):
     messages = [{"role": "user", "content": chat_content(number)}]
     answer = client_of(url).chat.completions.create(model=model, messages=messages, max_tokens=8, temperature=0)
@@ -69,27 +69,27 @@ def over_http(url, model, number):
 
 
 @pytest.mark.parametrize("place, ask", [(0, in_chat), (1, in_response), (2, in_message)])
-def test_a_picture_is_seen(url, place, ask):
-    one, other = 20 + 2 * place, 21 + 2 * place  # nobody has shown these before
+def test_image_changes_the_answer_and_is_cached(url, place, ask):
+    one, other = 20 + 2 * place, 21 + 2 * place  # these images are new to the server
     words, tokens, _ = ask(url, "smol", None)
     first, with_picture, cached = ask(url, "smol", one)
     assert with_picture == tokens + tiny_vision.PICTURE_TOKENS
     assert cached < 16 and first == over_http(url, "smol", one) != words
     again, _, cached = ask(url, "smol", one)
     assert again == first and cached == (with_picture - 1) // 16 * 16
-    # As many tokens, and other blocks: their names have the digest of the file.
+    # The other image has as many tokens but other blocks, because block hashes include the digest of the file.
     shown, tokens, cached = ask(url, "smol", other)
     assert tokens == with_picture and cached < 16 and shown != first
 
 
 @pytest.mark.parametrize("ask", (in_chat, in_response, in_message))
-def test_an_adapter_sees(url, ask):
+def test_adapter_supports_images(url, ask):
     base, adapted = ask(url, "smol", 9), ask(url, "sea", 9)
     assert adapted[0] == over_http(url, "sea", 9) != base[0] and adapted[1] == base[1]
     assert adapted[0] != ask(url, "sea", 8)[0]
 
 
-def test_pictures_in_turns_stay(url):
+def test_images_of_earlier_turns_stay_cached(url):
     messages = [{"role": "user", "content": chat_content(3)}]
     client = client_of(url)
     first = client.chat.completions.create(model="smol", messages=messages, max_tokens=8, temperature=0)
@@ -99,7 +99,7 @@ def test_pictures_in_turns_stay(url):
     assert second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens // 16 * 16
 
 
-def test_a_stream_is_the_same_answer(url):
+def test_stream_gives_the_same_answer(url):
     chunks = client_of(url).chat.completions.create(
         model="smol", messages=[{"role": "user", "content": chat_content(5)}], max_tokens=8, temperature=0, stream=True
     )
@@ -120,7 +120,7 @@ def test_errors_name_the_part(url):
 
 @contextlib.contextmanager
 def picture_host(folder):
-    """The port of a host of one picture, which speaks TLS with a certificate that it has made itself: localhost.pem."""
+    """Yields the port of a TLS host with one image and a self-signed certificate, localhost.pem."""
     if not shutil.which("openssl"):
         pytest.skip("no openssl to make a certificate with")
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
@@ -148,7 +148,7 @@ def picture_host(folder):
         server.shutdown()
 
 
-def test_a_picture_is_fetched_from_who_has_a_good_certificate(tmp_path, monkeypatch):
+def test_image_is_fetched_only_with_a_valid_certificate(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     tiny_vision.write_model(tmp_path / "model")
 
@@ -163,13 +163,13 @@ def test_a_picture_is_fetched_from_who_has_a_good_certificate(tmp_path, monkeypa
             try:
                 sent = ask(url, tiny_vision.data_url(7))
             except openai.BadRequestError as error:
-                if "reads no pictures" in str(error):
-                    pytest.skip("this build reads no pictures")
+                if "does not support images" in str(error):
+                    pytest.skip("this build does not support images")
                 raise
             fetched = ask(url, address)
             assert fetched.choices[0].message.content == sent.choices[0].message.content
-            assert fetched.usage.prompt_tokens_details.cached_tokens > 16, "the same bytes, wherever they come from"
-            with pytest.raises(openai.BadRequestError, match="certificate verify failed"):  # it is another name's
+            assert fetched.usage.prompt_tokens_details.cached_tokens > 16, "the same bytes must hit, whatever their source"
+            with pytest.raises(openai.BadRequestError, match="certificate verify failed"):  # the certificate has another name
                 ask(url, address.replace("localhost", "127.0.0.1"))
         monkeypatch.delenv("SSL_CERT_FILE")
         with serving(tmp_path / "model", "--allowed-media-domains", "localhost") as url:
@@ -178,7 +178,7 @@ def test_a_picture_is_fetched_from_who_has_a_good_certificate(tmp_path, monkeypa
 
 
 def as_folder_and_files(tmp_path, write_model, write_two_files):
-    """A model's folder, and the two files that are made of it."""
+    """Returns a model's folder and the two files made from it."""
     folder, model, mmproj = tmp_path / "model", tmp_path / "model.gguf", tmp_path / "mmproj.gguf"
     folder.mkdir()
     write_model(folder)
@@ -186,26 +186,26 @@ def as_folder_and_files(tmp_path, write_model, write_two_files):
     return folder, model, mmproj
 
 
-def test_two_gguf_files_see_as_their_folder(url, tmp_path):
+def test_two_gguf_files_answer_like_their_folder(url, tmp_path):
     _, model, mmproj = as_folder_and_files(tmp_path, tiny_vision.write_model, tiny_mmproj.write_two_files)
     with serving(model, "--mmproj", str(mmproj)) as of_files:
         for number in (1, 2, None):
             assert in_chat(of_files, "smol", number)[:2] == in_chat(url, "smol", number)[:2]
 
 
-def test_two_gguf_files_of_qwen_see_as_their_folder(url, tmp_path):
+def test_two_gguf_files_of_qwen_answer_like_their_folder(url, tmp_path):
     folder, model, mmproj = as_folder_and_files(tmp_path, tiny_qwen_vl.write_model, tiny_qwen_vl.write_two_files)
     answers = []
     for flags in ((folder,), (model, "--mmproj", str(mmproj))):
         with serving(*flags) as address:
             answers.append([in_chat(address, "smol", number)[:2] for number in (1, 2, None)])
     assert answers[0] == answers[1]
-    assert answers[0][0][1] == answers[0][2][1] + 2 + 16, "the picture's marks and squares"
-    with serving(model) as address:  # its text alone
+    assert answers[0][0][1] == answers[0][2][1] + 2 + 16, "special tokens and patches of the image"
+    with serving(model) as address:  # without the image encoder
         assert in_chat(address, "smol", None)[:2] == answers[0][2]
 
 
-def test_after_a_kill_pictures_are_found_on_disk_and_others_are_not(tmp_path):
+def test_images_hit_on_disk_after_a_kill_and_others_do_not(tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
     tiny_vision.write_model(folder)
@@ -219,4 +219,4 @@ def test_after_a_kill_pictures_are_found_on_disk_and_others_are_not(tmp_path):
         for number in (1, 2):
             text, _, cached = in_chat(address, "smol", number)
             assert text == asked[number][0] and cached >= tiny_vision.PICTURE_TOKENS // 16 * 16
-        assert in_chat(address, "smol", 3)[2] < 16, "another picture"
+        assert in_chat(address, "smol", 3)[2] < 16, "another image must not hit"

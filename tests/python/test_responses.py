@@ -1,4 +1,4 @@
-"""/v1/responses through OpenAI's official client, on the real model."""
+"""Tests /v1/responses with OpenAI's official client, on the real model."""
 import json
 
 import openai
@@ -29,7 +29,7 @@ def ask(client, **more):
     return client.responses.create(**{"model": "smol", "max_output_tokens": 24, "input": HELLO, "temperature": 0, **more})
 
 
-def test_a_response(client):
+def test_response_has_settings_and_usage(client):
     answer = ask(client, instructions="Answer in one line.", metadata={"k": "v"})
     assert answer.object == "response" and answer.output_text and answer.output[0].type == "message"
     assert answer.status in ("completed", "incomplete") and 0 < answer.usage.output_tokens <= 24
@@ -40,7 +40,7 @@ def test_a_response(client):
     assert ask(client, input=items, instructions="Answer in one line.").output_text == answer.output_text
 
 
-def test_a_stream_is_the_same_response(client):
+def test_stream_gives_the_same_response(client):
     whole = ask(client)
     with client.responses.stream(model="smol", input=HELLO, max_output_tokens=24, temperature=0) as stream:
         events = list(stream)
@@ -51,7 +51,7 @@ def test_a_stream_is_the_same_response(client):
     assert final.usage.output_tokens == whole.usage.output_tokens
 
 
-# Every block that the last turn filled is found again: tokens are kept, and the last one drawn was not computed.
+# The next turn hits every full block of the last turn: the server stores the tokens, and the last sampled token was not computed.
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_turns_hit_to_the_last_full_block(client, temperature):
     first = ask(client, input=f"Tell me of a river {temperature}. " * 8, max_output_tokens=60, temperature=temperature, extra_body={"seed": 7})
@@ -66,7 +66,7 @@ def test_turns_hit_to_the_last_full_block(client, temperature):
         assert by_hand.output_text == second.output_text
 
 
-def test_what_is_kept(client):
+def test_stored_responses_can_be_used_and_deleted(client):
     answer = ask(client)
     assert client.responses.retrieve(answer.id).output_text == answer.output_text
     assert [item.content[0].text for item in client.responses.input_items.list(answer.id)] == [HELLO]
@@ -83,7 +83,7 @@ def test_what_is_kept(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_tool_and_its_result(client, stream):
+def test_tool_is_called_and_its_result_is_accepted(client, stream):
     wanted = {"model": "smol", "max_output_tokens": 100, "input": "What time is it in UTC?", "tools": [CLOCK], "temperature": 0,
               "tool_choice": {"type": "function", "name": "get_time"}}
     if stream:
@@ -100,26 +100,26 @@ def test_a_tool_and_its_result(client, stream):
     assert again.output_text == reply.output_text
 
 
-def test_parsed_answers(client):
+def test_answers_are_parsed(client):
     answer = client.responses.parse(model="smol", input="The Nile.", text_format=River, max_output_tokens=200, temperature=0)
     assert isinstance(answer.output_parsed, River)
     with client.responses.stream(model="smol", input="The Nile.", text_format=River, max_output_tokens=200, temperature=0) as stream:
         assert stream.get_final_response().output_parsed == answer.output_parsed
 
 
-def test_log_probabilities(client):
+def test_log_probabilities_match_the_text(client):
     answer = ask(client, include=["message.output_text.logprobs"], top_logprobs=2, max_output_tokens=5)
     told = answer.output[0].content[0].logprobs
     assert len(told) == 5 and all(len(token.top_logprobs) == 2 and token.logprob == token.top_logprobs[0].logprob for token in told)
     assert "".join(token.token for token in told) == answer.output_text
 
 
-def test_errors(client):
+def test_errors_name_the_field(client):
     for more, field in (({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, "input[0].content[0].type"),
                         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"), ({"background": True}, "background"),
                         ({"input": [{"type": "function_call_output", "call_id": "gone", "output": "x"}]}, "input"),
                         ({"max_output_tokens": 10**8}, "max_output_tokens"),
-                        ({"text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "nonsense"}}}}, "text.format")):
+                        ({"text": {"format": {"type": "json_schema", "name": "n", "strict": True, "schema": {"type": "nonsense"}}}}, "text.format")):
         with pytest.raises(openai.BadRequestError) as caught:
             ask(client, **more)
         assert caught.value.param.startswith(field), (more, caught.value.param)

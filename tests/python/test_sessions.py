@@ -1,4 +1,6 @@
-"""Streaming sessions of /v1/completions on the real model: each answer is what a request of its own gets whose prompt is all that came before."""
+"""Tests streaming sessions of /v1/completions on the real model: each answer equals that of a separate request whose prompt is the whole
+conversation.
+"""
 import json
 import urllib.request
 
@@ -25,7 +27,7 @@ SET = {"model": "smol", "max_tokens": 20, "extra_body": {"return_token_ids": Tru
 
 
 @pytest.mark.parametrize("drawn", [{"temperature": 0}, {"temperature": 1, "seed": 3}], ids=["greedy", "seeded"])
-def test_answers_are_those_of_requests_with_all_that_came_before(client, drawn):
+def test_answers_equal_requests_with_the_whole_conversation(client, drawn):
     inputs = ["The three longest rivers are", " and the shortest ones are", "\nIn short:"]
     stream = client.completions.create(prompt=inputs[0], stream=True, stream_options={"include_usage": True},
                                        **{**SET, **drawn, "extra_body": {"return_token_ids": True, "session": True}})
@@ -53,7 +55,7 @@ def test_answers_are_those_of_requests_with_all_that_came_before(client, drawn):
     assert usage.prompt_tokens + usage.completion_tokens == len(context) and usage.completion_tokens == sum(map(len, tokens))
 
 
-def test_what_is_over_takes_no_more(client):
+def test_ended_session_refuses_input(client):
     stream = client.completions.create(prompt="One", stream=True, **{**SET, "extra_body": {"session": True}})
     id = next(iter(stream)).id
     assert give(client, id, end=True)["end"]

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: what a collector reads that takes nothing but what the protocol's own schema says."""
+"""Tests OpenTelemetry spans with a collector that accepts only what the protocol's schema allows."""
 import base64
 import http.server
 import json
@@ -16,7 +16,7 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 class Collector(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        # The protocol writes ids as hexadecimal digits, where protobuf's own JSON has base64.
+        # The protocol writes ids as hexadecimal digits, while protobuf's JSON uses base64.
         for resource in body["resourceSpans"]:
             for scope in resource["scopeSpans"]:
                 for span in scope["spans"]:
@@ -33,7 +33,7 @@ class Collector(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def test_a_collector_reads_the_span_of_a_request():
+def test_collector_reads_the_span_of_a_request():
     collector = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     collector.taken, collector.news = [], threading.Event()
     threading.Thread(target=collector.serve_forever, daemon=True).start()
@@ -42,7 +42,7 @@ def test_a_collector_reads_the_span_of_a_request():
                                          headers={"Content-Type": "application/json", "traceparent": f"00-{TRACE}-{PARENT}-01"})
         with urllib.request.urlopen(request, timeout=120) as response:
             usage = json.load(response)["usage"]
-        assert collector.news.wait(60), "no span came"
+        assert collector.news.wait(60), "a span must arrive"
         with urllib.request.urlopen(url + "/metrics", timeout=60) as response:
             assert 'quire:spans_dropped_total{engine="0",model_name="smol"} 0' in response.read().decode()
     collector.shutdown()

@@ -1,4 +1,4 @@
-"""--strict-fields: what the server would ignore, and name in X-Quire-Ignored-Fields, is refused by its name."""
+"""Tests --strict-fields: fields that the server would ignore and report in X-Quire-Ignored-Fields are refused by name."""
 import openai
 import pytest
 
@@ -8,7 +8,7 @@ MESSAGES = [{"role": "user", "content": "Say hello."}]
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
-def test_what_would_be_ignored_is_refused():
+def test_ignored_fields_are_refused():
     with running("--strict-fields") as url:
         client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
 

@@ -1,4 +1,4 @@
-"""Tenants of `quire serve`: keys from a file and a flag, a secret from the environment."""
+"""Tests tenants of `quire serve`: keys from a file and a flag, and a secret from the environment."""
 import os
 import subprocess
 
@@ -30,11 +30,11 @@ def test_tenants_share_prefixes_only_without_a_secret(tmp_path, monkeypatch, sec
 
 
 @pytest.mark.parametrize("flags, message", [
-    (["--tenant-keys-file", "KEYS"], "tenant_keys_file: line 2 has no '='"),
-    (["--tenant-keys-file", "/nowhere"], "tenant_keys_file: '/nowhere' cannot be read: No such file or directory"),
-    (["--tenant-key", "hush"], "tenant_key: has no '='"),
-    (["--tenant-key", "a=hush", "--tenant-key", "b=hush"], "tenant_keys: entry 2 gives 'b' a key that 'a' has already")])
-def test_bad_keys_are_refused_before_the_model_is_read(tmp_path, flags, message):
+    (["--tenant-keys-file", "KEYS"], "--tenant-keys-file: line 2 has no '='"),
+    (["--tenant-keys-file", "/nowhere"], "--tenant-keys-file: '/nowhere' cannot be read: No such file or directory"),
+    (["--tenant-key", "hush"], "--tenant-key: has no '='"),
+    (["--tenant-key", "a=hush", "--tenant-key", "b=hush"], "tenant_keys: entry 2 gives 'b' a key that 'a' already has")])
+def test_invalid_keys_are_refused_before_the_model_is_read(tmp_path, flags, message):
     binary = os.environ.get("QUIRE_BINARY")
     if not binary:
         pytest.skip("QUIRE_BINARY is not set: ./dev test sets it")

@@ -1,4 +1,4 @@
-"""quire.TieredOffload and quire.BlockCopier: a folder below host memory, as a host that copies by itself sees it."""
+"""Tests quire.TieredOffload and quire.BlockCopier: a folder below host memory, used by a host that executes copies itself."""
 import os
 import random
 import shutil
@@ -21,12 +21,12 @@ def name(number):
 
 
 def content(number):
-    """A block of all workers, tensor after tensor."""
+    """Returns a block of all workers, tensor after tensor."""
     return np.random.default_rng(number).integers(0, 256, (WORKERS * TENSORS, PAGE), dtype=np.uint8)
 
 
 class Host:
-    """Memory of two workers, and what vLLM's connector does with it."""
+    """Memory of two workers, used like in vLLM's connector."""
 
     def __init__(self, folder, slots=16, budget=1 << 20, fingerprint=b"f" * 32, **options):
         self.pages = [np.zeros((slots, PAGE), np.uint8) for _ in range(WORKERS * TENSORS)]
@@ -57,7 +57,7 @@ class Host:
             time.sleep(0.002)
 
     def look_up(self, *numbers):
-        """As a scheduler does, in step after step."""
+        """Looks up until the answer is known, like a scheduler step after step."""
         end = time.monotonic() + 20
         while (found := self.tiers.lookup([name(number) for number in numbers])) is None:
             assert time.monotonic() < end
@@ -65,7 +65,7 @@ class Host:
         return found
 
     def load(self, *numbers):
-        """Loads all that is found and checks every byte."""
+        """Loads all hits and checks every byte."""
         found = self.look_up(*numbers)
         keys = [name(number) for number in numbers[:found]]
         for number, slot in zip(numbers, self.tiers.prepare_load(keys)):
@@ -78,7 +78,7 @@ def folder_bytes(folder):
     return sum(os.lstat(path).st_blocks * 512 for path in [folder, *folder.rglob("*")])
 
 
-def test_what_was_stored_is_there_after_a_restart(tmp_path):
+def test_stored_blocks_hit_after_a_restart(tmp_path):
     host = Host(tmp_path / "kv")
     host.store(*range(8))
     host.wait(lambda stats: stats["num_written"] == 8)
@@ -87,40 +87,40 @@ def test_what_was_stored_is_there_after_a_restart(tmp_path):
     again = Host(tmp_path / "kv")
     again.wait(lambda stats: stats["num_held"] == 8)
     assert again.load(*range(9)) == 8
-    assert again.tiers.stats()["num_read"] == 8 and again.tiers.stats()["num_written"] == 0, "what lies there is not written again"
+    assert again.tiers.stats()["num_read"] == 8 and again.tiers.stats()["num_written"] == 0, "stored blocks must not be written again"
 
 
-def test_a_lookup_says_ask_again_and_counts_only_what_has_come_up(tmp_path):
+def test_lookup_returns_none_until_blocks_are_in_memory(tmp_path):
     host = Host(tmp_path, slots=4)
     host.store(1, 2, 3, 4)
     host.wait(lambda stats: stats["num_written"] == 4)
     host.store(5, 6, 7, 8)
     assert host.tiers.lookup([name(5), name(6)]) == 2
-    assert host.tiers.lookup([name(1), name(2)]) is None, "they are only in the folder"
+    assert host.tiers.lookup([name(1), name(2)]) is None, "the blocks are only in the folder"
     assert host.load(1, 2) == 2
 
 
-def test_blocks_come_up_when_the_host_says_so(tmp_path):
+def test_bring_up_loads_blocks_into_memory(tmp_path):
     host = Host(tmp_path, slots=8)
     host.store(*range(8))
     host.wait(lambda stats: stats["num_written"] == 8)
     host.store(*range(10, 18))
     asked = [name(number) for number in (0, 1, 10, 99)]
-    assert list(host.tiers.find(asked)) == [4, 4, 1, 0], "and asking brings nothing up"
+    assert list(host.tiers.find(asked)) == [4, 4, 1, 0], "find must not load blocks"
     assert list(host.tiers.find(asked)) == [4, 4, 1, 0]
-    host.tiers.touch(asked[:3])  # what is there is not the first to go for the others
+    host.tiers.touch(asked[:3])  # blocks in use are not evicted first
     assert host.tiers.bring_up(asked[:3])
     host.wait(lambda stats: stats["num_read"] == 2)
     end = time.monotonic() + 20
     while list(host.tiers.find(asked[:3])) != [1, 1, 1]:
         assert time.monotonic() < end
         time.sleep(0.001)
-    assert not host.tiers.bring_up(asked[:3]) and host.tiers.num_slots == 8, "all is there"
+    assert not host.tiers.bring_up(asked[:3]) and host.tiers.num_slots == 8, "all blocks are in memory"
     assert host.load(0, 1) == 2
-    assert host.tiers.discard(name(0)) and list(host.tiers.find([name(0)])) == [4], "the folder keeps it"
+    assert host.tiers.discard(name(0)) and list(host.tiers.find([name(0)])) == [4], "the folder must keep the block"
 
 
-def test_a_block_counts_when_all_workers_have_copied_it(tmp_path):
+def test_block_counts_when_all_workers_have_copied_it(tmp_path):
     host = Host(tmp_path)
     host.store(1)
     host.store(2, workers=[0])
@@ -133,7 +133,7 @@ def test_a_block_counts_when_all_workers_have_copied_it(tmp_path):
     assert again.load(1) == 1 and again.load(2) == 0
 
 
-def test_the_number_of_an_earlier_block_does_not_count_for_the_next_one(tmp_path):
+def test_number_of_an_earlier_block_does_not_count_for_the_next(tmp_path):
     host = Host(tmp_path, slots=1)
     host.store(1, workers=[])
     host.store(2, workers=[0, 1])
@@ -145,7 +145,7 @@ def test_the_number_of_an_earlier_block_does_not_count_for_the_next_one(tmp_path
     assert again.load(2) == 1 and again.load(1) == 0
 
 
-def test_the_budget_is_kept_and_the_least_recently_used_go(tmp_path):
+def test_budget_holds_and_least_recently_used_blocks_are_evicted(tmp_path):
     budget = 12 * 8192 + 32768
     host = Host(tmp_path / "kv", slots=64, budget=budget)
     places = host.tiers.stats()["num_places"]
@@ -159,7 +159,7 @@ def test_the_budget_is_kept_and_the_least_recently_used_go(tmp_path):
     assert sum(again.load(number) for number in range(40)) == places
 
 
-def test_prompts_that_push_each_other_out_are_not_waited_for_for_ever(tmp_path):
+def test_prompts_that_evict_each_other_do_not_wait_forever(tmp_path):
     host = Host(tmp_path, slots=8)
     first, second = range(100, 108), range(200, 208)
     host.store(*first)
@@ -167,18 +167,18 @@ def test_prompts_that_push_each_other_out_are_not_waited_for_for_ever(tmp_path):
     host.store(*second)
     host.wait(lambda stats: stats["num_written"] == 16)
     ends = 0
-    for _ in range(200):  # two requests that wait, and are never admitted
+    for _ in range(200):  # two requests that wait and are never admitted
         ends += host.look_up(*first) >= 0
         ends += host.look_up(*second) >= 0
     assert ends == 400
 
 
-def test_what_a_slot_is_being_loaded_from_stays(tmp_path):
+def test_blocks_being_loaded_are_not_evicted(tmp_path):
     host = Host(tmp_path, slots=2)
     host.store(1, 2)
     host.wait(lambda stats: stats["num_written"] == 2)
     host.tiers.prepare_load([name(1), name(2)])
-    assert host.store(3) is None, "both are being loaded"
+    assert host.store(3) is None, "both blocks are being loaded"
     host.tiers.complete_load([name(1), name(2)])
     assert host.store(3, 4)[2] == [name(1), name(2)]
     assert host.load(1, 2) == 2
@@ -203,8 +203,8 @@ def test_flipped_bytes_are_misses(tmp_path, file):
                 bytes_of.write(bytes([old[0] ^ 1 << rng.randrange(8)]))
         try:
             host = Host(tmp_path, slots=32)
-        except (ValueError, NotImplementedError) as error:  # the first bytes say whose file it is
-            assert "no table of a disk tier" in str(error) or "another version" in str(error)
+        except (ValueError, NotImplementedError) as error:  # the first bytes identify the folder's owner
+            assert "is not the table of a disk tier" in str(error) or "another version" in str(error)
             os.unlink(tmp_path / file)
             host = Host(tmp_path, slots=32)
         time.sleep(0.05)
@@ -216,7 +216,7 @@ def test_flipped_bytes_are_misses(tmp_path, file):
 
 
 @pytest.mark.parametrize("file", ["quire-blocks", "quire-table"])
-def test_cut_files_are_misses(tmp_path, file):
+def test_truncated_files_are_misses(tmp_path, file):
     host = Host(tmp_path)
     host.store(*range(8))
     host.wait(lambda stats: stats["num_written"] == 8)
@@ -227,7 +227,7 @@ def test_cut_files_are_misses(tmp_path, file):
     assert sum(host.load(number) for number in range(8)) < 8
 
 
-def test_a_folder_that_goes_while_it_is_used_is_a_miss(tmp_path):
+def test_folder_removed_during_use_is_a_miss(tmp_path):
     host = Host(tmp_path / "kv", slots=4)
     host.store(1, 2)
     host.wait(lambda stats: stats["num_written"] == 2)
@@ -244,12 +244,12 @@ def test_a_folder_that_goes_while_it_is_used_is_a_miss(tmp_path):
         ({"fingerprint": b"short"}, "32 bytes"),
         ({"budget_bytes": 10}, "budget_bytes: "),
         ({"written": []}, "written"),
-        ({"num_slots": 17}, "row for each slot"),
+        ({"num_slots": 17}, "at least num_slots rows"),
         ({"policy": "mru"}, "eviction_policy"),
         ({"folder": "/proc/quire"}, "folder: .*/proc/quire"),
     ],
 )  # fmt: skip
-def test_what_it_refuses(tmp_path, change, text):
+def test_refuses_invalid_options(tmp_path, change, text):
     Host(tmp_path).tiers.close()
     host = Host(tmp_path / "other")
     good = {"num_slots": 16, "pages": host.pages, "written": host.written, "folder": str(tmp_path), "budget_bytes": 1 << 20,
@@ -276,8 +276,8 @@ while True:
 """
 
 
-def test_kills_at_random_moments(tmp_path):
-    """Every byte that is loaded is checked, in each run, after those that were killed before it."""
+def test_loads_are_correct_after_random_kills(tmp_path):
+    """Each run checks every loaded byte, after runs that were killed before it."""
     rng = random.Random(3)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
     for i in range(20):
@@ -293,7 +293,7 @@ def test_kills_at_random_moments(tmp_path):
     assert sum(host.load(number) for number in range(44)) > 0
 
 
-def test_copies_go_both_ways_and_are_marked(tmp_path):
+def test_copies_work_in_both_directions_and_are_marked(tmp_path):
     device = [np.random.default_rng(i).integers(0, 256, (10, 64), dtype=np.uint8) for i in range(2)]
     before = [tensor.copy() for tensor in device]
     host, written = [np.zeros((12, 64), np.uint8) for _ in range(2)], np.zeros(4, np.uint64)
@@ -313,7 +313,7 @@ def test_copies_go_both_ways_and_are_marked(tmp_path):
     copier.wait([10])
     assert (device[1][[0, 1]] == 2).all() and not (device[0][[0, 1]] == 1).all()
     assert copier.take_over(False)[-1][:2] == (10, 2 * 64)
-    with pytest.raises(ValueError, match="pages, slots, tensors"):
+    with pytest.raises(ValueError, match="slots, numbers, tensors"):
         copier.submit(11, False, [0], [0], tensors=[2])
     for wrong in [([10], [0], [], []), ([0], [12], [], []), ([0, 1], [0], [], []), ([0], [0], [4], [1]), ([0], [0], [1], [])]:
         with pytest.raises(ValueError, match="pages, slots"):

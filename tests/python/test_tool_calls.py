@@ -1,7 +1,7 @@
-"""Calls of tools as real chat templates write them, rendered by jinja2 with the settings of transformers and read back by quire.
+"""Tests tool calls as real chat templates write them, rendered by jinja2 with the settings of transformers and parsed by quire.
 
-QUIRE_CALLS_TOOL names the built quire_calls_tool and QUIRE_TEST_VOCABS the folder with templates/*.jinja. Of each template 1,000 random
-answers, each also cut into random pieces; the first of them cut once at every place.
+QUIRE_CALLS_TOOL is the built quire_calls_tool and QUIRE_TEST_VOCABS the folder with templates/*.jinja. Each template gets 1,000 random
+answers, each also split into random chunks; the first answers are also split in two at every position.
 """
 
 import functools
@@ -28,11 +28,11 @@ DEEPSEEK_BEGIN, DEEPSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls
 LLAMA = ("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>")
 MISTRAL = ("[/INST]", "</s>")
 
-# Of each template: what stands before and behind an answer, and what of an answer it can say. `text`: beside calls. `most`: calls at once.
-# `as_content`: it writes no calls; the answer is what the model was told to write. `plain_strings`: it does not escape strings. `plain_tags`:
-# nor what stands between tags. `shown`: jinja2 can show these tools with it. `nothing`: the content of an answer that is only calls.
-# `text_arguments`: it wants them as JSON text (CallFormat::wants_text_arguments). `heads`: of an answer that breaks off, heads of messages are
-# no text.
+# Each template has the text before and after an answer, and the features that it supports. `text`: text next to calls. `most`: the maximum
+# number of calls. `as_content`: the template writes no calls, and the answer has the form of the model's instructions. `plain_strings`: the
+# template does not escape strings. `plain_tags`: it does not escape text between tags. `shown`: jinja2 can render these tools. `nothing`:
+# the content of an answer that consists of calls only. `text_arguments`: the template needs arguments as JSON text
+# (CallFormat::wants_text_arguments). `heads`: headers of messages in a truncated answer are not text.
 TEMPLATES = {
     "Qwen-Qwen2.5-7B-Instruct": dict(ends=CHATML, text=True),
     "Qwen-Qwen3-0.6B": dict(ends=CHATML, text=True, thoughts=True),
@@ -55,6 +55,9 @@ TEMPLATES = {
     "moonshotai-Kimi-K2": dict(ends=("<|im_assistant|>assistant<|im_middle|>", "<|im_end|>"), text=True),
     "LFM2.5-8B-A1B": dict(ends=CHATML, text=True, plain_strings=True),
     "Qwen3-Coder": dict(ends=CHATML, text=True, plain_tags=True),
+    "GLM-4.6": dict(ends=("<|assistant|>\n<think></think>", "\x00"), text=True),
+    "GLM-4.7-Flash": dict(ends=("<|assistant|></think>", "\x00"), text=True),
+    "ByteDance-Seed-OSS": dict(ends=("<seed:bos>assistant\n", "<seed:eos>"), text=True, plain_strings=True),
     "NVIDIA-Nemotron-Nano-v2": dict(ends=("<SPECIAL_11>Assistant\n", "<SPECIAL_12>")),
     "unsloth-Apriel-1.5": dict(ends=("<|assistant|>\n", "\n<|end|>")),
     "openai-gpt-oss-120b": dict(ends=("<|start|>assistant", "<|call|>"), most=1, thoughts="thinking", heads=True),
@@ -67,7 +70,7 @@ WORDS = ["Let", "me", "look.", "né", "<b>", "{x}", "[1]", "1 < 2", "|"]
 
 
 class Calls:
-    """Random answers."""
+    """Generates random answers."""
 
     def __init__(self, seed, config):
         self.random = random.Random(seed)
@@ -114,7 +117,7 @@ def schema_of(value):
 
 
 def tools_of(calls):
-    """One tool for each call that says what its arguments are: Qwen3-Coder's format does not."""
+    """Returns one tool per call whose schema describes its arguments, because Qwen3-Coder's format does not."""
     schemas = {}
     for name, arguments in calls:
         for key, value in arguments.items():
@@ -132,7 +135,7 @@ def written(calls, form):
 
 
 def render(template, config, calls, says, thinks):
-    """The answer's own text, as the template writes it."""
+    """Returns the text of the answer as the template writes it."""
     message = {"role": "assistant", "content": says or config.get("nothing", "")}
     if thinks:
         message["thinking" if config.get("thoughts") == "thinking" else "reasoning_content"] = thinks
@@ -148,12 +151,12 @@ def render(template, config, calls, says, thinks):
     text = compile_reference(template).render(**context)
     begin, end = config["ends"]
     first = text.index(begin) + len(begin) if begin != "[/INST]" else text.rindex(begin) + len(begin)
-    last = text.rfind(end)  # R1's own template forgets it behind one call, and ends behind two
+    last = text.rfind(end)  # R1's original template omits the end after one call and writes it after two
     return text[first : last if last > first else None]
 
 
 def untwice(calls):
-    """Calls of one name share a tool, so a key is of one kind in all of them."""
+    """Makes each key have one type in all calls of the same name, because these calls share a tool."""
     kinds = {}
     for name, arguments in calls:
         for key in list(arguments):
@@ -163,7 +166,7 @@ def untwice(calls):
 
 
 def in_order(calls):
-    """Grammars want keys in the order of the schema."""
+    """Sorts keys, because grammars require the order of the schema."""
     return [(name, dict(sorted(arguments.items()))) for name, arguments in calls]
 
 
@@ -185,7 +188,7 @@ def tool():
 
 @pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_calls_come_back_as_they_were(tool, name):
+def test_calls_round_trip(tool, name):
     template = pathlib.Path(VOCABS, "templates", name + ".jinja").read_text(encoding="utf-8")
     config = TEMPLATES[name]
     source = Calls(name, config)
@@ -203,8 +206,8 @@ def test_calls_come_back_as_they_were(tool, name):
 
 @pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_calls_that_break_off_are_text(tool, name):
-    """Cut off anywhere: the calls before are whole, however it is cut; without one all is text."""
+def test_truncated_calls_are_text(tool, name):
+    """A truncated answer keeps its earlier calls for any chunking; without a complete call everything is text."""
     template = pathlib.Path(VOCABS, "templates", name + ".jinja").read_text(encoding="utf-8")
     config = TEMPLATES[name]
     source = Calls(name + "broken", config)
@@ -223,8 +226,8 @@ def test_calls_that_break_off_are_text(tool, name):
 @pytest.mark.skipif(not VOCABS, reason="QUIRE_TEST_VOCABS is not set")
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("control_tokens", [False, True])
-def test_grammars_take_what_templates_write(tool, name, control_tokens):
-    """Under the real llguidance: with marks as text, and as control tokens."""
+def test_grammars_accept_what_templates_write(tool, name, control_tokens):
+    """Runs with the real llguidance: delimiters are text or control tokens."""
     template = pathlib.Path(VOCABS, "templates", name + ".jinja").read_text(encoding="utf-8")
     config = {**TEMPLATES[name], "no_marks": control_tokens, "flat": "plain_strings" in TEMPLATES[name]}
     source = Calls(name, config)
@@ -233,7 +236,7 @@ def test_grammars_take_what_templates_write(tool, name, control_tokens):
         calls = in_order(untwice(calls))
         text = render(template, config, calls, says, thinks)
         if DEEPSEEK_BEGIN in text and not text.endswith(DEEPSEEK_END):
-            text += DEEPSEEK_END  # R1's own template forgets it behind one call
+            text += DEEPSEEK_END  # R1's original template omits it after one call
         tools = tools_of(calls)
         for tool_of_name in tools:
             schema = tool_of_name["function"]["parameters"]
@@ -243,12 +246,12 @@ def test_grammars_take_what_templates_write(tool, name, control_tokens):
             request = {"template": template, "tools": tools, "text": answer, "required": required, "parallel": True,
                        "control_tokens": control_tokens}  # fmt: skip
             held = tool(request)
-            if "has no llguidance" in held.get("error", ""):
+            if "does not include llguidance" in held.get("error", ""):
                 pytest.skip("built without llguidance")
             assert held.get("taken") == answer, (held, required)
 
 
-SPELLINGS = {  # of {"t": "a\n\"", "b": True}: the one that is left, and others
+SPELLINGS = {  # spellings of {"t": "a\n\"", "b": True}: the canonical one, then others
     'tools <tool_call> "arguments"': ('<tool_call>\n{"name": "f", "arguments": {%s}}\n</tool_call>', [
         r'"t": "a\n\"", "b": true', r'"t": "a\u000a\"", "b": true', r'"t": "a\n\u0022", "b": true', r'"t":"a\n\"","b":true',
         r'"b": true, "t": "a\n\""', r'"t": "a\n\"",  "b": true', r'"t" : "a\n\"", "b": true']),
@@ -262,8 +265,8 @@ SPELLINGS = {  # of {"t": "a\n\"", "b": True}: the one that is left, and others
 
 
 @pytest.mark.parametrize("template", SPELLINGS)
-def test_one_spelling_of_a_call_is_left(tool, template):
-    """Under the real llguidance: white space and order are one's always, escapes, quotes and words with the option."""
+def test_canonical_grammar_accepts_one_spelling(tool, template):
+    """Runs with the real llguidance: XML and Python forms always fix the order of arguments; the option fixes everything else."""
     form, (first, *others) = SPELLINGS[template]
     schema = {"type": "object", "properties": {"t": {"type": "string"}, "b": {"type": "boolean"}}, "required": ["t", "b"]}
 
@@ -271,11 +274,12 @@ def test_one_spelling_of_a_call_is_left(tool, template):
         text = form % arguments
         held = tool({"template": template, "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}], "text": text,
                      "required": True, "parallel": True, "control_tokens": False, **more})  # fmt: skip
-        if "has no llguidance" in held.get("error", ""):
+        if "does not include llguidance" in held.get("error", ""):
             pytest.skip("built without llguidance")
         return held["taken"] == text
 
-    assert is_taken(first) and is_taken(first, one_spelling=True)
-    assert not any(is_taken(other, one_spelling=True) for other in others)
+    assert is_taken(first) and is_taken(first, is_canonical=True)
+    assert not any(is_taken(other, is_canonical=True) for other in others)
     free = [other for other in others if is_taken(other)]
-    assert free == [other for other in others if "\\u000a" in other or "='" in other or "True\n" in other], "what the option is for"
+    is_json = "arguments" in template
+    assert free == [other for other in others if is_json or "\\u000a" in other or "='" in other or "True\n" in other], "the option excludes these"

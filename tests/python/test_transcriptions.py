@@ -1,4 +1,4 @@
-"""The official openai client transcribes sound, with a small Whisper model that is made here."""
+"""Tests transcriptions with the official openai client and a small Whisper model that the test creates."""
 
 import openai
 import pytest
@@ -22,13 +22,13 @@ def client(tmp_path_factory):
         yield client
 
 
-def test_json_and_text_are_the_same(client):
+def test_json_and_text_formats_have_the_same_text(client):
     answer = client.audio.transcriptions.create(model="smol", file=recording(2.0), language="en")
     text = client.audio.transcriptions.create(model="smol", file=recording(2.0), language="en", response_format="text")
     assert answer.text and answer.text == text.rstrip("\n") and answer.usage.seconds == 2
 
 
-def test_times_follow_each_other(client):
+def test_timestamps_are_sorted(client):
     answer = client.audio.transcriptions.create(
         model="smol", file=recording(31.0), response_format="verbose_json", timestamp_granularities=["segment"]
     )
@@ -40,15 +40,15 @@ def test_times_follow_each_other(client):
     assert client.audio.transcriptions.create(model="smol", file=recording(1.0), language="en", response_format="vtt").startswith("WEBVTT\n\n")
 
 
-def test_a_stream_tells_the_same_text(client):
-    once = {"temperature_increment_on_fallback": 0}  # what a stream has told is not tried again
+def test_stream_gives_the_same_text(client):
+    once = {"temperature_increment_on_fallback": 0}  # text that was already streamed is not retried
     whole = client.audio.transcriptions.create(model="smol", file=recording(2.0), language="en", extra_body=once).text
     events = list(client.audio.transcriptions.create(model="smol", file=recording(2.0), language="en", stream=True))
     assert "".join(event.delta for event in events if event.type == "transcript.text.delta").strip() == whole
     assert events[-1].type == "transcript.text.done" and events[-1].text == whole
 
 
-def test_translations(client):
+def test_translation_returns_text(client):
     assert client.audio.translations.create(model="smol", file=recording(1.0)).text is not None
 
 
@@ -60,4 +60,4 @@ def test_errors_name_the_field(client):
         client.chat.completions.create(model="smol", messages=[dict(role="user", content="Hi")])
     with pytest.raises(openai.BadRequestError) as error:
         client.completions.create(model="smol", prompt="Hi")
-    assert error.value.param == "model" and "sound" in error.value.message
+    assert error.value.param == "model" and "audio" in error.value.message

@@ -1,4 +1,4 @@
-"""quire.vllm: what it refuses, and, where a vLLM environment is at hand, what it does beside vLLM's own scheduler."""
+"""Tests quire.vllm: its refusals and, when a vLLM environment exists, its behavior next to vLLM's scheduler."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def _skipped_without(version):
 
 
 def under(version, *values):
-    """A case that is run where that version's Python is at hand."""
+    """Returns a case that runs when that version's Python exists."""
     return pytest.param(version, *values, marks=_skipped_without(version), id="-".join([version, *(str(value[-1]) for value in values)]))
 
 
@@ -34,7 +34,7 @@ def in_vllm(*arguments, version="0.19.0", **extra):
 
 
 def with_version(folder, version, code):
-    """Under a vLLM of which there is nothing but its version."""
+    """Runs under a vLLM package that contains only its version."""
     if not PACKAGE:
         pytest.skip("the Python package is not built: ./dev build")
     (folder / "vllm.py").write_text(f"__version__ = {version!r}\n")
@@ -42,9 +42,9 @@ def with_version(folder, version, code):
 
 
 @pytest.mark.parametrize("version, nearest", [("0.18.0", "0.19.0"), ("0.25.1", "0.19.0"), ("0.32.1+cpu", "0.32.0"), ("1.0.0", "0.32.0")])
-def test_another_vllm_is_refused_by_name_and_the_nearest_is_named(tmp_path, version, nearest):
+def test_other_vllm_version_is_refused_and_the_nearest_is_named(tmp_path, version, nearest):
     done = with_version(tmp_path, version, "from quire.vllm import Scheduler")
-    assert f"serves vLLM 0.19.0 and 0.32.0, and this is vLLM {version}; install the nearest, {nearest}," in done.stderr
+    assert f"supports vLLM 0.19.0 and 0.32.0, and this is vLLM {version}; install version {nearest}," in done.stderr
 
 
 @pytest.mark.parametrize("version, adapter", [("0.19.0", "v0_19"), ("0.19.0+cpu", "v0_19"), ("0.32.0", "v0_32")])
@@ -53,7 +53,7 @@ def test_vllms_version_chooses_the_adapter(tmp_path, version, adapter):
     assert with_version(tmp_path, version, code).stdout == f"quire.vllm.{adapter}\n"
 
 
-def test_the_shadow_runs_on_another_version_and_says_with_whom_it_compares(tmp_path):
+def test_shadow_runs_on_another_version_and_names_its_adapter(tmp_path):
     code = (
         "import importlib, types; importlib.import_module = lambda name: types.SimpleNamespace(ShadowScheduler=name, Scheduler=name); "
         "import quire.vllm; print(quire.vllm.ShadowScheduler, quire.vllm.scheduler_for_shadow(), quire.vllm.is_served())"
@@ -64,7 +64,7 @@ def test_the_shadow_runs_on_another_version_and_says_with_whom_it_compares(tmp_p
 
 
 @needs_vllm
-def test_random_scenarios_go_as_in_vllm():
+def test_random_scenarios_match_vllm():
     done = in_vllm("-m", "oracle", "fuzz", "--scenarios", "20", "--seed", "11", "--workers", "1")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
@@ -72,8 +72,8 @@ def test_random_scenarios_go_as_in_vllm():
 @needs_vllm
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("hasher", ["sha256", "sha256_cbor"])
-def test_the_offloading_connector_works_under_it(mode, hasher):
-    """vLLM's real OffloadingConnector, scheduler half; the worker half, which needs a GPU, is scripted."""
+def test_offloading_connector_works_under_quires_scheduler(mode, hasher):
+    """Uses the scheduler half of vLLM's real OffloadingConnector. The worker half needs a GPU, so it is scripted."""
     done = in_vllm(REPO / "tests/python/vllm_offloading.py", mode, hasher)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "equal" in done.stdout
@@ -83,13 +83,13 @@ def test_the_offloading_connector_works_under_it(mode, hasher):
     "version, arguments",
     [
         under("0.19.0", ["--rounds", "3", "--kill-within", "4", "--flips", "20"]),
-        # a tenth of what is asked; with fewer than a prompt has, its last blocks would push out the first, and nothing would be read
+        # A tenth of the requested blocks. With fewer blocks than a prompt has, its last blocks evict the first ones and nothing is read.
         under("0.19.0", ["--rounds", "3", "--budget-blocks", "60"]),
         under("0.32.0", ["--rounds", "2", "--batches", "6"]),
     ],
 )
-def test_blocks_on_disk_in_a_whole_vllm(tmp_path, version, arguments):
-    """Engines on CPU, killed and begun again over one folder: every answer is the one without a disk, and the budget is kept."""
+def test_disk_tier_works_in_a_whole_vllm(tmp_path, version, arguments):
+    """Engines on CPU are killed and restarted over one folder: every answer equals the one without a disk, and the budget holds."""
     done = in_vllm(REPO / "tests/python/vllm_disk.py", tmp_path, *arguments, version=version)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
@@ -113,8 +113,8 @@ ON_A_GPU = {
 
 @each_vllm
 @pytest.mark.parametrize("script", ON_A_GPU)
-def test_blocks_of_a_gpu_on_disk(tmp_path, script, version):
-    """Through vLLM's own copies: every byte that comes back is compared, and every answer of a whole engine."""
+def test_disk_tier_works_with_blocks_of_a_gpu(tmp_path, script, version):
+    """Uses vLLM's copies: the test compares every loaded byte and every answer of a whole engine."""
     on_a_gpu(version)
     done = in_vllm(REPO / "tests/python" / script, tmp_path, *ON_A_GPU[script], version=version)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -124,15 +124,17 @@ def test_blocks_of_a_gpu_on_disk(tmp_path, script, version):
 
 
 @needs_vllm
-def test_what_it_cannot_serve_is_refused_at_start():
+def test_unsupported_configurations_are_refused_at_start():
     done = in_vllm(REPO / "tests/python/vllm_refusals.py")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @needs_vllm
 @pytest.mark.parametrize("case", ["silent", "planted", "written"])
-def test_the_shadow(case):
-    """vLLM's scheduler decides and quire's is compared: silent over 500 requests, it finds a planted difference, and its script shows it."""
+def test_shadow_reports_only_real_differences(case):
+    """vLLM's scheduler decides and quire's is compared: silent over 500 requests, it finds an injected difference, and its script
+    reproduces it.
+    """
     done = in_vllm(REPO / "tests/python/vllm_shadow.py", case)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"{case}:" in done.stdout

@@ -1,4 +1,4 @@
-"""quire.vllm.Scheduler by itself, with stand-ins for vLLM's classes: what it refuses, what may be looked at, how it fails."""
+"""Tests quire.vllm.Scheduler alone, with stand-ins for vLLM's classes: its refusals, its readable state, and its failures."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 @pytest.mark.parametrize("case", ["refusals", "pool", "views", "replaced", "idle", "broken", "order", "abort", "kept", "beyond", "continuum"])
-def test_the_adapter(case):
+def test_adapter_case_passes(case):
     run("vllm_adapter.py", case)
 
 
 @pytest.mark.parametrize("case", ["pressure", "trace", "journal"])
-def test_its_own_options(case):
+def test_quires_options_case_passes(case):
     run("vllm_options.py", case)
 
 

@@ -1,7 +1,8 @@
-"""vLLM's own connectors for NIXL, Mooncake and LMCache between two vLLM processes on CPU, quire's scheduler in both; where their libraries are.
+"""Tests vLLM's connectors for NIXL, Mooncake and LMCache between two vLLM processes on CPU with quire's scheduler in both, if their
+libraries exist.
 
-`./dev oracle setup` does not install them: they are looked for in vLLM's environment and in the folders that QUIRE_VLLM_PACKAGES names, as
-docs/vllm.md says.
+`./dev oracle setup` does not install them: the tests search vLLM's environment and the folders of QUIRE_VLLM_PACKAGES, as docs/vllm.md
+describes.
 """
 
 import json
@@ -24,13 +25,13 @@ def played(tmp_path, library, *cases):
     for one in seen.values():
         assert one["wrong"] == 0 and one["answers"] > 0 and one["bytes"] > 0 and one["cached_tokens"] > 0, one
         assert one["schedulers"] == ["quire.vllm.v0_19"] * 2, one
-        assert set(one["held"].values()) == set(one["requests"].values()) == {0}, f"something is held for ever: {one}"
+        assert set(one["held"].values()) == set(one["requests"].values()) == {0}, f"blocks are never released: {one}"
     return seen
 
 
 @needs_vllm
 def test_nixl_gives_the_answers_of_one_engine(tmp_path):
-    """Also with a cache of two groups, when requests are aborted, and when the side that computes is killed."""
+    """Also runs with a cache of two groups, with aborted requests, and with a killed prefill side."""
     seen = played(tmp_path, "nixl._api", "nixl:own", "nixl-windows:own", "nixl-aborts:own", "nixl-kill:own")
     assert seen["nixl:own"]["answers"] == 68 and seen["nixl-windows:own"]["groups"] == 2, seen
     assert seen["nixl-aborts:own"]["aborted"] > 0 and seen["nixl-kill:own"]["answers"] == 68, seen
@@ -38,7 +39,7 @@ def test_nixl_gives_the_answers_of_one_engine(tmp_path):
 
 @needs_vllm
 def test_mooncake_gives_the_answers_of_one_engine(tmp_path):
-    """Half of the questions go to both sides at once, as vLLM's proxy for Mooncake sends them."""
+    """Half of the requests go to both sides at the same time, like vLLM's proxy for Mooncake."""
     assert played(tmp_path, "mooncake.engine", "mooncake:own")["mooncake:own"]["answers"] == 68
 
 

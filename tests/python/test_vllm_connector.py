@@ -1,4 +1,4 @@
-"""quire.vllm.Connector, where a vLLM environment is at hand: its halves by themselves, and both in vLLM whole, on CPU."""
+"""Tests quire.vllm.Connector when a vLLM environment exists: its halves alone, and both in a whole vLLM on CPU."""
 
 import json
 
@@ -11,8 +11,8 @@ HALVES = ["options", "refusals", "hits", "costs", "moves", "failures", "lost", "
 
 
 @each_vllm
-def test_its_halves_by_themselves(version):
-    """In one process: most of the time is taken by the import of vLLM."""
+def test_halves_work_alone(version):
+    """Runs in one process, because most of the time is the import of vLLM."""
     done = in_vllm(REPO / "tests/python/vllm_connector_halves.py", *HALVES, version=version)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.split("\n")[: len(HALVES)] == [f"{case}: ok" for case in HALVES]
@@ -26,8 +26,10 @@ def test_its_halves_by_themselves(version):
         under("0.32.0", ["errors", "lost:own"]),
     ],
 )
-def test_every_answer_is_the_one_without_it(tmp_path, version, cases):
-    """Under vLLM's scheduler and quire's: blocks from host memory and, after a kill, from disk; loads that fail; layer by layer; a cache of two groups."""
+def test_every_answer_equals_the_one_without_a_connector(tmp_path, version, cases):
+    """Runs under vLLM's scheduler and quire's: blocks from host memory and, after a kill, from disk; failed loads; layerwise transfers; a
+    cache of two groups.
+    """
     done = in_vllm(REPO / "tests/python/vllm_connector.py", tmp_path, *cases, version=version)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     seen = {one["case"]: one for one in map(json.loads, (line for line in done.stdout.splitlines() if line.startswith('{"case"')))}
@@ -36,7 +38,7 @@ def test_every_answer_is_the_one_without_it(tmp_path, version, cases):
         assert one["wrong"] == 0 and one["answers"] >= 64 and one["loaded_tokens"] > 0, one
         kind = case.split(":")[0]
         if kind != "spec":
-            assert one["jobs"] == one["requests"] == one["loading"] == 0, f"something is remembered for ever: {one}"
+            assert one["jobs"] == one["requests"] == one["loading"] == 0, f"state is never released: {one}"
         if kind == "disk":
             assert one["read"] > 0 and one["answers"] == 128
         if kind in ("errors", "lost"):
@@ -45,6 +47,6 @@ def test_every_answer_is_the_one_without_it(tmp_path, version, cases):
             assert one["groups"] == 2
 
 
-def test_it_is_refused_under_another_vllm(tmp_path):
+def test_other_vllm_version_is_refused(tmp_path):
     done = with_version(tmp_path, "0.31.0", "import quire.vllm; quire.vllm.Connector")
-    assert "quire.vllm.Connector is for vLLM 0.19.0 and 0.32.0, and this is vLLM 0.31.0; install one of these" in done.stderr
+    assert "quire.vllm.Connector supports vLLM 0.19.0 and 0.32.0, and this is vLLM 0.31.0; install one of these" in done.stderr

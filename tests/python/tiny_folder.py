@@ -1,4 +1,4 @@
-"""What folders of small generated models have in common: tensors whose values depend on their names, and a tokenizer of bytes."""
+"""Shared parts of the folders of small generated models: tensors whose values depend on their names, and a tokenizer of bytes."""
 
 import json
 import math
@@ -7,13 +7,13 @@ import struct
 
 
 def draw(name, count, width=0.125):
-    """Numbers between -width and width that depend on the name."""
+    """Returns numbers between -width and width that depend on the name."""
     numbers = random.Random(name)
     return [numbers.uniform(-width, width) for _ in range(count)]
 
 
 def write_tensors(path, shapes, values):
-    """A safetensors file of F32; `values` gives those of a tensor by its name and their number."""
+    """Writes a safetensors file of F32; `values` returns a tensor's values for its name and their number."""
     header, data = {}, bytearray()
     for name, shape in shapes:
         begin = len(data)
@@ -28,14 +28,14 @@ def write_json(path, value):
 
 
 def byte_pieces():
-    """GPT-2's letters for bytes."""
+    """Returns GPT-2's letters for bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
 def special_tokens(marks):
-    """Behind the bytes."""
+    """Returns special tokens with ids after the bytes."""
     return [
         dict(id=256 + i, content=mark, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True) for i, mark in enumerate(marks)
     ]

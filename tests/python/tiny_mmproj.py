@@ -1,4 +1,4 @@
-"""A folder of tiny_vision as two GGUF files, with the names that gguf-py gives the tensors of both."""
+"""Writes a folder of tiny_vision as two GGUF files, with the tensor names of gguf-py."""
 
 import json
 
@@ -18,7 +18,7 @@ def add_tensors(writer, tensors, architecture, layers, prepare=lambda name, valu
 
 
 def in_pairs(values, heads):
-    """The two halves of a head's rows take turns, as where a llama of GGUF rotates."""
+    """Interleaves the two halves of a head's rows, because GGUF's llama rotates pairs."""
     return np.ascontiguousarray(values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2).reshape(values.shape))
 
 

@@ -1,4 +1,4 @@
-"""A small Qwen2.5-VL, as a folder and as two GGUF files with the names that gguf-py gives their tensors. Weights are drawn."""
+"""Writes a small Qwen2.5-VL as a folder and as two GGUF files with the tensor names of gguf-py. Weights are random."""
 
 import gguf
 import numpy as np
@@ -10,7 +10,7 @@ from tiny_folder import byte_level_tokenizer, draw, write_json, write_tensors
 PLACE = "<|image_pad|>"
 MARKS = ["<|im_start|>", "<|im_end|>", PLACE, "<|vision_start|>", "<|vision_end|>"]
 WIDTH, INNER, LAYERS, VOCAB = 64, 128, 2, 256 + len(MARKS)
-SEEN, SEEN_INNER, PATCH, MERGED = 48, 72, 4, 4  # the encoder's
+SEEN, SEEN_INNER, PATCH, MERGED = 48, 72, 4, 4  # sizes of the encoder
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}:"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
@@ -88,12 +88,12 @@ def write_model(folder):
 
 
 def of_gguf(name, values):
-    """As the converter cuts them: queries, keys and values apart, and a convolution for each frame."""
+    """Splits tensors like the converter: queries, keys and values are separate, and each frame has its convolution."""
     if name == "visual.patch_embed.proj.weight":
         for frame, end in enumerate(("", ".1")):
             yield gguf.TENSOR_NAMES[gguf.MODEL_TENSOR.V_ENC_EMBD_PATCH] + ".weight" + end, np.ascontiguousarray(values[:, :, frame])
         return
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, max(VISION["depth"], 3))  # mm.2, too
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, max(VISION["depth"], 3))  # the map must include mm.2
     parts = zip("qkv", np.split(values, 3)) if ".qkv." in name else [("qkv", values)]
     for part, own in parts:
         yield names.get_name(name.replace("qkv", part), try_suffixes=(".weight", ".bias")), own

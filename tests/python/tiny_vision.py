@@ -1,4 +1,4 @@
-"""A small SmolVLM, a LoRA adapter of its decoder, and pictures to show it. Weights are drawn, so that what it says means nothing."""
+"""Writes a small SmolVLM, a LoRA adapter of its decoder, and images. Weights are random, so answers have no meaning."""
 
 import base64
 import random
@@ -92,7 +92,7 @@ def write_model(folder):
 
 
 def write_adapter(folder, rank=4):
-    """As PEFT writes one, of all linear layers of the decoder."""
+    """Writes an adapter like PEFT, for all linear layers of the decoder."""
     shapes = []
     for i in range(LAYERS):
         for name, (rows, columns) in PROJECTIONS.items():
@@ -104,7 +104,7 @@ def write_adapter(folder, rank=4):
 
 
 def png(number, side=32):
-    """A square of noise, another one for each number, as a PNG file."""
+    """Returns a square of noise as a PNG file, different for each number."""
     noise = random.Random(number)
     rows = b"".join(b"\0" + noise.randbytes(3 * side) for _ in range(side))
 
@@ -123,7 +123,8 @@ def data_url(number):
     return "data:image/png;base64," + png_base64(number)
 
 
-# What one of `png` adds to a prompt: two rows of two tiles, each behind two marks, with line feeds, and the whole of it between three.
+# One image of `png` adds two rows of two tiles, each after two special tokens and with line feeds, and the whole image between three
+# special tokens.
 PICTURE_TOKENS = 4 * (TILE_TOKENS + 2) + 3 + (TILE_TOKENS + 3)
 
 
@@ -131,13 +132,13 @@ QUESTION = "What is it?"
 
 
 def chat_content(number):
-    """Of a message in a chat: the picture of that number, if there is one, and the question."""
+    """Returns the content of a chat message: the image of this number, if any, and the question."""
     shown = [] if number is None else [{"type": "image_url", "image_url": {"url": data_url(number)}}]
     return [*shown, {"type": "text", "text": QUESTION}]
 
 
 def served(folder):
-    """A server of such a model, made in `folder`, with the adapter sea: a context that gives its address."""
+    """Returns a context that yields the URL of a server with this model, created in `folder`, and the adapter `sea`."""
     (folder / "model").mkdir()
     write_model(folder / "model")
     write_adapter(folder / "sea")

@@ -1,4 +1,4 @@
-"""A small Whisper model: its weights are drawn, so that what it writes means nothing, and is the same each time."""
+"""Writes a small Whisper model. Its weights are random, so its text has no meaning but is reproducible."""
 
 import io
 import math

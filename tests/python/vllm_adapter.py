@@ -1,4 +1,4 @@
-"""Run by test_vllm_adapter.py in a process of its own: quire.vllm.Scheduler with stand-ins for vLLM. usage: vllm_adapter.py CASE"""
+"""Tests quire.vllm.Scheduler with stand-ins for vLLM. test_vllm_adapter.py runs it in a separate process. usage: vllm_adapter.py CASE"""
 
 import copy
 import os
@@ -69,7 +69,7 @@ def raises(kind, text, call):
     try:
         call()
     except kind as error:
-        assert text in str(error), f"{error!r} does not say {text!r}"
+        assert text in str(error), f"{error!r} does not contain {text!r}"
     else:
         raise AssertionError(f"nothing was raised; expected {kind.__name__}: {text}")
 
@@ -101,7 +101,7 @@ def refusals():
 
 
 def pool():
-    """A connector that binds the pool may look and not touch."""
+    """A connector that binds the pool may read it but not change it."""
     scheduler = make(connector="PoolBindingConnector")
     kept = scheduler.kv_cache_manager.block_pool
     add(scheduler, "a")
@@ -114,18 +114,18 @@ def pool():
     assert len(kept.cached_block_hash_to_block) == 2 and kept.cached_block_hash_to_block.get_one_block(key).block_id == held[0]
     assert kept.cached_block_hash_to_block.get_one_block(b"nobody's") is None
     for verb in ("get_new_blocks", "touch", "free_blocks", "cache_full_blocks"):
-        raises(NotImplementedError, f"no {verb!r}: connectors may look at blocks but not take, touch or free them", lambda: getattr(kept, verb))
+        raises(NotImplementedError, f"does not have {verb!r}: connectors can read blocks, but not allocate, touch or free them", lambda: getattr(kept, verb))
     raises(AttributeError, "ref_cnt", lambda: setattr(kept.blocks[held[0]], "ref_cnt", 7))
     looked = kept.blocks[held[0]]
     scheduler.running.clear()
     scheduler.waiting.clear()
     assert looked.ref_cnt == 1 and len(scheduler.running) == 1
     scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
-    assert looked.ref_cnt == 0, "a block is what it is when it is asked"
+    assert looked.ref_cnt == 0, "a block must show its current state"
 
 
 def views():
-    """What code written for vLLM's scheduler reads of it."""
+    """Reads what code written for vLLM's scheduler reads."""
     scheduler = make(connector="ScriptedConnector", multimodal=True, mm_max_tokens=4, encoder_budget=8, encoder_cache=8)
     manager = scheduler.kv_cache_manager.coordinator.single_type_managers[0]
     add(scheduler, "a", images=[[0, 4, "image", None]])
@@ -135,16 +135,16 @@ def views():
     assert manager.req_to_blocks["a"][0].ref_cnt == 1 and manager.req_to_blocks["nobody"] == []
     assert manager.num_cached_block == {"a": 2, "b": 1}
     cache = scheduler.encoder_cache_manager
-    assert cache.cached == {"image": set()} and dict(cache.freeable) == {"image": 4}, "read to its end, and kept until the place is needed"
+    assert cache.cached == {"image": set()} and dict(cache.freeable) == {"image": 4}, "the item stays until its slot is needed"
     assert (cache.cache_size, cache.num_free_slots, cache.num_freeable_slots, cache.freed) == (8, 4, 8, [])
-    assert held.num_computed_tokens == 5, "a request that somebody holds is true after each call"
+    assert held.num_computed_tokens == 5, "a held request must be up to date after each call"
     scheduler.update_from_output(plan, result(plan))
     assert list(held.output_token_ids) == [3]
     assert scheduler.finished_recving_kv_req_ids == set() == scheduler.failed_recving_kv_req_ids
     waiting = [add(scheduler, name) for name in "cde"]
     queue = scheduler.waiting
     queue.remove_requests(waiting[:2])
-    assert list(queue) == [waiting[2]] and list(scheduler.waiting) == waiting, "of a copy"
+    assert list(queue) == [waiting[2]] and list(scheduler.waiting) == waiting, "the queue is a copy"
     scheduler.requests.clear()
     assert set(scheduler.requests) == set("abcde")
 
@@ -168,7 +168,7 @@ class Other(parties.ScriptedConnector):
 
 
 def replaced():
-    """A connector that is put in afterwards answers from then on; one can come or go only while there are no requests."""
+    """A connector that replaces another one answers from then on. It can be added or removed only while there are no requests."""
     scheduler = make(connector="ScriptedConnector")
     scheduler.schedule()
     scheduler.connector = Other()
@@ -194,7 +194,7 @@ def replaced():
 
 
 def idle():
-    """A step that scheduled nothing may stay without result; what it had to tell comes with the next."""
+    """A step that scheduled nothing may have no result; its reports come with the next step."""
     scheduler = make(log_stats=True, kv_events=True, include_finished_set=True)
     add(scheduler, "a", max_tokens=1)
     first = scheduler.schedule()
@@ -209,11 +209,11 @@ def idle():
     add(scheduler, "c")
     busy, later = scheduler.schedule(), scheduler.schedule()
     assert busy.num_scheduled_tokens
-    raises(ValueError, "not the one of the oldest outstanding step", lambda: scheduler.update_from_output(later, result(later)))
+    raises(ValueError, "does not belong to the oldest outstanding step", lambda: scheduler.update_from_output(later, result(later)))
 
 
 def broken():
-    """After an exception of a connector in the middle of a step, every later call says so."""
+    """After a connector raises within a step, every later call reports the failure."""
     scheduler = make(connector="ScriptedConnector")
 
     def fails(*_):
@@ -223,7 +223,7 @@ def broken():
     plan = scheduler.schedule()
     scheduler.connector.build_connector_meta = fails
     raises(KeyError, "the store is gone", scheduler.schedule)
-    said = "the scheduler is broken: an earlier call was left by an exception of a connector or grammar"
+    said = "the scheduler cannot continue: an earlier call ended with an exception of a connector or grammar"
     for call in (
         scheduler.schedule,
         lambda: scheduler.update_from_output(plan, result(plan)),
@@ -247,10 +247,10 @@ def order():
     second = scheduler.schedule()
     assert list(first.num_scheduled_tokens) == ["a"] and list(second.num_scheduled_tokens) == ["a", "b"]
     before = scheduler.debug_snapshot()
-    raises(ValueError, "not the one of the oldest outstanding step", lambda: scheduler.update_from_output(second, result(second)))
+    raises(ValueError, "does not belong to the oldest outstanding step", lambda: scheduler.update_from_output(second, result(second)))
     lacking = result(first)
     lacking.req_id_to_index = {}
-    raises(KeyError, "lacks the scheduled request a", lambda: scheduler.update_from_output(first, lacking))
+    raises(KeyError, "does not contain the scheduled request a", lambda: scheduler.update_from_output(first, lacking))
     far = result(first)
     far.req_id_to_index = {"a": 3}
     raises(ValueError, "sampled_token_ids: has no row 3", lambda: scheduler.update_from_output(first, far))
@@ -260,7 +260,7 @@ def order():
     assert scheduler.update_from_output(first, result(first))[0].outputs[0].new_token_ids == [3]
     outputs = scheduler.update_from_output(second, result(second, token=4))[0].outputs
     assert [(output.request_id, output.new_token_ids) for output in outputs] == [("a", [4]), ("b", [4])]
-    raises(ValueError, "known already", lambda: add(scheduler, "a"))
+    raises(ValueError, "already exists", lambda: add(scheduler, "a"))
 
 
 def result_of_none():
@@ -268,7 +268,7 @@ def result_of_none():
 
 
 def abort():
-    """An aborted request ends as aborted, at once and once, whatever is in flight."""
+    """An aborted request ends as aborted, immediately and once, whatever is in flight."""
     scheduler = make(**{"async": True})
     kept = add(scheduler, "a", max_tokens=5)
     plan = scheduler.schedule()
@@ -281,7 +281,7 @@ def abort():
 
 
 def kept():
-    """Requests that a connector keeps are up to date whenever it looks, though nobody else has."""
+    """Requests that a connector holds are always up to date, even if no other code reads them."""
     scheduler = make(connector="ScriptedConnector", kv_events=True)
     seen = []
     request = add(scheduler, "a", n=10, max_tokens=3)
@@ -300,7 +300,9 @@ def kept():
 
 
 def beyond():
-    """A request that min_tokens carries beyond max_model_len is no broken invariant: vLLM lets it, and counts blocks that it never had."""
+    """A request that min_tokens carries beyond max_model_len breaks no invariant: vLLM allows it and counts blocks that the request never
+    had.
+    """
     config = {**CONFIG, "max_model_len": 8, "num_blocks": 41, "spec": "eagle", "num_spec_tokens": 4, "vocab": 2, "max_num_seqs": 3,
               "groups": [{"kind": "sliding", "block_size": 1, "window": 1}, {"kind": "sliding", "block_size": 1, "window": 5}],
               "scheduler_block_size": 1, "cache_block_size": 1, "reserve_full_isl": False}  # fmt: skip
@@ -316,11 +318,11 @@ def beyond():
 
 
 def continuum():
-    """CONTINUUM by --additional-config: blocks of a turn stay while its tool runs, and what cannot be meant is refused."""
+    """CONTINUUM by --additional-config: blocks of a turn stay while its tool runs, and invalid values are refused."""
     from quire.vllm import _continuum
 
     raises(ValueError, "quire.policy='lottery'", lambda: make(additional={"quire": {"policy": "lottery"}}))
-    raises(ValueError, "quire.pin_s without its policy", lambda: make(additional={"quire": {"pin_s": 1.0}}))
+    raises(ValueError, "quire.pin_s without the policy continuum", lambda: make(additional={"quire": {"pin_s": 1.0}}))
     raises(ValueError, "quire.pin_seconds", lambda: make(additional={"quire": {"policy": "continuum", "pin_seconds": 1}}))
     raises(ValueError, "pin_s", lambda: make(additional={"quire": {"policy": "continuum", "pin_s": -1.0}}))
     assert _continuum.tool_in("```bash\nls -l\n```") == "ls" and _continuum.tool_in("```bash\nls\n```" * 2) == ""

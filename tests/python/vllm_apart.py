@@ -1,16 +1,16 @@
-"""Run by vLLM's Python: prompts are computed by one vLLM and answered by another, on CPU, over vLLM's own connectors.
+"""Tests prompts that one vLLM computes and another answers, on CPU, over vLLM's connectors. Run by vLLM's Python.
 
     python vllm_apart.py FOLDER [CASE...] [--seed 1] [--rounds 2] [--policy recompute]
 
-A case is a connector, behind a dash what happens, behind a colon the schedulers of both (stock, own, or stock/own): nixl, nixl:own,
-nixl-windows:own (every other layer has a window, in a cache group of its own), nixl-aborts:own (a quarter of what is asked of either side is
-aborted), nixl-kill:own (the side that computes is killed, and another takes its place), nixl-away:own (a quarter of what is computed is never
-fetched), nixl-mixed (blocks are exchanged on the way, so answers must be wrong), mooncake:own/stock, lmcache:own (over a folder), ...
-With Mooncake's connector aborts and kills stop or hang vLLM 0.19.0 under its own scheduler, too.
+A case is a connector, after a dash the event, after a colon the schedulers of both sides (stock, own, or stock/own): nixl, nixl:own,
+nixl-windows:own (every other layer has a window, in a separate cache group), nixl-aborts:own (a quarter of the requests to either side is
+aborted), nixl-kill:own (the prefill side is killed and replaced), nixl-away:own (a quarter of the computed prompts is never fetched),
+nixl-mixed (blocks are exchanged in transit, so answers must be wrong), mooncake:own/stock, lmcache:own (over a folder), ... With Mooncake's
+connector, aborts and kills also stop or hang vLLM 0.19.0 under its original scheduler.
 
-Two processes with an engine each, and a proxy that does as vLLM's toy_proxy_server.py: each prompt goes to the first with max_tokens 1 and
-do_remote_decode, and what it returns to the second. The caches hold less than is asked at once. Every answer must be the one that one engine
-without a connector gives, token by token. Prints what was seen as JSON. Everything stays on the loopback device.
+Two processes have an engine each, and a proxy acts like vLLM's toy_proxy_server.py: each prompt goes to the first with max_tokens 1 and
+do_remote_decode, and the returned parameters go to the second. The caches are smaller than the concurrent requests. Every answer must equal
+that of one engine without a connector, token by token. The results are printed as JSON. All traffic stays on the loopback device.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from vllm_disk import BLOCK, LAYERS, make_model, make_prompts
 WINDOW = 80
 ANSWER = 16
 AT_ONCE = 8
-PATIENCE = 300.0  # seconds without a word from either side: something hangs
-BLOCKS = {"prefill": 70, "decode": 44}  # of the KV caches; the second one preempts
+PATIENCE = 300.0  # seconds without a message from either side, after which a hang is assumed
+BLOCKS = {"prefill": 70, "decode": 44}  # blocks of the KV caches; the second cache preempts
 EVENTS = {"nixl": ("", "windows", "aborts", "kill", "away", "mixed"), "mooncake": ("", "away"), "lmcache": ("", "aborts", "kill")}
 
 os.environ |= {"VLLM_HOST_IP": "127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1", "UCX_NET_DEVICES": "lo", "UCX_TLS": "tcp,self",
@@ -58,7 +58,7 @@ def transfer_config(case, side: str) -> dict:
 
 
 def engine(case, side: str | None):
-    """Of one side, or, without one, of the engine that does both."""
+    """Creates the engine of one side or, without a side, of the engine that does both."""
     from vllm import LLM
 
     options = {"num_gpu_blocks_override": BLOCKS.get(side, 200), "enable_prefix_caching": side is not None}
@@ -73,7 +73,7 @@ def engine(case, side: str | None):
 
 
 def count_bytes(case, seen: dict):
-    """Those that have come by NIXL or from LMCache, or that have been sent by Mooncake."""
+    """Counts the bytes received by NIXL or from LMCache, or sent by Mooncake."""
     seen["bytes"] = seen["failed"] = 0
     if case.connector == "lmcache":
         return vllm_lmcache.use_lmcache(case.folder / case.text.replace(":", "-").replace("/", "-"), seen)
@@ -99,7 +99,7 @@ def count_bytes(case, seen: dict):
 
     class Bootstrap(mooncake_connector.MooncakeBootstrapServer):
         def __init__(self, _, port):
-            super().__init__("127.0.0.1", port)  # vLLM's listens to all
+            super().__init__("127.0.0.1", port)  # vLLM's server listens on all addresses
 
     mooncake_connector.MooncakeBootstrapServer = Bootstrap
     send = mooncake_connector.MooncakeConnectorWorker._send_blocks
@@ -123,8 +123,8 @@ def count_plans(scheduler, seen: dict):
 
 
 def serve(connection, case, side: str | None, ports: dict):
-    """One side: asked and told by the connection, it steps while it has requests."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it does not outlive the one who asks
+    """Runs one side: it gets requests over the connection and steps while it has any."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: the process does not outlive its parent
     os.environ |= {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(ports["prefill"] if side == "prefill" else free_port()),
                    "VLLM_MOONCAKE_BOOTSTRAP_PORT": str(ports["prefill"])}  # fmt: skip
     if case.event == "away":
@@ -134,14 +134,14 @@ def serve(connection, case, side: str | None, ports: dict):
     if side is not None:
         count_bytes(case, seen)
     llm = engine(case, side)
-    os.sched_setaffinity(0, processors)  # NixlConnector binds the thread that makes it to the last processor: here that of both sides
+    os.sched_setaffinity(0, processors)  # NixlConnector binds the calling thread to the last processor, here the processor of both sides
     core = llm.llm_engine.engine_core.engine_core
     count_plans(core.scheduler, seen)
     transfer = core.vllm_config.kv_transfer_config
     connection.send(("ready", transfer and transfer.engine_id, type(core.scheduler).__module__))
     unfinished: set[str] = set()
     while True:
-        while connection.poll(0 if core.scheduler.has_requests() else None):  # as vLLM's own loop: what has ended is told in one step more
+        while connection.poll(0 if core.scheduler.has_requests() else None):  # like vLLM's loop: ended requests are reported one step later
             what, *values = connection.recv()
             if what == "end":
                 pool = core.scheduler.kv_cache_manager.block_pool
@@ -175,7 +175,7 @@ def add(engine, name: str, prompt: list[int], max_tokens: int, params: dict | No
 
 
 class Side:
-    """A process with an engine, as the proxy sees it."""
+    """A process with an engine, as the proxy uses it."""
 
     def __init__(self, case, side: str | None, ports: dict):
         context = multiprocessing.get_context("fork")
@@ -191,7 +191,7 @@ class Side:
         return self
 
     def told(self):
-        assert self.connection.poll(PATIENCE), f"nothing is heard of {sorted(self.asked)}"
+        assert self.connection.poll(PATIENCE), f"no message about {sorted(self.asked)}"
         return self.connection.recv()
 
     def ask(self, name: str, prompt: list[int], max_tokens: int, params: dict | None = None):
@@ -199,7 +199,7 @@ class Side:
         self.connection.send(("ask", name, prompt, max_tokens, params))
 
     def answer(self, name: str, prompt: list[int], max_tokens: int):
-        """Of an ordinary request, with nothing else asked."""
+        """Sends an ordinary request while no other request runs."""
         self.ask(name, prompt, max_tokens)
         what, told, tokens, *_ = self.told()
         assert (what, told) == ("answer", name), (what, told)
@@ -220,7 +220,9 @@ class Side:
 
 
 class Proxy:
-    """Every question goes to the one that computes and then to the one that answers; with Mooncake, every other one to both at once."""
+    """Sends every request to the prefill side and then to the decode side; with Mooncake, every other request goes to both at the same
+    time.
+    """
 
     def __init__(self, case, prompts: list, ports: dict):
         self.case, self.prompts, self.ports = case, prompts, ports
@@ -257,7 +259,7 @@ class Proxy:
         if what == "aborted":
             self.seen["aborted"] += 1
             if side is self.prefill and name in self.decode.asked:
-                self.aborts.append((0.0, self.decode, name))  # nothing comes any more
+                self.aborts.append((0.0, self.decode, name))  # no more output follows
             return
         tokens, num_cached, params, reason = values
         if side is self.decode:
@@ -278,7 +280,7 @@ class Proxy:
             self.ask(self.decode, name, ANSWER, self.mooncake_params(name))
 
     def wait(self):
-        """Until one of the sides says something, or somebody gives up a question."""
+        """Waits until a side sends a message or a request must be aborted."""
         end = min((at for at, *_ in self.aborts), default=time.monotonic() + PATIENCE)
         sides = {side.connection: side for side in (self.prefill, self.decode)}
         ready = multiprocessing.connection.wait(list(sides), max(0.0, end - time.monotonic()))
@@ -293,7 +295,7 @@ class Proxy:
         self.aborts = [one for one in self.aborts if one[0] > now]
 
     def kill(self):
-        """What the first side computes is lost; what it has computed, the second one is still told to fetch from it."""
+        """Requests in progress at the prefill side are lost; the decode side is still asked to fetch the finished ones."""
         lost = sorted(self.prefill.asked)
         self.prefill.kill()
         for name in lost:
@@ -316,7 +318,7 @@ class Proxy:
             self.wait()
 
     def end(self, right: list) -> dict:
-        """Ordinary requests at both: it is in their steps that the last transfers are told to be over."""
+        """Sends ordinary requests to both sides, because their steps report the end of the last transfers."""
         time.sleep(2.2 if self.case.event == "away" else 0.0)
         for side in (self.prefill, self.decode):
             for i in range(2):
@@ -339,7 +341,7 @@ def parsed(text: str, given) -> argparse.Namespace:
     assert case.event in EVENTS.get(case.connector, ()), f"there is no case {text}; there are {EVENTS}"
     first, _, second = (schedulers or "stock").partition("/")
     case.schedulers = {"prefill": first, "decode": second or first}
-    # Mooncake's connector takes the third last dimension of a KV cache for its block size; on CPU that is the number of heads.
+    # Mooncake's connector uses the third last dimension of a KV cache as its block size; on CPU that dimension is the number of heads.
     case.kv_heads = BLOCK if case.connector == "mooncake" else vllm_disk.HEADS
     case.folder = given.folder / f"{case.kv_heads}{'w' if case.event == 'windows' else ''}"
     return case
@@ -360,13 +362,13 @@ def make(case):
 
 
 def alone(case, prompts: list) -> list:
-    """The answers of one engine that does both."""
+    """Returns the answers of one engine that does both."""
     side = Side(case, None, {"prefill": free_port()}).begin()
     answers = [side.answer(str(i), prompt, ANSWER) for i, prompt in enumerate(prompts)]
     side.connection.send(("end",))
     side.told()
     side.process.join()
-    assert len({tuple(answer) for answer in answers}) > len(answers) // 2, "the model answers everything alike"
+    assert len({tuple(answer) for answer in answers}) > len(answers) // 2, "the model gives the same answer to most prompts"
     return answers
 
 
@@ -378,7 +380,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--policy", choices=["recompute", "fail"], default="recompute")
     given = parser.parse_args()
-    import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
+    import vllm.entrypoints.llm  # noqa: F401, imported once for all forked processes
 
     prompts, right = make_prompts(given.seed), {}
     for text in given.cases:

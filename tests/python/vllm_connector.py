@@ -1,13 +1,14 @@
-"""Run by vLLM's Python: quire.vllm.Connector in vLLM whole, on CPU or a GPU.
+"""Tests quire.vllm.Connector in a whole vLLM, on CPU or a GPU. Run by vLLM's Python.
 
     python vllm_connector.py FOLDER [CASE...] [--own-scheduler] [--rounds 2] [--options JSON] [--device cuda]
 
-plain; layers (layer by layer); windows (every other layer has one), window (all have); disk (two engines over a folder); errors (every third load
-fails); lost (the same with windows; not under vLLM 0.19.0); slow (copies that take a second each, as the policy is told); sizes (blocks of two);
-ranks (two workers, and a disk); spec (quire.vllm.offload under vLLM's own connector, without a disk). Behind a colon: under quire.vllm.Scheduler (disk:own).
+Cases: plain; layers (layer by layer); windows (every other layer has a window), window (all layers have one); disk (two engines over a
+folder); errors (every third load fails); lost (the same with windows; not under vLLM 0.19.0); slow (copies take a second each, as the load
+policy measures); sizes (offloaded blocks of two KV blocks); ranks (two workers, and a disk); spec (quire.vllm.offload under vLLM's
+OffloadingConnector, without a disk). A suffix after a colon selects quire.vllm.Scheduler (disk:own).
 
-Engines answer prompts that share beginnings, four at a time, with a KV cache that holds a quarter of them and host memory that holds more.
-Every answer must be the one that an engine without a connector has given, token by token. Prints what was seen as JSON.
+Engines answer prompts with shared prefixes, four at a time, with a KV cache that fits a quarter of them and host memory that fits more.
+Every answer must equal that of an engine without a connector, token by token. The results are printed as JSON.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from vllm_disk import BLOCK, BLOCK_BYTES, DEVICE, DTYPE, LAYERS, answers_of, mak
 
 WINDOW = 80
 SOME_WINDOWS, ALL_WINDOWS = ["full_attention", "sliding_attention"] * (LAYERS // 2), ["sliding_attention"] * LAYERS
-KINDS = {"windows": SOME_WINDOWS, "lost": SOME_WINDOWS, "window": ALL_WINDOWS}  # of layers
+KINDS = {"windows": SOME_WINDOWS, "lost": SOME_WINDOWS, "window": ALL_WINDOWS}  # kinds of the layers
 CASES = ("plain", "layers", "windows", "window", "disk", "errors", "lost", "slow", "sizes", "ranks", "spec")
 
 
@@ -33,7 +34,7 @@ def add_windows(model: Path, kinds: list[str]):
 
 
 def failing_connector():
-    """Every third load fails, and its bytes are spoiled."""
+    """Makes every third load fail and corrupts its bytes."""
     import quire.vllm._connector as connector
 
     start = connector.WorkerHalf._start_load
@@ -53,10 +54,10 @@ def failing_connector():
 
 
 def slow_copies():
-    from quire.vllm._connector_costs import Costs
+    from quire.vllm._connector_costs import LoadCosts
 
-    copied = Costs.copied
-    Costs.copied = lambda self, num_blocks, seconds: copied(self, num_blocks, 1.0)
+    copied = LoadCosts.copied
+    LoadCosts.copied = lambda self, num_blocks, seconds: copied(self, num_blocks, 1.0)
 
 
 def engine(model, options, with_connector):
@@ -130,7 +131,7 @@ def run(connection, model, options, prompts, seed, with_connector):
         seen["read"] = half.native.stats()["num_read"] if half.has_disk else 0
         seen["copy_s"], seen["compute_s"] = half.costs._copy.seconds, half.costs._compute.seconds
     connection.send(("seen", seen))
-    os.killpg(0, signal.SIGKILL)  # with its workers
+    os.killpg(0, signal.SIGKILL)  # including its workers
 
 
 def play(*arguments):
@@ -164,9 +165,9 @@ def main():
     parser.add_argument("--options", default="{}")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     given = parser.parse_args()
-    import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
+    import vllm.entrypoints.llm  # noqa: F401, imported once for all forked processes
 
-    right = {}  # by what the model's layers are, and the ranks
+    right = {}  # keyed by the layers of the model and the number of ranks
     for case in given.cases:
         print(json.dumps({"case": case, **seen_in(case, given, right)}), flush=True)
 

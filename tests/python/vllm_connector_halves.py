@@ -1,4 +1,4 @@
-"""Run by vLLM's Python (test_vllm_connector.py): the halves of quire.vllm.Connector by themselves. usage: vllm_connector_halves.py CASE..."""
+"""Tests the halves of quire.vllm.Connector alone; run by vLLM's Python (test_vllm_connector.py). usage: vllm_connector_halves.py CASE..."""
 
 import random
 import sys
@@ -11,13 +11,13 @@ import numpy as np
 from vllm.v1.outputs import KVConnectorOutput
 
 import quire
-from quire.vllm._connector_costs import STALE_S, Costs
+from quire.vllm._connector_costs import STALE_S, LoadCosts
 from quire.vllm._connector_meta import WorkerMetadata
-from quire.vllm._connector_names import STORED, Names, end_of_hit, first_needed, wanted
+from quire.vllm._connector_keys import STORED, OffloadKeys, end_of_hit, first_needed, needed_keys
 from quire.vllm._connector_options import options_of, windows_of
 from quire.vllm._connector_scheduler import SchedulerHalf
-from quire.vllm._connector_vllm import FAILS_BY_REQUEST as IS_NEWER
-from quire.vllm._connector_vllm import ConnectorStats, check_served, tell_of_disk
+from quire.vllm._connector_vllm import SUPPORTS_FAILED_REQUESTS as IS_NEWER
+from quire.vllm._connector_vllm import ConnectorStats, check_supported, record_disk_transfers
 
 BLOCK = 16
 
@@ -26,26 +26,26 @@ def raises(text, call):
     try:
         call()
     except ValueError as error:
-        assert text in str(error), f"{error!r} does not say {text!r}"
+        assert text in str(error), f"{error!r} does not contain {text!r}"
     else:
         raise AssertionError(f"nothing was raised; expected: {text}")
 
 
 def options():
-    """Unknown options are refused by name, and values that are none."""
+    """Unknown options and invalid values are refused by name."""
     size = {"cpu_bytes_to_use": 1 << 20}
-    raises("there is no option 'cpu_bytes'; the options are cpu_bytes_to_use, block_size,", lambda: options_of({"cpu_bytes": 5}))
-    raises("cpu_bytes_to_use: it must be given", lambda: options_of({}))
-    raises("cpu_bytes_to_use: '8GB' is no whole number", lambda: options_of({"cpu_bytes_to_use": "8GB"}))
-    raises("policy: there is no 'guess'; give measured or exact", lambda: options_of({**size, "policy": "guess"}))
-    raises("join_loads: 1 is neither true nor false", lambda: options_of({**size, "join_loads": 1}))
-    raises("block_size: True is no whole number", lambda: options_of({**size, "block_size": True}))
+    raises("option 'cpu_bytes' does not exist; use one of cpu_bytes_to_use, block_size,", lambda: options_of({"cpu_bytes": 5}))
+    raises("cpu_bytes_to_use: is not set", lambda: options_of({}))
+    raises("cpu_bytes_to_use: '8GB' is not a whole number", lambda: options_of({"cpu_bytes_to_use": "8GB"}))
+    raises("policy: is 'guess'; use measured or exact", lambda: options_of({**size, "policy": "guess"}))
+    raises("join_loads: 1 is not a boolean", lambda: options_of({**size, "join_loads": 1}))
+    raises("block_size: True is not a whole number", lambda: options_of({**size, "block_size": True}))
     given = options_of({**size, "eviction_policy": "arc", "store_threshold": 2, "disk_path": "/x", "disk_bytes_to_use": 1, "disk_model_id": "m"})
     assert (given.policy, given.join_loads, given.early_loads, given.layer_by_layer) == ("measured", True, True, False)
 
 
 def refusals():
-    """What of this vLLM's caches cannot be served is refused by name."""
+    """Unsupported parts of this vLLM's caches are refused by name."""
     import torch
     from vllm.v1 import kv_cache_interface as kinds
 
@@ -62,33 +62,33 @@ def refusals():
         for name, value in changes.items():
             setattr(cache if hasattr(cache, name) else groups[0], name, value)
         windows = windows_of(config, cache, extra)
-        check_served(config, cache, options_of(extra))
+        check_supported(config, cache, options_of(extra))
         return windows
 
     whole, window = kinds.FullAttentionSpec(**size), kinds.SlidingWindowSpec(**size, sliding_window=40)
     assert served(whole, window) == [0, 40]
     chunked = kinds.ChunkedLocalAttentionSpec(**size, attention_chunk_size=32)
-    raises("does not serve layers of ChunkedLocalAttentionSpec; it serves full attention and sliding windows", lambda: served(chunked))
+    raises("does not support layers of ChunkedLocalAttentionSpec; it supports full attention and sliding windows", lambda: served(chunked))
     larger = kinds.FullAttentionSpec(**{**size, "block_size": 2 * BLOCK})
-    raises("cache groups with blocks of several sizes ([16, 32] tokens)", lambda: served(whole, larger))
+    raises("cache groups with different block sizes ([16, 32] tokens)", lambda: served(whole, larger))
     if not IS_NEWER:
         return
     later = "under vLLM 0.32.0; "
-    raises(f"does not serve HiSparse {later}leave it out", lambda: served(whole, hisparse_host_num_blocks=5))
-    raises(f"cache groups that vLLM hands to no connector {later}use vLLM's", lambda: served(whole, enable_kv_transfer=False))
-    raises(f"drafts with cache groups of their own {later}", lambda: served(whole, window, marked=[window]))
+    raises(f"does not support HiSparse {later}leave it out", lambda: served(whole, hisparse_host_num_blocks=5))
+    raises(f"cache groups that vLLM does not pass to connectors {later}use vLLM's", lambda: served(whole, enable_kv_transfer=False))
+    raises(f"draft models with separate cache groups {later}", lambda: served(whole, window, marked=[window]))
     assert served(whole, marked=[whole]) == [0]
     raises(f"layers of RSWASpec {later}", lambda: served(kinds.RSWASpec(**size, rswa_window=40)))
     raises(f"layers of HiddenStateCacheSpec {later}", lambda: served(kinds.HiddenStateCacheSpec(**size)))
     wider = kinds.SlidingWindowSpec(**size, sliding_window=40, extra_retained_tokens=2)
-    raises(f"windows that keep more than they see {later}", lambda: served(wider))
-    raises(f"blocks of 16 tokens named by 8 {later}", lambda: served(whole, hash_block_size=8))
+    raises(f"sliding windows that keep more tokens than they attend to {later}", lambda: served(wider))
+    raises(f"blocks of 16 tokens with a hash block size of 8 {later}", lambda: served(whole, hash_block_size=8))
     for name in ("canonical_layout", "offload_prompt_only", "self_describing_kv_events", "blocks_per_chunk", "cache_policy_module_path"):
-        raises(f"there is no option {name!r}; the options are", lambda: options_of({**extra, name: 1}))
+        raises(f"option {name!r} does not exist; use one of", lambda: options_of({**extra, name: 1}))
 
 
 def hits():
-    """How far a prompt can be loaded, against the rule as it reads: all blocks of full attention, of windows those that it still sees."""
+    """Compares the loadable prefix with its rule: all blocks of full attention, and of windows the blocks that they still cover."""
     rng = random.Random(4)
     for _ in range(3000):
         windows = [rng.choice([0, 0, 5, 16, 33, 64]) for _ in range(rng.randint(1, 3))]
@@ -100,39 +100,39 @@ def hits():
             if all(places[group][at - start] == STORED for group, own in enumerate(seen) for at in own):
                 right = end
         assert end_of_hit(places, windows, start, BLOCK, (STORED,)) == right, (windows, start, places)
-        assert set(wanted(places, windows, start, right, BLOCK)) <= {STORED}
+        assert set(needed_keys(places, windows, start, right, BLOCK)) <= {STORED}
     request = SimpleNamespace(block_hashes=[bytes([i]) * 32 for i in range(6)])
-    names = Names(2, 1)
-    first, second = names.of_all(request, 0, 6)
+    names = OffloadKeys(2, 1)
+    first, second = names.keys_by_group(request, 0, 6)
     assert first == request.block_hashes and not set(first) & set(second) and names.of(request, 1, 2, 4) == second[2:4]
-    names.begin_anew()
+    names.start_again()
     assert not set(names.of(request, 0, 0, 6)) & {*first, *second} and names.hashes(names.of(request, 0, 0, 6)) == first
-    assert Names(1, 2).of(request, 0, 0, 3) == request.block_hashes[1::2]
-    short = Names(1, 1)
+    assert OffloadKeys(1, 2).of(request, 0, 0, 3) == request.block_hashes[1::2]
+    short = OffloadKeys(1, 1)
     assert short.hashes(short.of(SimpleNamespace(block_hashes=[b"12345678"]), 0, 0, 1)) == [b"12345678"]
 
 
 def costs():
-    """A load that takes longer than computing is not begun; what is not known, or not lately, is tried."""
+    """A load that takes longer than computing is not started; unknown or old measurements are tried."""
     now = [0.0]
-    measured = Costs(lambda: now[0])
-    assert measured.load_pays(1000, 10, 0), "nothing is known"
-    measured.step_begins(1, 1000, 1000)
+    measured = LoadCosts(lambda: now[0])
+    assert measured.is_load_faster(1000, 10, 0), "nothing is measured"
+    measured.begin_step(1, 1000, 1000)
     now[0] = 1.0
-    measured.step_ends(1)  # 1 ms a token
-    assert measured.load_pays(1000, 10, 0), "no load was measured"
-    measured.copied(10, 1.0)  # 100 ms a block
-    assert measured.load_pays(1000, 10, 0) and not measured.load_pays(999, 10, 0) and not measured.load_pays(1000, 11, 0)
-    assert measured.load_pays(1000, 5, 3), "the disk's speed is not known"
-    measured.look_at_disk({"num_read": 10, "reading_s": 2.0})  # 200 ms a block
-    assert measured.load_pays(1000, 6, 2) and not measured.load_pays(1000, 6, 3)
+    measured.end_step(1)  # 1 ms per token
+    assert measured.is_load_faster(1000, 10, 0), "no load is measured"
+    measured.copied(10, 1.0)  # 100 ms per block
+    assert measured.is_load_faster(1000, 10, 0) and not measured.is_load_faster(999, 10, 0) and not measured.is_load_faster(1000, 11, 0)
+    assert measured.is_load_faster(1000, 5, 3), "the disk's speed is not measured"
+    measured.add_disk_reads({"num_read": 10, "reading_s": 2.0})  # 200 ms per block
+    assert measured.is_load_faster(1000, 6, 2) and not measured.is_load_faster(1000, 6, 3)
     now[0] += STALE_S + 1
-    assert measured.load_pays(1, 10, 3), "it may be faster by now"
-    measured.step_begins(2, 64, 20)
+    assert measured.is_load_faster(1, 10, 3), "an old measurement must be tried again"
+    measured.begin_step(2, 64, 20)
     now[0] += 50
-    measured.step_ends(2)
+    measured.end_step(2)
     measured.copied(10, 1.0)
-    assert not measured.load_pays(100, 5, 0), "a step of answers says nothing of prompts"
+    assert not measured.is_load_faster(100, 5, 0), "a decode step must not affect the prefill speed"
 
 
 def half_of(native, windows=(0,), **given):
@@ -167,7 +167,7 @@ def over(*jobs, bad=()):
 
 
 def computed(half, request, ids, is_stored=True):
-    """A request runs its prompt and ends; its stores are over."""
+    """Runs a request's prompt to its end and finishes its stores."""
     assert half.match(request, 0) == (0, False)
     half.allocated(request, blocks_of(*ids), 0)
     meta = half.build_meta(plan_of(new=[(request, ids, request.num_tokens)]))
@@ -178,15 +178,15 @@ def computed(half, request, ids, is_stored=True):
 
 
 def moves():
-    """Stores, loads, what is written to while it is stored, and requests that share a load or wait for it."""
+    """Stores, loads, writes to blocks that are being stored, and requests that share a load or wait for it."""
     half = half_of(quire.OffloadManager(32))
     meta, held = computed(half, request_of("a", 3), ([5, 6, 7, 8],), is_stored=False)
     assert held and [(job.blocks, job.slots) for job in meta.stores] == [([5, 6, 7], [0, 1, 2])]
-    assert half.match(request_of("b", 3), 0) == (0, False), "the store is not over"
+    assert half.match(request_of("b", 3), 0) == (0, False), "the store is not finished"
     other = request_of("c", 2, seed=1)
     half.allocated(other, blocks_of([9, 6, 10]), 0)
     later = half.build_meta(plan_of(new=[(other, ([9, 6, 10],), other.num_tokens)]))
-    assert later.fences == [meta.stores[0].id] and later.held == ["a"], "block 6 is written to while it is stored"
+    assert later.fences == [meta.stores[0].id] and later.held == ["a"], "block 6 is written while it is being stored"
     half.update(over(meta.stores[0].id, later.stores[0].id))
     b, d = request_of("b", 3), request_of("d", 3)
     assert half.match(b, 0) == (3 * BLOCK, True) and half.match(d, BLOCK) == (2 * BLOCK, True)
@@ -194,13 +194,13 @@ def moves():
     half.allocated(b, blocks_of([20, 21, 22]), 2 * BLOCK)
     loads = half.build_meta(plan_of()).loads
     assert [(job.blocks, job.slots, job.first) for job in loads] == [([21, 22], [1, 2], 1)]
-    assert half.match(d, 0) == (3 * BLOCK, True), "it takes part in what is being loaded"
-    half._joins = False
-    assert half.match(d, 0) == (None, False), "or waits until it is over"
+    assert half.match(d, 0) == (3 * BLOCK, True), "the request must share the running load"
+    half._joins_loads = False
+    assert half.match(d, 0) == (None, False), "the request must wait until the load ends"
     half.update(over(loads[0].id))
     assert half.match(d, 0) == (3 * BLOCK, True)
     d.skip_reading_prefix_cache = True
-    assert half.match(d, 0) == (0, False), "all rows of its prompt are asked for"
+    assert half.match(d, 0) == (0, False), "the request needs all rows of its prompt"
     d.skip_reading_prefix_cache = False
     half.reset()
     assert half.match(d, 0) == (0, False)
@@ -210,18 +210,18 @@ def moves():
 
 
 def failures():
-    """What could not be loaded is forgotten, stored anew when it was computed, and no third load of a request is begun."""
+    """Blocks that fail to load are forgotten, computed blocks are stored again, and a request starts no third load."""
     half = half_of(quire.OffloadManager(32))
     computed(half, request_of("a", 4), ([5, 6, 7, 8, 9],))
     b = request_of("b", 4)
     assert half.match(b, 0) == (4 * BLOCK, True)
     half.allocated(b, blocks_of([20, 21, 22, 23]), 4 * BLOCK)
     half.update(over(half.build_meta(plan_of()).loads[0].id, bad=[22]))
-    assert half.match(request_of("c", 4), 0) == (2 * BLOCK, True), "the third block is gone"
+    assert half.match(request_of("c", 4), 0) == (2 * BLOCK, True), "the third block is forgotten"
     b.num_computed_tokens = 2 * BLOCK
     half.allocated(b, blocks_of([20, 21, 22, 23, 24]), 0)
     meta = half.build_meta(plan_of(new=[(b, ([20, 21, 22, 23, 24],), 2 * BLOCK + 3)]))
-    assert [job.blocks for job in meta.stores] == [[22]], "only it lacks"
+    assert [job.blocks for job in meta.stores] == [[22]], "only this block is missing"
     half.update(over(meta.stores[0].id))
     assert half.match(request_of("c", 4), 0) == (4 * BLOCK, True)
     assert half.match(b, 0)[0] == 4 * BLOCK
@@ -233,7 +233,7 @@ def failures():
 
 
 def lost():
-    """A load of several groups that fails is lost as a whole: its request begins anew, and its blocks are stored anew."""
+    """A failed load of several groups is lost as a whole: its request starts from scratch, and its blocks are stored again."""
     half = half_of(quire.OffloadManager(64), windows=(0, 2 * BLOCK))
     computed(half, request_of("a", 4), ([5, 6, 7, 8, 9], [15, 16, 17, 18, 19]))
     b, again = request_of("b", 4), ([30, 31, 32, 33, 34], [40, 41, 42, 43, 44])
@@ -243,16 +243,16 @@ def lost():
     assert load.blocks == [20, 21, 22, 23, 24, 25]
     half.update(KVConnectorOutput(kv_connector_worker_meta=WorkerMetadata(over=Counter([load.id]), failed_loads={load.id})))
     assert half.stats.counted()["failed_blocks"] == 6
-    assert half.match(b, 0) == (0, False), "none of its blocks counts"
+    assert half.match(b, 0) == (0, False), "no block of the failed load may hit"
     half.allocated(b, blocks_of(*again), 0)
     meta = half.build_meta(plan_of(new=[(b, again, b.num_tokens)]))
-    assert [job.blocks for job in meta.stores] == [[30, 31, 32, 42, 33, 43]], "what a window had of it, too; its first two are there"
+    assert [job.blocks for job in meta.stores] == [[30, 31, 32, 42, 33, 43]], "the window stores its missing blocks too"
     half.update(over(meta.stores[0].id))
     assert half.match(request_of("c", 4), 0) == (4 * BLOCK, True)
 
 
 def windows():
-    """Of a window only what is still seen is loaded, and blocks that it has passed are not stored."""
+    """Loads only blocks that a window still covers, and does not store blocks that it has passed."""
     half = half_of(quire.OffloadManager(64), windows=(0, 2 * BLOCK))
     a = request_of("a", 6)
     half.match(a, 0)
@@ -272,7 +272,7 @@ def windows():
 
 
 def tiers_over(folder, numbers, slots=16):
-    """A folder that has the blocks, and host memory that has others."""
+    """Returns tiers whose folder has the blocks, while host memory has others."""
     pages, written = np.zeros((slots, 100), np.uint8), np.zeros(slots, np.uint64)
     tiers = quire._core.TieredOffload(num_slots=slots, pages=[pages], written=[written], folder=folder, budget_bytes=1 << 20, fingerprint=b"f" * 32)
     for some in (numbers, range(1000, 1000 + slots)):
@@ -291,20 +291,21 @@ def wait(condition):
 
 
 def early():
-    """A queued request's blocks come up from disk before anybody asks for them, one after the other and a quarter of host memory at most."""
+    """Loads a queued request's blocks from disk before they are looked up, one after the other and using at most a quarter of host memory.
+    """
     with tempfile.TemporaryDirectory() as folder:
         tiers = tiers_over(folder, range(4))
         request = request_of("a", 4)
         half = half_of(tiers, early_loads=False)
-        half.heard_of(request)
+        half.on_queued(request)
         half.build_meta(plan_of())
         assert tiers.stats()["num_read"] == 0 and list(tiers.find(request.block_hashes)) == [4] * 4
         half = half_of(tiers)
-        half.heard_of(request_of("long", 5, seed=7))  # nothing is known of it
-        half.heard_of(request)
+        half.on_queued(request_of("long", 5, seed=7))  # none of its blocks is stored
+        half.on_queued(request)
         half.build_meta(plan_of())
         wait(lambda: list(tiers.find(request.block_hashes)) == [1] * 4)
-        assert half.match(request, 0) == (4 * BLOCK, True), "no 'ask again'"
+        assert half.match(request, 0) == (4 * BLOCK, True), "the lookup must not ask to retry"
         assert half.stats.counted() == {"early_blocks": 4}
         half.finished(request)
         assert not half._early and not half._early_blocks
@@ -312,15 +313,15 @@ def early():
     with tempfile.TemporaryDirectory() as folder:
         tiers = tiers_over(folder, range(5))
         half = half_of(tiers)
-        half.heard_of(request_of("a", 5))
+        half.on_queued(request_of("a", 5))
         half.build_meta(plan_of())
         assert tiers.stats()["num_read"] == 0 and half._early, "five blocks are more than a quarter of sixteen"
-        assert half.match(request_of("a", 5), 0) == (None, False), "at its turn they come"
+        assert half.match(request_of("a", 5), 0) == (None, False), "the blocks are loaded when the request is looked up"
         tiers.close()
 
 
 def metrics():
-    """What both halves have counted is one, in words of vLLM's logs and of its metrics."""
+    """The counters of both halves are merged, with the names of vLLM's logs and metrics."""
     from prometheus_client import CollectorRegistry, Counter as PromCounter, Gauge, Histogram, generate_latest
 
     from quire.vllm._connector_vllm import ConnectorPromMetrics
@@ -331,7 +332,7 @@ def metrics():
     scheduler.record_transfer(50, 0.25, ("CPU", "GPU"))
     third.count("joined_loads", 1)
     before = dict.fromkeys(["bytes_read", "reading_s", "bytes_written", "num_refused", "num_failed", "num_dropped"], 0)
-    tell_of_disk(third, before | {"bytes_read": 30, "reading_s": 0.5}, before)
+    record_disk_transfers(third, before | {"bytes_read": 30, "reading_s": 0.5}, before)
     both = worker.aggregate(scheduler)
     both.aggregate(ConnectorStats(data=third.data))
     load = "vllm:kv_offload_load_" if IS_NEWER else "CPU_to_GPU_total_"

@@ -1,10 +1,11 @@
-"""Run by vLLM's Python: vLLM whole, on CPU or a GPU, with blocks on disk: engines that are killed, files that are damaged, a budget that is too small.
+"""Tests a whole vLLM, on CPU or a GPU, with blocks on disk: killed engines, damaged files, and a budget that is too small. Run by vLLM's
+Python.
 
     python vllm_disk.py FOLDER --rounds 20 --seed 1 --flips 20 --budget-blocks 400 [--ranks 2] [--device cuda] [--files]
 
-The parent imports vLLM once and forks an engine for each round. Each answers random prompts that share beginnings, four at a time; most of
-them are killed at a random moment. Every answer must be the one that an engine without the disk has given, token by token; the folder must
-stay within its budget. Prints what was seen as JSON. Each round begins with flips of random bits in what the last one has left.
+The parent imports vLLM once and forks an engine for each round. Each engine answers random prompts with shared prefixes, four at a time;
+most engines are killed at a random moment. Every answer must equal that of an engine without the disk, token by token, and the folder must
+stay within its budget. Each round first flips random bits in the files of the last round. The results are printed as JSON.
 """
 
 import argparse
@@ -19,15 +20,15 @@ from pathlib import Path
 
 ON_GPU = "cuda" in sys.argv
 os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-# One thread each: the model is small, and threads that wait for each other on a busy machine take most of the time.
+# Each engine uses one thread: the model is small, and threads that wait for each other on a busy machine take most of the time.
 os.environ |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
 
-BLOCK, LAYERS, HEADS, HEAD_DIM = 32, 2, 2, 32  # vLLM's CPU backend wants blocks of 32 tokens
-# On a GPU sums are taken in another order in another batch: in 32 bits that changes no answer.
+BLOCK, LAYERS, HEADS, HEAD_DIM = 32, 2, 2, 32  # vLLM's CPU backend requires blocks of 32 tokens
+# A GPU adds numbers in another order in another batch. With 32 bits this changes no answer.
 DTYPE, ITEM_BYTES = ("float32", 4) if ON_GPU else ("bfloat16", 2)
 BLOCK_BYTES = BLOCK * LAYERS * 2 * HEADS * HEAD_DIM * ITEM_BYTES
 PLACE_BYTES = (BLOCK_BYTES + 4095) // 4096 * 4096
-# The back end that takes blocks of 32 and 32 bits, layers as PyTorch computes them, and no look at memory that other engines take, too.
+# The backend supports blocks of 32 tokens and 32 bits, PyTorch computes the layers, and memory that other engines use is not profiled.
 _GPU = {"attention_backend": "TRITON_ATTN", "compilation_config": {"custom_ops": ["none"]}, "gpu_memory_utilization": 0.2,
         "kv_cache_memory_bytes": 64 << 20}  # fmt: skip
 DEVICE = _GPU if ON_GPU else {}
@@ -36,7 +37,7 @@ GROUPS, PER_GROUP = 8, 4
 
 
 def make_model(folder: Path, heads: int = 4, kv_heads: int = HEADS):
-    """A decoder of random weights whose answers differ with every token that it has read."""
+    """Writes a decoder of random weights whose answers depend on every token of the prompt."""
     import torch
     from safetensors.torch import save_file
 
@@ -81,7 +82,7 @@ def engine(model, disk, options):
             extra |= {"spec_name": "QuireOffloadingSpec", "spec_module_path": "quire.vllm.offload", "disk_path": str(disk),
                       "disk_bytes_to_use": options.budget}  # fmt: skip
         config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
-    # Of the KV cache a quarter of the prompts' blocks: most of what is asked again has left it.
+    # The KV cache fits a quarter of the prompts' blocks, so most repeated blocks have been evicted.
     return LLM(model=str(model), skip_tokenizer_init=True, dtype=DTYPE, enforce_eager=True, max_model_len=1024, max_num_seqs=4,
                block_size=BLOCK, num_gpu_blocks_override=75, kv_transfer_config=config, disable_log_stats=True, seed=0,
                enable_prefix_caching=disk is not None, tensor_parallel_size=options.ranks,
@@ -97,7 +98,7 @@ def answers_of(llm, prompts):
 
 
 def run(connection, model, disk, options, prompts, seed, num_batches):
-    """An engine's life: batches of prompts, each answer told, until the end or until it is killed."""
+    """Runs an engine: batches of prompts, each answer reported, until the end or until it is killed."""
     os.setpgid(0, 0)
     rng = random.Random(seed)
     llm = engine(model, disk, options)
@@ -114,7 +115,7 @@ def run(connection, model, disk, options, prompts, seed, num_batches):
 
 
 def play(model, disk, options, prompts, seed, num_batches, kill_after=None):
-    """What the engine has told: answers, and statistics if it came to its end."""
+    """Returns what the engine reported: answers, and statistics if it reached its end."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=run, args=(theirs, model, disk, options, prompts, seed, num_batches))
@@ -134,7 +135,7 @@ def play(model, disk, options, prompts, seed, num_batches, kill_after=None):
             end = time.monotonic() + kill_after
     child.join()
     assert child.exitcode == -signal.SIGKILL, f"an engine ended by itself: {child.exitcode}"
-    assert told and told[0][0] == "ready", "an engine did not start"
+    assert told and told[0][0] == "ready", "the engine must start"
     return told[1:]
 
 
@@ -158,7 +159,7 @@ def flip_bit(path, at, rng):
 
 
 def flip(disk, count, rng):
-    """Bits of blocks that are held and of their entries; the headers, which say whose folder it is, stay."""
+    """Flips bits of stored blocks and of their entries; the headers, which identify the folder's owner, stay."""
     table = (disk / "quire-table").read_bytes()
     held = [place for place in range((len(table) - 8192) // 128) if any(table[8192 + place * 128 : 8320 + place * 128])]
     for _ in range(count if held else 0):
@@ -184,16 +185,16 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     options.budget = options.budget_blocks * (PLACE_BYTES + 128) + 65536
-    import vllm.entrypoints.llm  # noqa: F401, once for all that are forked
+    import vllm.entrypoints.llm  # noqa: F401, imported once for all forked processes
 
     model, disk = options.folder / "model", options.folder / "kv"
-    # In a process of its own: one that has computed in parallel cannot be forked any more.
+    # Uses a separate process: a process that has computed in parallel cannot be forked any more.
     maker = multiprocessing.get_context("fork").Process(target=make_model, args=(model,))
     maker.start()
     maker.join()
     prompts, rng = make_prompts(options.seed), random.Random(options.seed)
     right = {number: value[0] for number, value in play(model, None, options, prompts, 0, len(prompts) // 4) if number != "stats"}
-    assert len({tuple(answer) for answer in right.values()}) > len(right) // 2, "the model answers everything alike"
+    assert len({tuple(answer) for answer in right.values()}) > len(right) // 2, "the model gives the same answer to most prompts"
     seen = {"rounds": 0, "killed": 0, "answers": 0, "wrong": 0, "cached_tokens": 0, "flips": 0, "refused": 0, "read": 0, "written": 0,
             "failed": 0, "dropped": 0, "most_bytes": 0, "budget": options.budget}  # fmt: skip
     for i in range(options.rounds):

@@ -19,7 +19,7 @@ from quire.vllm._host_region import HostRegion
 
 
 class Handlers:
-    """The same two calls for both versions of vLLM."""
+    """Gives both versions of vLLM the same two calls."""
 
     def __init__(self, tensors, region, factor):
         try:
@@ -45,7 +45,7 @@ class Handlers:
     def wait(self, finished):
         end = time.monotonic() + 20
         while not (results := finished()):
-            assert time.monotonic() < end, "a copy did not end"
+            assert time.monotonic() < end, "the copy must end"
         return results[0].transfer_size, results[0].transfer_time
 
     def store(self, device_blocks, slots, numbers):
@@ -120,7 +120,7 @@ def main():
             seen["stored"] += len(keys)
         if i % 10 == 9:
             num_written = -1
-            while num_written < (num_written := tiers.stats()["num_written"]):  # what is there already is not written again
+            while num_written < (num_written := tiers.stats()["num_written"]):  # stored blocks are not written again
                 time.sleep(0.2)
             seen["from_disk"] += tiers.stats()["num_read"]
             tiers.close()
@@ -149,7 +149,7 @@ def main():
     tiers.close()
     seen |= {("store" if stores else "load") + "_GB_per_s": round(size / seconds / 1e9, 2) for stores, (size, seconds) in moved.items() if seconds}
     print(json.dumps(seen))
-    assert seen["loaded"] > options.rounds and seen["from_disk"] > options.rounds // 2, "too little was met"
+    assert seen["loaded"] > options.rounds and seen["from_disk"] > options.rounds // 2, "the run must load enough blocks"
     assert seen["wrong"] == 0
 
 

@@ -1,4 +1,5 @@
-"""For vllm_apart.py: LMCache on CPU, two engines over one folder. LMCache 0.5.6 has no copies between a KV cache on CPU and its own memory."""
+"""LMCache on CPU for vllm_apart.py, with two engines over one folder. LMCache 0.5.6 cannot copy between a KV cache on CPU and its memory.
+"""
 
 import os
 
@@ -6,7 +7,7 @@ CHUNK = 32  # tokens
 
 
 def use_lmcache(folder, seen: dict):
-    """Before the engine is made. Counts the bytes that have come into the KV cache."""
+    """Call before the engine is created. Counts the bytes that are loaded into the KV cache."""
     folder.mkdir(exist_ok=True)
     os.environ |= {"LMCACHE_TRACK_USAGE": "false", "LMCACHE_CHUNK_SIZE": str(CHUNK), "LMCACHE_LOCAL_CPU": "True", "LMCACHE_MAX_LOCAL_CPU_SIZE": "0.1",
                    "LMCACHE_REMOTE_URL": f"fs://localhost:0{folder}", "LMCACHE_REMOTE_SERDE": "naive",
@@ -16,7 +17,7 @@ def use_lmcache(folder, seen: dict):
     from lmcache.v1.gpu_connector.gpu_connectors import GPUConnectorInterface
 
     class Copies(GPUConnectorInterface):
-        """Between caches of (2, blocks, heads, tokens of a block, size of a head) and chunks of (2, layers, tokens, heads * size)."""
+        """Copies between caches of (2, blocks, heads, tokens of a block, head size) and chunks of (2, layers, tokens, heads * size)."""
 
         def __init__(self, metadata):
             self.shape = metadata.kv_shape

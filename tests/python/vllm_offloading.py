@@ -48,7 +48,7 @@ def make(cls, model, is_async, hash_name):
 
 
 class Worker:
-    """Loads and stores take a step; a finished request's blocks are given back when its stores are done."""
+    """Loads and stores take one step; a finished request's blocks are freed when its stores are done."""
 
     def __init__(self):
         self.stored, self.loading, self.done = set(), [], set()

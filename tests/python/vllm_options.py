@@ -1,4 +1,6 @@
-"""Run by test_vllm_adapter.py, as vllm_adapter.py is: what --additional-config tells quire.vllm.Scheduler. usage: vllm_options.py CASE"""
+"""Tests what --additional-config sets in quire.vllm.Scheduler; test_vllm_adapter.py runs it like vllm_adapter.py. usage: vllm_options.py
+CASE
+"""
 
 import json
 import os
@@ -11,22 +13,24 @@ from vllm_adapter import HERE, add, make, raises, result, stage
 
 
 def pressure():
-    """Watermark, marks and the order of free blocks by --additional-config; what is no such option, or no such value, is refused by name."""
+    """Watermark, pressure marks and the order of free blocks by --additional-config; unknown options and invalid values are refused by
+    name.
+    """
 
     def refused(text, **options):
         raises(ValueError, text, lambda: make(additional={"quire": options}))
 
-    refused("quire.pressure_mark; the options are policy, admission_watermark, pressure_high,", pressure_mark=0.9)
-    refused("quire.pressure_high='full'; give a number", pressure_high="full")
-    refused("quire.pressure_high=True; give a number", pressure_high=True)
-    refused("quire.pressure_preempts=1; give true or false", pressure_preempts=1, pressure_high=0.9)
-    refused("quire.max_jobs=-1; give a whole number", max_jobs=-1, policy="continuum")
+    refused("quire.pressure_mark; use one of policy, admission_watermark, pressure_high,", pressure_mark=0.9)
+    refused("quire.pressure_high='full'; use a number", pressure_high="full")
+    refused("quire.pressure_high=True; use a number", pressure_high=True)
+    refused("quire.pressure_preempts=1; use true or false", pressure_preempts=1, pressure_high=0.9)
+    refused("quire.max_jobs=-1; use a whole number", max_jobs=-1, policy="continuum")
     refused("pressure.pressure_high: is 2", pressure_high=2.0)
-    refused("pressure.admission_watermark: is 1", admission_watermark=1)
-    refused("pressure.pressure_preempts: there is no mark", pressure_preempts=True)
-    refused("SchedulerOutput tells a worker to copy a block", max_fork_family=4)
-    refused("swap moves the blocks of a preempted request out and back, and no field of vLLM 0.19.0's SchedulerOutput", num_swap_places=64)
-    raises(ValueError, "quire=0.9; give an object", lambda: make(additional={"quire": 0.9}))
+    refused("pressure.admission_watermark: 1 is out of range", admission_watermark=1)
+    refused("pressure.pressure_preempts: needs a pressure_high above 0", pressure_preempts=True)
+    refused("SchedulerOutput has no field for block copies", max_fork_family=4)
+    refused("swap moves the blocks of a preempted request out and back, and vLLM 0.19.0's SchedulerOutput", num_swap_slots=64)
+    raises(ValueError, "quire=0.9; use an object", lambda: make(additional={"quire": 0.9}))
 
     def first_step(**options):
         scheduler = make(additional={"quire": options})
@@ -35,7 +39,7 @@ def pressure():
         return scheduler, scheduler.schedule()
 
     assert list(first_step()[1].num_scheduled_tokens) == ["a", "b"]
-    assert list(first_step(admission_watermark=0.7)[1].num_scheduled_tokens) == ["a"], "b would leave 20 of 32 blocks"
+    assert list(first_step(admission_watermark=0.7)[1].num_scheduled_tokens) == ["a"], "after b only 20 of 32 blocks are free"
     assert list(first_step(pressure_high=0.2)[1].num_scheduled_tokens) == ["a"], "a holds 7 of 32 blocks"
 
     scheduler, plan = first_step(pressure_high=0.5, pressure_preempts=True)
@@ -44,7 +48,7 @@ def pressure():
         scheduler.update_from_output(plan, result(plan))
         plan = scheduler.schedule()
         steps += 1
-    assert plan.preempted_req_ids == {"b"} and list(plan.num_scheduled_tokens) == ["a"], "before blocks lack"
+    assert plan.preempted_req_ids == {"b"} and list(plan.num_scheduled_tokens) == ["a"], "the preemption must come before blocks run out"
     assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() > 32 // 2
     scheduler.check_invariants()
 
@@ -62,15 +66,15 @@ def pressure():
 
 
 def trace():
-    """The trace of quire serve, inside vLLM: off unless asked for, whole at shutdown, with the records and fields of docs/trace.md."""
+    """The trace of quire serve inside vLLM: off by default, complete at shutdown, with the records and fields of docs/trace.md."""
 
     def refused(text, **options):
         raises(ValueError, text, lambda: make(additional={"quire": options}).schedule())
 
-    refused("quire.trace=7; give a text", trace=7)
+    refused("quire.trace=7; use a string", trace=7)
     refused('quire.trace_every without a trace; add "trace"', trace_every=2)
-    refused("trace_every: is 0", trace="/nowhere", trace_every=0)
-    refused("trace_files: is 0", trace="/nowhere", trace_files=0)
+    refused("trace_every: 0 is out of range", trace="/nowhere", trace_every=0)
+    refused("trace_files: 0 is out of range", trace="/nowhere", trace_files=0)
     refused("trace: '/nowhere/run.steps.jsonl' cannot be written", trace="/nowhere/run")
     assert make()._native.flush_trace() is None
 
@@ -98,7 +102,7 @@ def trace():
         assert [sum(record["num_scheduled_tokens"].values()) for record in steps if record["event"] == "step_decision"] == counts
         assert {record["connector"] for record in steps if record["event"] == "prefix_cache_lookup"} == {"ScriptedConnector"}
         names = {record["req_id"]: record["quire"]["name"] for record in requests}
-        assert sorted(names.values()) == ["a", "b"], "vLLM's ids stand beside quire's numbers"
+        assert sorted(names.values()) == ["a", "b"], "vLLM's ids must be next to quire's numbers"
         first = next(record for record in steps if record["event"] == "step_decision")
         assert [names[number] for number in first["scheduled_new_req_ids"]] == ["a", "b"]
         assert (requests[0]["job_id"], requests[0]["num_prompt_tokens"]) == ("one", 10)
@@ -135,21 +139,22 @@ def whole_journal(options):
 
 
 def journal():
-    """The journal of quire serve, inside vLLM: off unless asked for, whole at shutdown, and quire replay finds every decision the same."""
+    """The journal of quire serve inside vLLM: off by default, complete at shutdown, and quire replay finds every decision identical."""
 
     def refused(text, **options):
         raises(ValueError, text, lambda: make(additional={"quire": options}).schedule())
 
-    refused("quire.journal=7; give a text", journal=7)
+    refused("quire.journal=7; use a string", journal=7)
     refused('quire.journal_max_bytes without a journal; add "journal"', journal_max_bytes=2**30)
-    refused("quire.journal_tokens=0; give true or false", journal="/nowhere", journal_tokens=0)
+    refused("quire.journal_tokens=0; use true or false", journal="/nowhere", journal_tokens=0)
     refused("journal_max_bytes: is 5", journal="/nowhere", journal_max_bytes=5)
     assert make()._native.flush_journal() is None
 
     for options in ({}, {"journal_tokens": False}):
         whole_journal(options)
 
-    # A small budget: the run goes on in files, the oldest go, and each that is left is the same again, with the state that it begins with.
+    # With a small budget the run continues in files and the oldest are removed. Each remaining file replays identically from its first
+    # state.
     with tempfile.TemporaryDirectory() as folder:
         scheduler = make(connector="ScriptedConnector", additional={"quire": {"journal": folder, "journal_max_bytes": 2**17}})
         for number in range(600):
@@ -167,9 +172,9 @@ def journal():
             done = subprocess.run([os.environ["QUIRE_BINARY"], "replay", "--json", *paths], capture_output=True, text=True, check=False)
             told = [json.loads(line) for line in done.stdout.splitlines()]
             assert done.returncode == 0 and all(one["identical"] and one["damage"] is None for one in told), done
-            # shutdown() has written all there was; the last file goes on for as long as the scheduler is there.
+            # shutdown() has written everything; the last file stays open as long as the scheduler exists.
             assert [one["end"] for one in told] == ["continued"] * (len(files) - 1) + ["cut"]
-            assert [one["states"] for one in told[1:]] == [1] * (len(files) - 1), "each begins with the state that the one before came to"
+            assert [one["states"] for one in told[1:]] == [1] * (len(files) - 1), "a file must begin with the previous state"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run by vLLM's Python: what quire.vllm.Scheduler must refuse, and with which words."""
+"""Tests what quire.vllm.Scheduler must refuse, and the error texts. Run by vLLM's Python."""
 import copy
 import dataclasses
 import os
@@ -22,7 +22,7 @@ def refused(text: str, change=None, scheduler=Scheduler, **arguments):
     try:
         scheduler(**given)
     except (ValueError, NotImplementedError) as error:
-        assert text in str(error), f"{error!r} does not say {text!r}"
+        assert text in str(error), f"{error!r} does not contain {text!r}"
         print("refused:", error)
     else:
         raise AssertionError(f"not refused: {text}")
@@ -37,9 +37,9 @@ def main():
         refused("Unknown scheduling policy", lambda given: setattr(given["vllm_config"].scheduler_config, "policy", "lottery"))
         refused("prefix_caching_hash_algo='md5'", unknown_hash)
         refused("KV-cache specs of type OddSpec", odd_spec)
-        refused("quire.pressure_mark; the options are policy, admission_watermark", own_option("pressure_mark"))
-        refused("quire.pressure_high beside vLLM's own scheduler", own_option("pressure_high"), scheduler=ShadowScheduler)
-        refused("swap moves the blocks", own_option("num_swap_places"))
+        refused("quire.pressure_mark; use one of policy, admission_watermark", own_option("pressure_mark"))
+        refused("quire.pressure_high with vLLM's own scheduler", own_option("pressure_high"), scheduler=ShadowScheduler)
+        refused("swap moves the blocks", own_option("num_swap_slots"))
         moved = [field.name for field in dataclasses.fields(SchedulerOutput) if "copy" in field.name or "swap" in field.name]
         assert not moved, f"a worker can be told of {moved}: then swap and forks need not be refused"
         refused("num_blocks", lambda given: setattr(given["kv_cache_config"], "num_blocks", 1))

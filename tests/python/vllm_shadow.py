@@ -1,4 +1,4 @@
-"""Run by vLLM's Python: quire.vllm.ShadowScheduler, driven by hand. usage: vllm_shadow.py silent|planted|written"""
+"""Tests quire.vllm.ShadowScheduler, driven by hand. Run by vLLM's Python. usage: vllm_shadow.py silent|planted|written"""
 import json
 import os
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oracle import fuzz
 
-fuzz.setup()  # before anything takes what it puts in the place of vLLM's parties
+fuzz.setup()  # must run before any import of the replaced parts of vLLM
 
 import vllm_offloading as offloading  # noqa: E402
 from oracle import compare, config as configs, generate, play, recorded  # noqa: E402
@@ -20,11 +20,11 @@ from quire.vllm import ShadowScheduler, _adapter  # noqa: E402
 
 
 def drive(shadow, is_async, num_requests):
-    """vLLM's real OffloadingConnector under the shadow; the worker is scripted."""
+    """Runs vLLM's real OffloadingConnector under the shadow; the worker is scripted."""
     worker, todo, queue = offloading.Worker(), deque(offloading.requests("sha256", num_requests)), deque()
     step = 0
     while todo or shadow.has_requests():
-        if todo and step % 12 == 0:  # about as fast as they end: a long queue would only take time
+        if todo and step % 12 == 0:  # about as fast as requests end, because a long queue only takes time
             shadow.add_request(todo.popleft())
         plan, step = shadow.schedule(), step + 1
         queue.append((plan, worker.run(plan), offloading.sampling(plan, shadow, is_async)))
@@ -47,7 +47,7 @@ def silent(model):
         print(f"silent: {num_requests} requests, {shadow.num_steps} steps, async {is_async}")
 
 def replayed(path):
-    """The difference that playing the script finds, or None."""
+    """Returns the difference that replaying the script finds, or None."""
     script = json.loads(Path(path).read_text(encoding="utf-8"))
     try:
         recorded.RecordedPlayer(script, ("stock", "quire")).play()
@@ -56,7 +56,7 @@ def replayed(path):
     return None
 
 def planted(model):
-    """quire's half with one place less in the batch: found, written down, and vLLM goes on."""
+    """Gives quire's half one batch slot less: the difference is found and recorded, and vLLM continues."""
     whole = _adapter.core_config
 
     def smaller(scheduler):
@@ -69,9 +69,9 @@ def planted(model):
     shadow = make(model, False)
     drive(shadow, False, 40)
     assert "differs" in shadow.difference, shadow.difference
-    assert shadow.get_request_counts() == (0, 0), "vLLM went on to the end"
+    assert shadow.get_request_counts() == (0, 0), "vLLM must continue to the end"
     found = replayed(shadow.script)
-    call = found.part.partition(":")[0] if found is not None else "nothing"  # of which the player looks at other parts, in another order
+    call = found.part.partition(":")[0] if found is not None else "nothing"  # the player compares other parts of it, in another order
     assert f": {call}." in shadow.difference, (found, shadow.difference)
     _adapter.core_config = whole
     assert replayed(shadow.script) is None
@@ -79,12 +79,12 @@ def planted(model):
 
     os.environ["QUIRE_SHADOW_DIR"] = os.path.join(model, "missing")
     raising = make(model, False)
-    raising._ours.add_request = None
+    raising._quire_scheduler.add_request = None
     drive(raising, False, 5)
     assert "quire raised" in raising.difference and raising.script is None and raising.get_request_counts() == (0, 0)
 
 def written(model):
-    """Runs with everything that scenarios have, written down and played again."""
+    """Records runs with all features of the scenarios and replays them."""
     path = os.path.join(model, "run.json")
     configs.SIDES["stock"], stock = (lambda arguments: ShadowScheduler(**arguments)), configs.SIDES["stock"]
     kinds = set()

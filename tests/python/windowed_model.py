@@ -1,7 +1,7 @@
 """Writes a copy of a GGUF model whose layers have sliding windows."""
 import struct
 
-SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of a value, by type
+SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # size of a value by type
 UINT32, STRING, ARRAY = 4, 8, 9
 
 
@@ -31,7 +31,7 @@ def entry(key, value):
 
 
 def write_windowed(source, target, window, period):
-    """Each layer has the window, but for each period-th, which attends to all (0: none does)."""
+    """Gives each layer the window, except each period-th, which has full attention (0: all layers have the window)."""
     with open(source, "rb") as file:
         reader = Reader(file)
         head = file.read(8)

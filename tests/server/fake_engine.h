@@ -1,5 +1,5 @@
 #pragma once
-// An engine that a test plays by hand, or that answers every request with the same text at once. Tokens are bytes.
+// An engine that the test drives by hand, or that answers every request immediately with the same text. Tokens are bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace quire {
 inline constexpr TokenId kFakeEos = 256;
 inline constexpr std::uint32_t kFakeVocab = 257;
 
-// The byte-level alphabet of GPT-2: printable bytes stand for themselves, the others for characters from U+0100 on.
+// GPT-2's byte-level alphabet: printable bytes stand for themselves, other bytes for characters from U+0100 on.
 inline std::string byte_piece(unsigned byte) {
   const auto printable = [](unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
   unsigned code = byte;
@@ -91,7 +91,7 @@ class FakeEngine final : public Engine {
     RequestId id;
     EngineRequest request;
     OutputSink* sink = nullptr;
-    std::optional<FinishReason> finished;  // by the caller
+    std::optional<FinishReason> finished;  // set by the caller's abort
     std::vector<std::vector<TokenId>> inputs{};
   };
 
@@ -101,12 +101,12 @@ class FakeEngine final : public Engine {
     stats_.num_free_blocks = 10;
   }
 
-  // Every request from now on is answered at once, byte by byte, and ends with EOS or at its max_tokens.
+  // After this call every request is answered immediately, byte by byte, and ends with EOS or at its max_tokens.
   void answer_with(std::string text) { answer_ = std::move(text); }
-  // Every pooling request from now on is answered at once.
+  // After this call every pooling request is answered immediately.
   using Pool = std::function<std::vector<float>(const EngineRequest&)>;
   void pool_with(Pool pool) { pool_ = std::move(pool); }
-  // Every other request from now on is answered at once with these tokens, and ends.
+  // After this call every other request is answered immediately with these tokens, and ends.
   using Speak = std::function<std::vector<TokenId>(const EngineRequest&)>;
   void speak_with(Speak speak) { speak_ = std::move(speak); }
   void end_pooled(RequestId id, std::vector<float> pooled) {
@@ -114,8 +114,8 @@ class FakeEngine final : public Engine {
     output.pooled = std::move(pooled);
     deliver(std::move(output));
   }
-  // Before the server starts: the model sees, and "<image>" is a token of its own, the one behind kFakeEos.
-  void see(PictureInfo pictures, const std::string& mark = "<image>") {
+  // Call before the server starts: the model supports images, and "<image>" is a special token with the id after kFakeEos.
+  void see(ImageInfo pictures, const std::string& mark = "<image>") {
     TokenizerSpec spec = *info_.tokenizer;
     spec.tokens.push_back(mark);
     spec.types.push_back(TokenizerSpec::TokenType::control);
@@ -123,7 +123,7 @@ class FakeEngine final : public Engine {
     pictures.token = static_cast<TokenId>(info_.vocab_size++);
     info_.pictures = std::move(pictures);
   }
-  // Before the server starts.
+  // Call before the server starts.
   void set_model(ModelInfo info) { info_ = std::move(info); }
   void set_pooling(PoolingInfo pooling) { info_.pooling = std::move(pooling); }
   void set_experts(std::uint32_t num_layers, std::uint32_t per_token, std::uint32_t num_experts) {
@@ -131,13 +131,13 @@ class FakeEngine final : public Engine {
     info_.experts_per_token = per_token;
     info_.num_experts = num_experts;
   }
-  // Further requests are refused.
+  // Later requests are refused.
   void refuse_with(std::optional<Error> error, std::size_t after = 0) {
     refusal_ = std::move(error);
     refuse_after_ = after;
   }
 
-  // Before the server starts: every request meets an exception.
+  // Call before the server starts: every submission throws.
   void throw_at_submit(std::string what) { exception_ = std::move(what); }
 
   Result<RequestId> submit(EngineRequest request, OutputSink& sink) override {
@@ -149,7 +149,7 @@ class FakeEngine final : public Engine {
     for (std::uint32_t i = 0; i < n; ++i) {
       submitted_.push_back({RequestId{submitted_.size()}, request, &sink, {}});
       if (i > 0 && request.sampling.seed) *submitted_.back().request.sampling.seed += i;
-      if (answer_) play_answer(submitted_.back());
+      if (answer_ && !(pool_ && request.pooling)) play_answer(submitted_.back());
       if (speak_ && !request.pooling) {
         std::vector<RequestOutput> outputs = {last_output_of(submitted_.back().id, speak_(request), FinishReason::stop)};
         sink.deliver(std::move(outputs));
@@ -164,13 +164,13 @@ class FakeEngine final : public Engine {
     return id;
   }
 
-  // Answered at once, and the name kept.
-  void explain(std::string name, ExplainAnswer answer) override {
+  // Answers immediately and stores the name.
+  void explain(std::string name, ExplainCallback answer) override {
     asked_name = name;
     answer(explanations);
   }
-  // The same, and the request kept.
-  void probe(EngineRequest request, ProbeAnswer answer) override {
+  // Answers immediately and stores the request.
+  void probe(EngineRequest request, ProbeCallback answer) override {
     const std::lock_guard lock(mutex_);
     probed_.push_back(std::move(request));
     answer(found_);
@@ -183,20 +183,20 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     return probed_;
   }
-  // Answered at once, as a test says.
-  void save_journal(JournalSaveAnswer answer) override { answer(saved_journal); }
+  // Answers immediately with the test's value.
+  void save_journal(JournalSaveCallback answer) override { answer(saved_journal); }
   Result<SavedJournal> saved_journal = SavedJournal{};
   std::vector<RequestExplanation> explanations;
-  void cache_curve(std::optional<std::string> tenant, CurveAnswer answer) override {
+  void cache_curve(std::optional<std::string> tenant, CurveCallback answer) override {
     curve_of = std::move(tenant);
     answer(curve);
   }
   std::optional<std::string> curve_of;
-  Result<EngineCurve> curve = fail(ErrorCode::unsupported, "curve_blocks", "is 0", "give more");
+  Result<EngineHitRateCurve> curve = fail(ErrorCode::unsupported, "curve_blocks", "is 0", "give more");
   std::string asked_name;
 
-  // Answered at once with a copy of `watched`, and counted; while `answers_looks` is false a test answers.
-  void watch(std::shared_ptr<WatchFrame> frame, WatchAnswer answer) override {
+  // Answers immediately with a copy of `watched` and counts the call. While `answers_looks` is false, the test answers.
+  void watch(std::shared_ptr<WatchFrame> frame, WatchCallback answer) override {
     const std::lock_guard lock(mutex_);
     ++num_looks;
     *frame = watched;
@@ -208,13 +208,13 @@ class FakeEngine final : public Engine {
   WatchFrame watched;
   bool answers_looks = true;
   int num_looks = 0;
-  std::vector<std::pair<std::shared_ptr<WatchFrame>, WatchAnswer>> looks;
+  std::vector<std::pair<std::shared_ptr<WatchFrame>, WatchCallback>> looks;
   void set_explained_requests(std::uint32_t num) { options_.explained_requests = num; }
   EngineStats& told_stats() { return stats_; }
 
-  // Adapters that are served, with their weights in memory. Before the server starts.
+  // Adds an adapter that is served, with its weights in memory. Call before the server starts.
   void add_adapter(AdapterInfo adapter) { adapters_.push_back(std::move(adapter)); }
-  // Calls that read files, by verb and name; a test's error is what they come to.
+  // Returns the calls that read files, by verb and name; they return the test's error.
   std::vector<std::string> adapter_calls() {
     const std::lock_guard lock(mutex_);
     return adapter_calls_;
@@ -228,7 +228,7 @@ class FakeEngine final : public Engine {
     adapter_calls_.push_back((replace ? "replace " : "load ") + name + " " + path);
     if (read_error_) return std::unexpected(*read_error_);
     const auto found = find_adapter(name);
-    if (!replace && found != adapters_.end()) return fail(ErrorCode::invalid_argument, "lora_name", "has been loaded already");
+    if (!replace && found != adapters_.end()) return fail(ErrorCode::invalid_argument, "lora_name", "is already loaded");
     const AdapterInfo adapter{.name = name, .path = path, .digest = "00", .is_resident = true};
     if (found != adapters_.end())
       *found = adapter;
@@ -240,7 +240,7 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     adapter_calls_.push_back("unload " + name);
     const auto found = find_adapter(name);
-    if (found == adapters_.end()) return fail(ErrorCode::not_found, "adapter", "no adapter is called " + name);
+    if (found == adapters_.end()) return fail(ErrorCode::not_found, "adapter", "there is no adapter " + name);
     adapters_.erase(found);
     return {};
   }
@@ -248,11 +248,11 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     return adapters_;
   }
-  // A lease that nobody looks into.
+  // Returns a lease that no test inspects.
   Result<std::shared_ptr<const AdapterLease>> lease_adapter(const std::string& name, bool may_read) override {
     const std::lock_guard lock(mutex_);
     const auto found = find_adapter(name);
-    if (found == adapters_.end()) return fail(ErrorCode::not_found, "adapter", "no adapter is called " + name);
+    if (found == adapters_.end()) return fail(ErrorCode::not_found, "adapter", "there is no adapter " + name);
     if (!found->is_resident && !may_read) return nullptr;
     if (may_read) adapter_calls_.push_back("read " + name);
     if (may_read && read_error_) return std::unexpected(*read_error_);
@@ -260,7 +260,7 @@ class FakeEngine final : public Engine {
     return std::shared_ptr<const AdapterLease>(lease_, static_cast<const AdapterLease*>(static_cast<const void*>(lease_.get())));
   }
 
-  // Written down like a submission, with the parent's prompt; a test plays it.
+  // Records the fork like a submission, with the parent's prompt; the test generates its output.
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputSink& sink) override {
     EngineRequest request = at(parent.value).request;
     request.n = fork.n;
@@ -269,7 +269,7 @@ class FakeEngine final : public Engine {
     return submit(std::move(request), sink);
   }
 
-  // Written down; a test plays the answer.
+  // Records the input; the test generates the answer.
   Result<void> append(RequestId session, std::vector<TokenId> tokens) override {
     const std::lock_guard lock(mutex_);
     submitted_[session.value].inputs.push_back(std::move(tokens));
@@ -286,18 +286,19 @@ class FakeEngine final : public Engine {
     changed_.notify_all();
   }
 
-  // Control verbs are written down, for a test to answer.
+  // Control verbs are recorded and the test answers them.
   struct Control {
     std::string verb;
     PauseOptions pause;
     CacheResetOptions reset;
-    ControlAnswer answer;
+    ControlCallback answer;
   };
-  void reset_prefix_cache(const CacheResetOptions& options, ControlAnswer answer) override {
+  void reset_prefix_cache(const CacheResetOptions& options, ControlCallback answer) override {
     add_control({"reset_prefix_cache", {}, options, std::move(answer)});
   }
-  void pause(const PauseOptions& options, ControlAnswer answer) override { add_control({"pause", options, {}, std::move(answer)}); }
-  void resume(ControlAnswer answer) override { add_control({"resume", {}, {}, std::move(answer)}); }
+  void reset_encoder_cache(ControlCallback answer) override { add_control({"reset_encoder_cache", {}, {}, std::move(answer)}); }
+  void pause(const PauseOptions& options, ControlCallback answer) override { add_control({"pause", options, {}, std::move(answer)}); }
+  void resume(ControlCallback answer) override { add_control({"resume", {}, {}, std::move(answer)}); }
   // Waits for the next verb.
   Control take_control() {
     EXPECT_TRUE(wait([&] { return !controls_.empty(); }));
@@ -306,18 +307,18 @@ class FakeEngine final : public Engine {
     controls_.erase(controls_.begin());
     return control;
   }
-  // Before the server starts.
+  // Call before the server starts.
   void set_chat_template(std::string text) {
     TokenizerSpec spec = *info_.tokenizer;
     spec.chat_template = std::move(text);
     info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
   }
-  // Before the server starts: answers are still bytes.
+  // Call before the server starts. Answers are still bytes.
   void set_tokenizer(TokenizerSpec spec) {
     info_.vocab_size = static_cast<std::uint32_t>(spec.tokens.size());
     info_.tokenizer = std::make_shared<const TokenizerSpec>(std::move(spec));
   }
-  // One more in the vocabulary; its id.
+  // Adds a token to the vocabulary and returns its id.
   TokenId add_control_token(std::string text) {
     TokenizerSpec spec = *info_.tokenizer;
     spec.tokens.push_back(std::move(text));
@@ -336,9 +337,9 @@ class FakeEngine final : public Engine {
     return 0;
   }
 
-  // One step's output, as the engine thread would send it.
+  // Delivers the output of one step, as the engine thread does.
   void emit(RequestId id, std::string_view text) { deliver(output_of(id, bytes_to_tokens(text))); }
-  // As of a grammar that cannot be compiled.
+  // Fails the request as if its grammar cannot be compiled.
   void refuse(RequestId id, Error refusal) {
     RequestOutput output = last_output_of(id, {}, FinishReason::error);
     output.error = refusal.to_string();
@@ -361,7 +362,7 @@ class FakeEngine final : public Engine {
     sink->deliver(std::move(outputs));
   }
 
-  // Of a session: its answer, which goes on.
+  // Ends the answer of a session, which continues.
   void end_input(RequestId id, std::string_view text, FinishReason reason) {
     RequestOutput output = output_of(id, bytes_to_tokens(text));
     output.input_ended = true;
@@ -382,7 +383,7 @@ class FakeEngine final : public Engine {
     return submitted_.size();
   }
 
-  // False after ten seconds.
+  // Returns false after ten seconds.
   bool wait_submitted(std::size_t count) {
     return wait([&] { return submitted_.size() >= count; });
   }
@@ -413,7 +414,7 @@ class FakeEngine final : public Engine {
     return std::make_shared<const std::vector<PositionLogprobs>>(std::move(positions));
   }
 
-  // The token is the likeliest, and those after it the next ones.
+  // The token is the likeliest; the following ids are next.
   static PositionLogprobs logprobs_of(TokenId token, std::uint32_t count) {
     PositionLogprobs position;
     for (std::uint32_t i = 0; i <= count; ++i)

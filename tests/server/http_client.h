@@ -1,5 +1,5 @@
 #pragma once
-// A small blocking HTTP client over a loopback socket, for tests: it can be rude.
+// A small blocking HTTP client over a loopback socket. Tests can also use it to violate the protocol.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -17,12 +17,12 @@
 namespace quire {
 
 struct ClientResponse {
-  unsigned status = 0;  // 0: none came
+  unsigned status = 0;  // 0: no response arrived
   std::string head;
   std::string body;
 
   [[nodiscard]] boost::json::value json() const { return boost::json::parse(body); }
-  // The value of a header, or "".
+  // Returns the value of a header, or "".
   [[nodiscard]] std::string header(const std::string& name) const {
     const std::size_t at = head.find("\r\n" + name + ": ");
     if (at == std::string::npos) return {};
@@ -39,7 +39,7 @@ struct ClientResponse {
 
 class HttpClient {
  public:
-  // Not connected yet.
+  // Creates a client that is not connected yet.
   HttpClient() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {}
   explicit HttpClient(std::uint16_t port, int receive_buffer_bytes = 0) : HttpClient() {
     if (receive_buffer_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
@@ -88,13 +88,13 @@ class HttpClient {
     send("GET " + path + " HTTP/1.1\r\nHost: " + host_ + "\r\n" + headers + "\r\n");
     return receive();
   }
-  // Any header at all; `request` is everything up to the empty line.
+  // Sends any header; `request` is everything up to the empty line.
   ClientResponse ask(const std::string& request) {
     send(request + "\r\n");
     return receive();
   }
 
-  // Status 0 if the connection ended first.
+  // Returns status 0 if the connection ended first.
   ClientResponse receive() {
     ClientResponse response;
     if (!receive_head(response)) return response;
@@ -119,7 +119,7 @@ class HttpClient {
     return true;
   }
 
-  // False for the last chunk, or if the connection ended.
+  // Returns false for the last chunk, or if the connection ended.
   bool receive_chunk(std::string& out) {
     while (buffer_.find("\r\n") == std::string::npos)
       if (!fill()) return false;
@@ -132,13 +132,13 @@ class HttpClient {
     return size > 0;
   }
 
-  // Has the server sent anything that was not received yet?
+  // Returns whether the server has sent data that was not received yet.
   bool has_data() {
     char byte = 0;
     return !buffer_.empty() || ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
   }
 
-  // Has the server closed?
+  // Returns whether the server has closed the connection.
   bool at_end() {
     while (fill()) {
     }
@@ -169,7 +169,7 @@ class HttpClient {
   std::string buffer_;
 };
 
-// The events of a stream, without "[DONE]"; fails the test if that is missing.
+// Returns the events of a stream without "[DONE]"; fails the test if "[DONE]" is missing.
 inline std::vector<boost::json::value> stream_events(const std::string& body) {
   std::vector<boost::json::value> events;
   std::size_t at = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// A router with a fake engine, and a job pool played by hand.
+// A router with a fake engine and a job pool that the test drives by hand.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -16,14 +16,16 @@ namespace quire {
 class PlayedRouter : public ::testing::Test {
  protected:
   PlayedRouter() = default;
-  // With an API more than the server has.
+  // Serves one more API than the server has.
   explicit PlayedRouter(MakeRoutes more) : apis_(apis_and(more)) {}
 
   struct Job {
     JobPool::Lane lane;
-    JobPool::Function work, done;
-    void run() const {
-      work();
+    std::function<void(const CancellationPoint&)> work;
+    JobPool::Function done;
+    // `cancellation` is called at the cancellation points of the work.
+    void run(const CancellationPoint& cancellation = {}) const {
+      work(cancellation);
       done();
     }
   };
@@ -36,7 +38,7 @@ class PlayedRouter : public ::testing::Test {
     request.body = std::move(body);
     return router_.handle(request, [this] { ++num_wakes_; });
   }
-  // Takes and runs what the engine delivered to the server's thread.
+  // Runs the tasks that the engine posted to the server's thread.
   void run_posted() {
     for (; !posted_.empty(); posted_.pop_front()) posted_.front()();
   }
@@ -63,8 +65,8 @@ class PlayedRouter : public ::testing::Test {
                  *model_,
                  options_,
                  logger_,
-                 [this](JobPool::Lane lane, JobPool::Function work, JobPool::Function done) {
-                   if (has_room_) jobs_.push_back({lane, std::move(work), std::move(done)});
+                 [this](JobPool::Lane lane, JobPool::Job job) {
+                   if (has_room_) jobs_.push_back({lane, std::move(job.work), std::move(job.done)});
                    return has_room_;
                  },
                  apis_};

@@ -1,5 +1,5 @@
 #pragma once
-// A server with a fake engine on a free loopback port, in a thread of its own.
+// A server with a fake engine on a free loopback port, on a separate thread.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -17,7 +17,7 @@ class RunningServer : public ::testing::Test {
   ~RunningServer() override { stop(); }
 
   void start(ServerOptions options = {}) { start_with(engine, std::move(options)); }
-  // `other` outlives the test's server, or is stopped after it.
+  // `other` must outlive the test's server or be stopped after it.
   void start_with(Engine& other, ServerOptions options = {}) {
     options.port = 0;
     options.low_parse_priority = false;
@@ -44,7 +44,7 @@ class RunningServer : public ::testing::Test {
     return HttpClient(port).post(path, body, headers);
   }
 
-  // Ends the server and its log.
+  // Stops the server and flushes its log.
   void stop_and_flush() {
     stop();
     server_.reset();
@@ -56,7 +56,7 @@ class RunningServer : public ::testing::Test {
   std::uint16_t port = 0;
 
  private:
-  std::unique_ptr<Logger> logger_;  // outlives the server
+  std::unique_ptr<Logger> logger_;  // must outlive the server
   std::unique_ptr<Server> server_;
   std::thread thread_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 // Counts every operator new of a test program. Include it in one source file of the program only: it replaces the operators.
-// ThreadSanitizer has operators of its own that cannot be replaced: QUIRE_COUNTS_ALLOCATIONS is 0 there and the test says so.
+// ThreadSanitizer's operators cannot be replaced: QUIRE_COUNTS_ALLOCATIONS is 0 there, and the tests are skipped.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #pragma once
-// Digests of what seeded runs decided, held against a record in tests/golden, so that no decision changes unnoticed. A line is the test,
-// the number of the run in it, and the digest. With QUIRE_RECORD_DECISIONS=1 the lines of the tests that run are written anew instead, to
-// be done when what has changed was meant to.
+// Compares digests of the decisions of seeded runs with a record in tests/golden, so that no decision changes unnoticed. A line is the
+// test, the number of the run in it, and the digest. With QUIRE_RECORD_DECISIONS=1 the lines of the tests that run are written again
+// instead. Use it after an intended change.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,13 +32,13 @@ class DecisionRecord {
   DecisionRecord(const DecisionRecord&) = delete;
   DecisionRecord& operator=(const DecisionRecord&) = delete;
 
-  // Of the next run of the test that is under way.
+  // Checks the digest of the next run of the current test.
   void expect(std::uint64_t digest) {
     const Run run = next_run();
     const std::string text = fmt::format("{:016x}", digest);
     if (writes_) lines_[run] = text;
     const auto found = lines_.find(run);
-    if (found == lines_.end() && rounds_of(100) > 100) return;  // more than were recorded
+    if (found == lines_.end() && rounds_of(100) > 100) return;  // a run beyond the record
     ASSERT_NE(found, lines_.end()) << path_ << " has no run " << run.second << " of " << run.first;
     EXPECT_EQ(text, found->second) << "run " << run.second << ": a decision has changed, see " << path_;
   }

@@ -1,6 +1,6 @@
 #pragma once
-// KV layouts for tests that have a model and no planner: one group per window that occurs, and one for states, kept in every block, in the
-// order of the layers.
+// KV layouts for tests that have a model and no planner. There is one group per distinct window and one for states, in layer order. States
+// are kept for every block.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ struct LayoutOptions {
   std::uint32_t block_size = 16;
   std::uint32_t num_blocks = 0;
   KvDtype dtype = KvDtype::bf16;
-  std::uint32_t kernel_block_size = 0;  // 0: block_size
+  std::uint32_t kernel_block_size = 0;  // 0 means block_size
 };
 
 inline KvCacheConfig kv_config_of(const ModelInfo& model, const LayoutOptions& options) {

@@ -1,5 +1,5 @@
 #pragma once
-// A pipe to log into.
+// A pipe that tests use as the log's output.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// What is written into it stays there until it is read.
+// Written text stays in the pipe until lines() reads it.
 class Pipe {
  public:
   Pipe() { EXPECT_EQ(pipe(ends_), 0); }
@@ -24,7 +24,7 @@ class Pipe {
   void close_writer() {
     if (ends_[1] >= 0) ::close(std::exchange(ends_[1], -1));
   }
-  // Everything, without the line feeds.
+  // Closes the writer and returns all lines without their line feeds.
   std::vector<std::string> lines() {
     close_writer();
     std::string text;

@@ -1,5 +1,5 @@
 #pragma once
-// Whether this build runs under a sanitizer, where a test of the whole model plays a shorter version of itself.
+// True if this build has a sanitizer. Tests of the whole model then play a shorter version.
 
 namespace quire {
 

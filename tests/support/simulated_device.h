@@ -1,7 +1,7 @@
 #pragma once
-// Copies as a device makes them: each direction has a stream that is handed copies and goes on, several are under way at a time, and they
-// finish out of order. What a copy must not overtake it waits for by an event: the copy before it to or from the same place. The KV cache
-// is the device's memory, the places are the host's.
+// Copies blocks like a device. Each direction has an asynchronous stream, several copies are in flight at a time, and they finish out of
+// order. A copy waits by an event for the earlier copy to or from the same slot. The KV cache is in device memory, and the slots are in
+// host memory.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -28,7 +28,7 @@ class SimulatedDevice final : public Transport {
     if (!engines_.empty()) detach();
   }
 
-  // As MemoryTransport::assign(); a place that was never assigned goes by its number.
+  // Works like MemoryTransport::assign(). A slot that was never assigned is identified by its number.
   std::uint64_t assign(std::uint32_t place, const OffloadKey& name) {
     const std::lock_guard lock(mutex_);
     places_[place].name = name;
@@ -75,19 +75,19 @@ class SimulatedDevice final : public Transport {
   }
 
  private:
-  static constexpr int kEngines = 3;  // of each direction
+  static constexpr int kEngines = 3;  // engines per direction
 
   struct Place {
     OffloadKey name, stored_name;
     std::uint32_t generation = 0;
     std::uint32_t group = 0;
-    std::vector<std::byte> bytes = {};  // empty: nothing was stored
+    std::vector<std::byte> bytes = {};  // empty if nothing was stored
   };
   struct Copy {
     TransferId transfer;
     TransferDirection direction;
     std::uint32_t group;
-    std::size_t index;  // in the transfer
+    std::size_t index;  // index in the transfer
     BlockId block;
     std::uint64_t number;
     bool is_begun;
@@ -97,7 +97,7 @@ class SimulatedDevice final : public Transport {
   struct Open {
     std::size_t num_left = 0;
     std::uint64_t bytes = 0;
-    std::map<std::size_t, BlockId> bad = {};  // by their order in the transfer
+    std::map<std::size_t, BlockId> bad = {};  // by index in the transfer
     std::chrono::steady_clock::time_point begin;
   };
   struct Over {
@@ -128,7 +128,7 @@ class SimulatedDevice final : public Transport {
       lock.lock();
     }
   }
-  // The first of the stream that waits for no other.
+  // Returns the first copy of the stream that waits for no other copy.
   std::list<Copy>::iterator find(TransferDirection direction) {
     for (auto one = copies_.begin(); one != copies_.end(); ++one)
       if (!one->is_begun && one->direction == direction &&
@@ -136,7 +136,7 @@ class SimulatedDevice final : public Transport {
         return one;
     return copies_.end();
   }
-  // Whether its transfer is over.
+  // Returns whether the transfer of the copy has ended.
   bool finish(const Copy& copy) {
     Open& open = open_.at(copy.transfer);
     const std::uint64_t bytes = move(copy);
@@ -154,7 +154,7 @@ class SimulatedDevice final : public Transport {
     open_.erase(copy.transfer);
     return true;
   }
-  // 0: it could not be.
+  // Returns the bytes that were copied, or 0 on failure.
   std::uint64_t move(const Copy& copy) {
     Place& place = places_.at(copy.place());
     if (place.generation != copy.number >> 32U) return 0;
@@ -180,7 +180,7 @@ class SimulatedDevice final : public Transport {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Place> places_;
-  std::list<Copy> copies_;  // handed over and not finished, in that order
+  std::list<Copy> copies_;  // submitted and not finished, in order of submission
   std::map<TransferId, Open> open_;
   std::vector<Over> over_, told_;
   std::uint64_t seed_;

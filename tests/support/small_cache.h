@@ -1,6 +1,6 @@
 #pragma once
-// Random requests before a KV cache so small that they are preempted and prefixes forgotten: what lies behind it is used, and changes no
-// token. Blocks are the simulated worker's.
+// Random requests with a KV cache so small that requests are preempted and prefixes are evicted. Lower tiers are used and must change no
+// token. Blocks have the simulated worker's format.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 namespace quire::test {
 
 inline constexpr std::uint32_t kSmallBlock = 4;                                         // tokens
-inline constexpr std::uint64_t kSmallBlockBytes = kSmallBlock * sizeof(std::uint64_t);  // a name for each token
+inline constexpr std::uint64_t kSmallBlockBytes = kSmallBlock * sizeof(std::uint64_t);  // one hash per token
 inline constexpr std::uint32_t kSmallBlocks = 60;
 inline constexpr std::uint32_t kSmallRequests = 150;
 
-// For so many requests at once.
+// Options for `num_requests` requests at the same time.
 inline EngineOptions small_cache(std::uint32_t num_requests = kSmallRequests) {
   EngineOptions options;
   options.cache.block_size = kSmallBlock;
@@ -25,7 +25,7 @@ inline EngineOptions small_cache(std::uint32_t num_requests = kSmallRequests) {
   return options;
 }
 
-// A layer per group.
+// One layer per group.
 inline KvLayout small_layout(std::size_t num_groups = 1) {
   KvLayout layout{.num_blocks = kSmallBlocks, .dtype = KvDtype::f32, .groups = {}, .layers = {}, .page_bytes = {kSmallBlockBytes}};
   for (std::uint32_t group = 0; group < num_groups; ++group)
@@ -33,7 +33,7 @@ inline KvLayout small_layout(std::size_t num_groups = 1) {
   return layout;
 }
 
-// For a connector that is made by hand.
+// A configuration for a connector that a test creates directly.
 inline CoreConfig small_config() {
   CoreConfig config;
   FullAttentionSpec spec;
@@ -42,7 +42,7 @@ inline CoreConfig small_config() {
   return config;
 }
 
-// Each round's requests all at once; then the engine is stopped, and has given everything back.
+// Submits each round's requests at the same time and then stops the engine. All blocks must be free at the end.
 inline EngineStats run_random(Engine& engine, std::uint64_t seed, std::uint32_t num_rounds = 1) {
   Collector sink;
   for (std::uint32_t round = 0; round < num_rounds; ++round) expect_random_answers(engine, sink, seed, kSmallRequests);

@@ -1,7 +1,7 @@
 #pragma once
-// A tier in memory, written with installed headers alone: blocks are stored under their names while their request runs and when it ends,
-// and loaded where a prompt begins with them. Transfers end late, out of order but for those of one place, and with the faults that a test
-// asks for.
+// A tier in memory that uses installed headers only. Blocks are stored under their hashes while their request runs and when it ends, and
+// they are loaded for prompts that begin with them. Transfers end late, out of order except for transfers of one slot, and with the faults
+// that a test sets.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -24,16 +24,16 @@
 namespace quire::test {
 
 struct ToyFaults {
-  double failed = 0.0;  // share of transfers that fail; a load then leaves garbage in its first block
-  double twice = 0.0;   // share whose end is told twice
-  double never = 0.0;   // share that does not end
+  double failed = 0.0;  // share of transfers that fail; a failed load writes garbage to its first block
+  double twice = 0.0;   // share of transfers whose end is reported twice
+  double never = 0.0;   // share of transfers that never end
 };
 
 struct ToyOptions {
   std::uint32_t block_size = 16;
-  std::vector<std::uint32_t> windows = {0};  // tokens, by cache group; 0: none
-  double load_async = 1.0;                   // share of loads that the request waits for
-  std::uint32_t longest_us = 2000;           // a transfer
+  std::vector<std::uint32_t> windows = {0};  // tokens by cache group; 0 means no window
+  double load_async = 1.0;                   // share of loads that are asynchronous
+  std::uint32_t longest_us = 2000;           // longest duration of a transfer
   std::uint64_t seed = 1;
   ToyFaults faults = {};
 };
@@ -42,14 +42,14 @@ class ToyTier final : public Connector, public Transport {
  public:
   explicit ToyTier(const ToyOptions& options) : options_(options), random_(options.seed) {}
 
-  // The scheduler's half: on the engine thread.
+  // The scheduler's half. It is called on the engine thread.
 
   void bind(const Core& core) override { core_ = &core; }
   [[nodiscard]] bool supports_groups() const override { return true; }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     const std::uint32_t first = num_local_tokens / options_.block_size;
     std::uint32_t end = num_named(request);
-    // The last token runs anew, and its window is the longest one's.
+    // The last token is computed again, so its window must be loaded too.
     if (has_windows() && end * options_.block_size == request.tokens.size() && end > 0) --end;
     while (end > first && !has_all(request, first, end)) --end;
     end = std::max(end, first);
@@ -69,7 +69,7 @@ class ToyTier final : public Connector, public Transport {
     Moving load{.request = request.id, .direction = TransferDirection::load};
     if (!found.load_async) load.need = chance(0.5) ? TransferNeed::step : TransferNeed::layer_by_layer;
     const std::uint32_t count = (num_external_tokens + options_.block_size - 1) / options_.block_size;
-    // The last block is computed on, so the whole of it is needed at once.
+    // The step continues in the last block, so the whole block is needed at the beginning of the step.
     if (num_external_tokens % options_.block_size != 0 && !found.load_async) load.need = TransferNeed::step;
     for (load.group = 0; load.group < blocks.size(); ++load.group) {
       Moving of_group = load;
@@ -104,7 +104,7 @@ class ToyTier final : public Connector, public Transport {
     return stores;
   }
 
-  void spoiled(const RequestView& request, std::uint32_t /*num_good_tokens*/) override { forget_stores(request.id); }
+  void invalidated(const RequestView& request, std::uint32_t /*num_valid_tokens*/) override { forget_stores(request.id); }
 
   void planned(const StepPlan& plan) override {
     for (const RequestId id : plan.preempted) forget_stores(id);
@@ -125,11 +125,12 @@ class ToyTier final : public Connector, public Transport {
     for (const ScheduledRequest& scheduled : plan.scheduled) store_computed(scheduled);
     ++num_plans_;
     std::erase_if(pending_, [&](const Moving& moving) {
-      if (moving.not_before > num_plans_) return false;
+      // Checked in each plan, since a request may hold the same block again in a later plan before it is overwritten.
       if (moving.direction == TransferDirection::store && !moving.is_last && !holds_blocks(moving)) {
         for (const std::string& name : moving.names) storing_.erase(name);
         return true;
       }
+      if (moving.not_before > num_plans_) return false;
       const auto id = transfers.add({.id = {},
                                      .request = moving.request,
                                      .direction = moving.direction,
@@ -196,7 +197,7 @@ class ToyTier final : public Connector, public Transport {
     changed_.wait(lock, [&] { return !queue_.contains(id); });
   }
 
-  // Transfers that ended before one that had begun earlier.
+  // Returns how many transfers ended before one that began earlier.
   std::uint64_t num_overtaking() {
     const std::lock_guard lock(mutex_);
     return num_overtaking_;
@@ -217,9 +218,9 @@ class ToyTier final : public Connector, public Transport {
     bool load_async = false;
   };
   struct Known {
-    std::vector<std::vector<std::string>> names;  // by cache group, of the prompt's full blocks
+    std::vector<std::vector<std::string>> names;  // hashes of the prompt's full blocks by cache group
     std::vector<std::vector<BlockId>> tables;     // by cache group
-    std::uint32_t num_loading = 0;                // loads under way, or failed: what is computed on top is not to be stored
+    std::uint32_t num_loading = 0;                // loads in flight or failed; blocks computed on them must not be stored
   };
   struct Moving {
     RequestId request;
@@ -229,8 +230,8 @@ class ToyTier final : public Connector, public Transport {
     std::vector<std::string> names = {};
     std::vector<BlockId> blocks = {};
     std::vector<std::uint64_t> places = {};
-    std::vector<std::size_t> indices = {};  // of the blocks in the request's table
-    std::uint64_t not_before = 0;           // the plan, counted from 1
+    std::vector<std::size_t> indices = {};  // indices of the blocks in the request's table
+    std::uint64_t not_before = 0;           // number of the first possible plan, counted from 1
     bool is_last = false;                   // the request has ended well
     void add(const std::string& name, BlockId block, std::uint64_t place, std::size_t index) {
       names.push_back(name);
@@ -260,7 +261,7 @@ class ToyTier final : public Connector, public Transport {
   bool has_windows() const {
     return std::ranges::any_of(options_.windows, [](std::uint32_t window) { return window > 0; });
   }
-  // What tokens behind block `end` attend to, from block `first` on.
+  // Returns whether the tier has all blocks from `first` on that tokens after block `end` attend to.
   bool has_all(const RequestView& request, std::uint32_t first, std::uint32_t end) const {
     for (std::uint32_t group = 0; group < options_.windows.size(); ++group) {
       const std::uint32_t window = options_.windows[group], tokens = end * options_.block_size;
@@ -270,7 +271,7 @@ class ToyTier final : public Connector, public Transport {
     }
     return true;
   }
-  // The engine thread's draws, and those under mutex_.
+  // chance() draws on the engine thread. draw() and draws() are called under mutex_.
   bool chance(double share) { return std::uniform_real_distribution<>()(random_) < share; }
   std::uint64_t draw() { return mover_random_(); }
   bool draws(double share) { return std::uniform_real_distribution<>()(mover_random_) < share; }
@@ -279,7 +280,7 @@ class ToyTier final : public Connector, public Transport {
     if (block != kNullBlock && !places_.contains(name) && storing_.insert(name).second) store.add(name, block, next_place_++, index);
   }
 
-  // A window lets go of them; they may come back to the same request in another place.
+  // A window may free the blocks, and the same request may get them again at another index.
   bool holds_blocks(const Moving& moving) const {
     const std::span<const BlockId> held = core_->blocks(moving.request, moving.group);
     for (std::size_t i = 0; i < moving.blocks.size(); ++i)
@@ -287,7 +288,7 @@ class ToyTier final : public Connector, public Transport {
     return true;
   }
 
-  // Not begun yet; of one request, or of all.
+  // Drops the stores that have not begun, of one request or of all.
   void forget_stores(std::optional<RequestId> request) {
     std::erase_if(pending_, [&](const Moving& moving) {
       if (moving.direction != TransferDirection::store || moving.is_last || (request && moving.request != *request)) return false;
@@ -296,8 +297,8 @@ class ToyTier final : public Connector, public Transport {
     });
   }
 
-  // Blocks of the prompt that count as computed. In a hit they may be what another request computes in this very step, on blocks that may
-  // not have come: so they are stored two plans later, when this one's result is known.
+  // Stores blocks of the prompt that count as computed. A hit may be on blocks that another request computes in the same step, on loads
+  // that may fail. The stores therefore begin two plans later, when the result of this plan is known.
   void store_computed(const ScheduledRequest& scheduled) {
     const Known& known = known_[scheduled.id];
     if (known.num_loading > 0) return;
@@ -340,7 +341,7 @@ class ToyTier final : public Connector, public Transport {
     }
   }
 
-  // Transfers of one place keep their order, but for loads among themselves.
+  // Transfers of one slot keep their order, except for loads among themselves.
   TransferId first_in_places_of(TransferId id) const {
     const Queued& chosen = queue_.at(id);
     for (const auto& [earlier, queued] : queue_) {
@@ -354,9 +355,9 @@ class ToyTier final : public Connector, public Transport {
   Over run(TransferId id, const Queued& queued) {
     Over over{.completion = {.transfer = id, .outcome = TransferOutcome::done, .bytes = 0, .seconds = 0.0, .bad_blocks = {}}, .bad = {}};
     const bool fails = draws(options_.faults.failed);
-    bool is_missing = false;  // what the load was to bring could not be stored
+    bool is_missing = false;  // a block of the load was not stored
     for (std::size_t i = 0; i < queued.blocks.size(); ++i) {
-      const std::span<std::byte> page = pages_.page(0, queued.blocks[i]);  // tensors are shared by all groups, as the test's worker has it
+      const std::span<std::byte> page = pages_.page(0, queued.blocks[i]);  // all groups share the tensors, as in the test's worker
       std::vector<std::byte>& content = content_[queued.places[i]];
       is_missing |= queued.direction == TransferDirection::load && content.empty();
       if (queued.direction == TransferDirection::load)
@@ -380,10 +381,10 @@ class ToyTier final : public Connector, public Transport {
   std::mt19937_64 random_;
   std::map<RequestId, Found> found_;
   std::map<RequestId, Known> known_;
-  std::map<std::string, std::uint64_t> places_;  // what is stored
+  std::map<std::string, std::uint64_t> places_;  // slots of the stored blocks
   std::set<std::string> storing_;
   std::uint64_t next_place_ = 0;
-  std::vector<Moving> pending_;  // for the next plan, or a later one
+  std::vector<Moving> pending_;  // transfers for the next plan or a later one
   std::uint64_t num_plans_ = 0;
   std::map<TransferId, Moving> moving_;
 
@@ -394,7 +395,7 @@ class ToyTier final : public Connector, public Transport {
   std::mt19937_64 mover_random_{options_.seed + 1};
   std::map<TransferId, Queued> queue_;
   std::vector<Over> over_, told_;
-  std::map<std::uint64_t, std::vector<std::byte>> content_;  // by place
+  std::map<std::uint64_t, std::vector<std::byte>> content_;  // by slot
   bool stops_ = false;
   std::uint64_t num_overtaking_ = 0;
   std::thread mover_;

@@ -5,7 +5,9 @@
 namespace quire {
 namespace {
 
-// The answers of Python's re.findall(r"```bash\s*\n(.*?)\n```", text, re.DOTALL) and split().
+// The expected values come from Python's re.findall(r"```bash\s*
+// (.*?)
+// ```", text, re.DOTALL) and split().
 TEST(BashTool, IsTheFirstWordOfTheOnlyBlock) {
   EXPECT_EQ(bash_tool("I look.\n```bash\nls -la\n```\nDone."), "ls");
   EXPECT_EQ(bash_tool("```bash  \n\n  cat a.txt |\n  head\n```"), "cat");

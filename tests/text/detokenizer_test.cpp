@@ -16,7 +16,7 @@ using test::byte_level_spec;
 using test::make_tokenizer;
 using test::sentencepiece_spec;
 
-TEST(Detokenizer, NeverEmitsHalfACharacter) {
+TEST(Detokenizer, NeverEmitsAnIncompleteCharacter) {
   const auto tokenizer = make_tokenizer(byte_level_spec());
   Detokenizer detokenizer(*tokenizer);
   EXPECT_EQ(detokenizer.push(0xF0), "");
@@ -33,7 +33,7 @@ TEST(Detokenizer, NeverEmitsHalfACharacter) {
   EXPECT_EQ(detokenizer.flush(), "");
 }
 
-TEST(Detokenizer, StreamsWhatDecodeGivesForAnyTokens) {
+TEST(Detokenizer, StreamsTheTextOfDecode) {
   const auto bytes = make_tokenizer(byte_level_spec());
   const auto pieces = make_tokenizer(sentencepiece_spec());
   std::mt19937 random(2);
@@ -59,17 +59,17 @@ TEST(Detokenizer, StreamsWhatDecodeGivesForAnyTokens) {
   }
 }
 
-TEST(Detokenizer, KeepsTheSpaceOfATextThatGoesOn) {
+TEST(Detokenizer, KeepsTheLeadingSpaceUnlessAtTheStartOfText) {
   const auto tokenizer = make_tokenizer(sentencepiece_spec());
   const TokenId hello = *tokenizer->find(" hello");
-  Detokenizer going_on(*tokenizer), from_the_start(*tokenizer, {.start_of_text = true});
-  EXPECT_EQ(going_on.push(hello), " hello");
-  EXPECT_EQ(from_the_start.push(1), "");
-  EXPECT_EQ(from_the_start.push(hello), "hello");
-  EXPECT_EQ(from_the_start.push(hello), " hello");
+  Detokenizer continued(*tokenizer), from_start(*tokenizer, {.start_of_text = true});
+  EXPECT_EQ(continued.push(hello), " hello");
+  EXPECT_EQ(from_start.push(1), "");
+  EXPECT_EQ(from_start.push(hello), "hello");
+  EXPECT_EQ(from_start.push(hello), " hello");
 }
 
-TEST(Detokenizer, ShowsControlTokensWhereAskedTo) {
+TEST(Detokenizer, ShowsControlTokensOnRequest) {
   const auto tokenizer = make_tokenizer(byte_level_spec());
   const TokenId end = *tokenizer->find("<|end|>");
   Detokenizer hiding(*tokenizer), showing(*tokenizer, {.skip_special = false});

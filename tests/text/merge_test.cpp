@@ -30,7 +30,7 @@ std::vector<TokenId> merge_fast(const std::vector<TokenId>& ids, const Table& ta
   return out;
 }
 
-// The definition: merge the leftmost pair of lowest rank until there is none.
+// This is the definition: merge the leftmost pair of the lowest rank until no pair can be merged.
 std::vector<TokenId> merge_naive(std::vector<TokenId> ids, const Table& table) {
   while (true) {
     auto best = table.end();
@@ -48,7 +48,7 @@ std::vector<TokenId> merge_naive(std::vector<TokenId> ids, const Table& table) {
   }
 }
 
-// Ranks in any order, some of them shared, as equal scores are.
+// The ranks are in random order, and some pairs share a rank, like pairs with equal scores.
 Table random_table(std::mt19937& random, std::uint32_t size) {
   Table table;
   TokenId next_id = 4;
@@ -66,19 +66,19 @@ TEST(Merger, AgreesWithTheDefinitionOnRandomTables) {
   for (int round = 0; round < 600; ++round) {
     const Table table = random_table(random, 12);
     std::vector<TokenId> ids;
-    // Long texts have buckets, short ones only the heap.
+    // Long texts use buckets; short texts use only the heap.
     for (unsigned i = 0; i < 1 + random() % (round % 4 == 0 ? 700 : 60); ++i) ids.push_back(static_cast<TokenId>(random() % 4));
     ASSERT_EQ(merge_fast(ids, table, 1 + random() % 4), merge_naive(ids, table)) << "round " << round;
   }
 }
 
-// Work, not time: every candidate is looked up when it is offered and when it is taken.
-TEST(Merger, LooksUpAFewPairsPerByteHoweverLongTheText) {
+// The test counts work instead of time: every candidate is looked up when it is offered and when it is taken.
+TEST(Merger, LookupsAreLinearInTheLengthOfTheText) {
   for (const std::uint32_t length : {1U << 14, 1U << 20}) {
     Merger merger;
     for (std::uint32_t i = 0; i < length; ++i) merger.append(0, 1);
     std::size_t num_lookups = 0;
-    // Id k is 2^k letters.
+    // Id k stands for 2^k letters.
     merger.run([&](std::uint32_t, const Symbol& left, const Symbol& right) -> std::optional<Merge> {
       ++num_lookups;
       if (left.id != right.id || left.id > 10) return std::nullopt;
@@ -88,7 +88,7 @@ TEST(Merger, LooksUpAFewPairsPerByteHoweverLongTheText) {
   }
 }
 
-TEST(Merger, LeavesOneSymbolAndNoneAlone) {
+TEST(Merger, HandlesEmptyAndSingleSymbolTexts) {
   EXPECT_TRUE(merge_fast({}, {}).empty());
   EXPECT_EQ(merge_fast({3}, {}), std::vector<TokenId>{3});
 }

@@ -16,25 +16,25 @@
 namespace quire {
 namespace {
 
-TEST(Nfc, ComposesAndOrdersMarks) {
+TEST(Nfc, ComposesAndReordersCombiningMarks) {
   EXPECT_EQ(normalize_nfc("e\xCC\x81"), "\xC3\xA9");
-  // Cedilla goes before acute, whichever came first.
+  // The cedilla is ordered before the acute, in either input order.
   EXPECT_EQ(normalize_nfc("c\xCC\x81\xCC\xA7"), "\xE1\xB8\x89");
-  // Hangul, and a character whose normal form is another one (the ohm sign).
+  // The cases are Hangul and a character whose normal form is another character (the ohm sign).
   EXPECT_EQ(normalize_nfc("\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB"), "\xED\x95\x9C");
   EXPECT_EQ(normalize_nfc("\xE2\x84\xA6"), "\xCE\xA9");
   EXPECT_EQ(normalize_nfc(""), "");
 }
 
-TEST(Nfc, LeavesMarksYoungerThanTheReferencesTablesWhereTheyAre) {
-  // U+1AC8 (Unicode 14) and U+0330: by today's tables the second goes first.
+TEST(Nfc, DoesNotReorderMarksNewerThanTheReference) {
+  // By current tables, U+0330 is ordered before U+1AC8 (Unicode 14).
   EXPECT_EQ(normalize_nfc(".\xE1\xAB\x88\xCC\xB0"), ".\xE1\xAB\x88\xCC\xB0");
   EXPECT_EQ(normalize_nfc("e\xCC\x81\xE1\xAB\x88"
                           "e\xCC\x81"),
             "\xC3\xA9\xE1\xAB\x88\xC3\xA9");
 }
 
-// utf8proc's own way through a whole text: right, and quadratic.
+// utf8proc's function for a whole text is correct but quadratic.
 std::string normalize_naively(const std::string& text) {
   utf8proc_uint8_t* mapped = nullptr;
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
@@ -52,7 +52,7 @@ TEST(Nfc, AgreesWithUtf8procOnEveryCharacter) {
     const std::string expected = normalize_naively(text);
     const std::string normalized = normalize_nfc(text);
     if (normalized == expected) continue;
-    // Marks that the reference's tables do not know stand where they stood.
+    // Marks that the reference's tables do not contain keep their position.
     std::string mark;
     append_utf8(character, mark);
     ASSERT_EQ(normalized, "a" + mark + "\u0327\u0301b" + mark) << "U+" << std::hex << static_cast<unsigned>(character);
@@ -61,7 +61,8 @@ TEST(Nfc, AgreesWithUtf8procOnEveryCharacter) {
 
 TEST(Nfc, AgreesWithUtf8procOnRandomTexts) {
   std::mt19937 random(23);
-  // Characters that compose, decompose and reorder: letters, marks of several classes, Hangul, Indic vowel signs, singletons.
+  // The alphabet has characters that compose, decompose and reorder: letters, marks of several classes, Hangul, Indic vowel signs,
+  // singletons.
   const std::u32string alphabet =
       U"aeos \u00C5\u1E69\u1F82\u0390\u0301\u0323\u0327\u0345\u0338\u0308\u1112\u1161\u11AB\uD558\uD55C\u0DD9\u0DCF\u0DCA\u0BC6"
       U"\u0BBE\u1025\u102E\u212B\uF900\u3099\u304B\u0958\u2ADC\U0001D15E\U0002F800\u4EBA\U0001F600\u200D";
@@ -72,8 +73,8 @@ TEST(Nfc, AgreesWithUtf8procOnRandomTexts) {
   }
 }
 
-// Ordered by exchanges of neighbours, this takes minutes.
-TEST(Nfc, OrdersAMegabyteOfMarksInTime) {
+// An implementation that exchanges neighbours takes minutes.
+TEST(Nfc, ReordersAMegabyteOfMarksQuickly) {
   const std::size_t count = (1 << 20) / 4;
   std::string text = "a", above, below;
   for (std::size_t i = 0; i < count; ++i) above += "\u0301";
@@ -81,7 +82,7 @@ TEST(Nfc, OrdersAMegabyteOfMarksInTime) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string normalized = normalize_nfc(text + above + below);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-  // U+1EA1 is a with a dot below; the other dots follow, then the acutes.
+  // U+1EA1 is a with a dot below. The other dots follow, then the acutes.
   EXPECT_TRUE(normalized == "\u1EA1" + below.substr(2) + above);
 }
 

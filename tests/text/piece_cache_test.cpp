@@ -15,7 +15,7 @@ TokenId id_of(int number) {
   return static_cast<TokenId>(number);
 }
 
-TEST(PieceCache, KnowsWhatItWasTold) {
+TEST(PieceCache, FindsInsertedPieces) {
   PieceCache cache;
   Ids out{7};
   EXPECT_FALSE(cache.find("one", out));
@@ -24,7 +24,7 @@ TEST(PieceCache, KnowsWhatItWasTold) {
   EXPECT_EQ(out, (Ids{7, 1, 2}));
 }
 
-TEST(PieceCache, StaysBoundedAndKeepsWhatIsInUse) {
+TEST(PieceCache, StaysBoundedAndKeepsPiecesInUse) {
   PieceCache cache;
   cache.insert("in use", Ids{42});
   cache.insert("never again", Ids{43});
@@ -39,12 +39,12 @@ TEST(PieceCache, StaysBoundedAndKeepsWhatIsInUse) {
     ASSERT_LE(cache.size(), PieceCache::kMaxEntries);
   }
   EXPECT_FALSE(cache.find("never again", out));
-  // What comes after a flood of other pieces is remembered too.
+  // A piece inserted after a flood of other pieces is cached too.
   cache.insert("late", Ids{44});
   EXPECT_TRUE(cache.find("late", out));
 }
 
-TEST(PieceCache, RemembersNoLongPieces) {
+TEST(PieceCache, DoesNotCacheLongPieces) {
   PieceCache cache;
   const std::string longest(PieceCache::kMaxPieceBytes, 'a');
   cache.insert(longest, Ids{1});
@@ -54,7 +54,7 @@ TEST(PieceCache, RemembersNoLongPieces) {
   EXPECT_FALSE(cache.find(longest + "a", out));
 }
 
-TEST(PieceCache, MayBeUsedFromManyThreadsAtOnce) {
+TEST(PieceCache, IsThreadSafe) {
   PieceCache cache;
   std::vector<int> num_wrong(4);
   std::vector<std::thread> threads;

@@ -28,27 +28,27 @@ PreTokenizer make(const std::vector<std::string>& patterns) {
   return *PreTokenizer::create(patterns);
 }
 
-TEST(PreTokenizer, EachPatternCutsThePiecesOfTheOneBefore) {
+TEST(PreTokenizer, EachPatternSplitsThePiecesOfThePreviousPattern) {
   const PreTokenizer pre_tokenizer = make({"[0-9]+", "[a-z][0-9a-z]"});
   EXPECT_EQ(split(pre_tokenizer, "abc12d"), (Pieces{"ab", "c", "12", "d"}));
   EXPECT_EQ(split(pre_tokenizer, ""), Pieces{});
   EXPECT_EQ(split(make({}), "a b"), Pieces{"a b"});
 }
 
-TEST(PreTokenizer, AnEmptyMatchCutsWhereItStands) {
+TEST(PreTokenizer, EmptyMatchSplitsAtItsPosition) {
   EXPECT_EQ(split(make({"(?=b)"}), "abab"), (Pieces{"a", "ba", "b"}));
   EXPECT_EQ(split(make({"$"}), "ab"), Pieces{"ab"});
 }
 
-TEST(PreTokenizer, StopsWhereTheVisitorSaysSo) {
+TEST(PreTokenizer, StopsWhenTheVisitorReturnsFalse) {
   std::size_t num_visited = 0;
   const auto done = make({"a"}).for_each_piece("aaaaaa", [&](std::string_view) { return ++num_visited < 3; });
   EXPECT_TRUE(done.has_value());
   EXPECT_EQ(num_visited, 3U);
 }
 
-// `\s+$` is searched for in another way; an expression that means the same, but is not known, is searched for as it stands.
-TEST(PreTokenizer, WhiteSpaceAtTheEndIsFoundAsTheExpressionSays) {
+// The pre-tokenizer searches for `\s+$` with special code. It does not recognize the equivalent expression and searches for it literally.
+TEST(PreTokenizer, FastSearchForTrailingWhitespaceMatchesTheExpression) {
   const PreTokenizer fast = make({R"(\s+$)"}), plain = make({R"(\s+(?:$))"});
   const std::vector<std::string> parts{" ", " ", "\n", "\r", "\t", "\u00A0", "\u3000", "a", "\u4EBA"};
   std::mt19937 random(31);
@@ -59,8 +59,8 @@ TEST(PreTokenizer, WhiteSpaceAtTheEndIsFoundAsTheExpressionSays) {
   }
 }
 
-// The engine counts its own steps: a quadratic search would trip its limit of 64 per byte.
-TEST(PreTokenizer, NoKnownExpressionIsQuadraticInARunOfLikeCharacters) {
+// The regex engine counts its steps: a quadratic search exceeds its limit of 64 per byte.
+TEST(PreTokenizer, NoKnownExpressionIsQuadraticInRunsOfEqualCharacters) {
   const std::vector<std::string> units{" ",      "\n",      "\t",     "\u00A0",       "a",    "A",   "Aa", "1", "'", "!", " !",
                                        "\u0301", "a\u0301", "\u4EBA", "\u1112\u1161", "\r\n", " \n", "<|"};
   for (const char* name : {"gpt-2", "smollm", "llama3", "qwen2", "qwen35", "tekken", "gpt-4o", "deepseek-v3", "deepseek-llm",

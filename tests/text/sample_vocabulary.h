@@ -1,5 +1,5 @@
 #pragma once
-// Small made-up vocabularies.
+// Small invented vocabularies.
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ inline TokenId add_token(TokenizerSpec& spec, std::string text, TokenizerSpec::T
   return static_cast<TokenId>(spec.tokens.size() - 1);
 }
 
-// Ids 0 to 255 are the bytes; then the merges given as plain text, then <|end|> (control) and <tool> (user-defined).
+// Ids 0 to 255 are the bytes. Then follow the merges, given as plain text, <|end|> (control) and <tool> (user-defined).
 inline TokenizerSpec byte_level_spec(const std::vector<std::pair<std::string, std::string>>& merges = {
                                          {"h", "e"}, {"l", "l"}, {"he", "ll"}, {"hell", "o"}, {" ", "hello"}, {" ", " "}}) {
   TokenizerSpec spec;
@@ -38,7 +38,7 @@ inline TokenizerSpec byte_level_spec(const std::vector<std::pair<std::string, st
   return spec;
 }
 
-// <unk>, <s>, </s>, the byte tokens (ids 3 to 258), then pieces with falling scores.
+// The vocabulary has <unk>, <s>, </s>, the byte tokens (ids 3 to 258), then pieces with falling scores.
 inline TokenizerSpec sentencepiece_spec() {
   using TokenType = TokenizerSpec::TokenType;
   TokenizerSpec spec;
@@ -60,7 +60,7 @@ inline TokenizerSpec sentencepiece_spec() {
   return spec;
 }
 
-// Stops the test where the specification is refused.
+// Stops the test when the specification is refused.
 inline std::unique_ptr<const Tokenizer> make_tokenizer(const TokenizerSpec& spec) {
   auto tokenizer = Tokenizer::create(spec);
   return tokenizer ? std::move(*tokenizer) : nullptr;

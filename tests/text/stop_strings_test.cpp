@@ -27,7 +27,7 @@ Outcome run(StopStrings stops, std::string_view text, std::mt19937* random = nul
   return result;
 }
 
-// The match that ends first, the longest of those.
+// Returns the match that ends first; among equal ends, the longest one.
 Outcome naive(const std::vector<std::string>& stops, const std::string& text, bool include) {
   for (std::size_t end = 0; end <= text.size(); ++end) {
     std::optional<std::uint32_t> best;
@@ -40,7 +40,7 @@ Outcome naive(const std::vector<std::string>& stops, const std::string& text, bo
   return {text, std::nullopt};
 }
 
-TEST(StopStrings, AgreesWithTheNaiveModelHoweverTheTextArrives) {
+TEST(StopStrings, AgreesWithTheNaiveModelForAnyChunking) {
   std::mt19937 random(3);
   const auto random_text = [&](std::size_t longest) {
     std::string text;
@@ -63,7 +63,7 @@ TEST(StopStrings, AgreesWithTheNaiveModelHoweverTheTextArrives) {
   EXPECT_LT(num_matched, 2900);
 }
 
-TEST(StopStrings, HoldsBackOnlyWhatMayBeginAStop) {
+TEST(StopStrings, HoldsBackOnlyPossibleBeginningsOfAStop) {
   const std::vector<std::string> stops{"</s>", "\n\nUser:"};
   StopStrings matcher(stops);
   EXPECT_EQ(matcher.push("hello <").text, "hello ");
@@ -80,7 +80,7 @@ TEST(StopStrings, HoldsBackOnlyWhatMayBeginAStop) {
   EXPECT_EQ(matcher.flush(), "");
 }
 
-TEST(StopStrings, WithoutStopsNothingIsHeldBack) {
+TEST(StopStrings, HoldsBackNothingWithoutStops) {
   StopStrings matcher({});
   EXPECT_EQ(matcher.push("abc").text, "abc");
   const std::vector<std::string> empty{""};

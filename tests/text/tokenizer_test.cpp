@@ -39,7 +39,7 @@ TEST(ByteLevelBpe, MergesWithinPieces) {
   EXPECT_EQ(tokenizer->encode("", kPlain), Ids{});
 }
 
-TEST(ByteLevelBpe, TakesAWholePieceOfTheVocabularyWhereMergesAreIgnored) {
+TEST(ByteLevelBpe, UsesAWholePieceWhenMergesAreIgnored) {
   TokenizerSpec spec = byte_level_spec();
   const TokenId whole = add_token(spec, "olleh");
   spec.scores.clear();
@@ -48,7 +48,7 @@ TEST(ByteLevelBpe, TakesAWholePieceOfTheVocabularyWhereMergesAreIgnored) {
   EXPECT_EQ(make_tokenizer(spec)->encode("olleh", kPlain), Ids{whole});
 }
 
-TEST(ByteLevelBpe, SpellsOutEveryTextAndGivesItBack) {
+TEST(ByteLevelBpe, RoundTripsEveryText) {
   const auto tokenizer = make_tokenizer(byte_level_spec());
   std::mt19937 random(5);
   for (int round = 0; round < 500; ++round) {
@@ -64,7 +64,7 @@ TEST(ByteLevelBpe, ReadsBytesThatAreNotUtf8AsReplacementCharacters) {
   EXPECT_EQ(*tokenizer->encode(broken, kPlain), *tokenizer->encode(repair_utf8(broken), kPlain));
 }
 
-// A quadratic loop would take hours.
+// A quadratic loop takes hours.
 TEST(ByteLevelBpe, EncodesAMegabyteOfOneLetter) {
   const auto tokenizer = make_tokenizer(byte_level_spec({{"a", "a"}, {"aa", "aa"}, {"aaaa", "aaaa"}}));
   EXPECT_EQ(tokenizer->encode(std::string(1 << 20, 'a'), kPlain)->size(), (1U << 20) / 8);
@@ -72,7 +72,7 @@ TEST(ByteLevelBpe, EncodesAMegabyteOfOneLetter) {
   EXPECT_EQ(tokenizer->encode(std::string(1 << 20, '<'), kParse)->size(), 1U << 20);
 }
 
-TEST(ByteLevelBpe, NormalizesWhereTheFileAsksForIt) {
+TEST(ByteLevelBpe, NormalizesWhenTheFileRequiresIt) {
   TokenizerSpec spec = byte_level_spec();
   const std::string decomposed = "e\xCC\x81", composed = "\xC3\xA9";
   EXPECT_NE(*make_tokenizer(spec)->encode(decomposed, kPlain), *make_tokenizer(spec)->encode(composed, kPlain));
@@ -80,7 +80,7 @@ TEST(ByteLevelBpe, NormalizesWhereTheFileAsksForIt) {
   EXPECT_EQ(*make_tokenizer(spec)->encode(decomposed, kPlain), *make_tokenizer(spec)->encode(composed, kPlain));
 }
 
-TEST(ByteLevelBpe, EncodesAlikeFromManyThreads) {
+TEST(ByteLevelBpe, EncodesTheSameFromManyThreads) {
   const auto tokenizer = make_tokenizer(byte_level_spec());
   std::mt19937 random(9);
   std::vector<std::string> texts;
@@ -97,7 +97,7 @@ TEST(ByteLevelBpe, EncodesAlikeFromManyThreads) {
   EXPECT_EQ(num_wrong, std::vector<int>(4));
 }
 
-TEST(AddedTokens, ControlTokensInTextAreTextUnlessAskedFor) {
+TEST(AddedTokens, ControlTokensInTextAreTextUnlessParsed) {
   const auto tokenizer = make_tokenizer(byte_level_spec());
   const TokenId end = *tokenizer->find("<|end|>"), tool = *tokenizer->find("<tool>");
   EXPECT_EQ(tokenizer->encode("hello<|end|>", kParse), (Ids{259, end}));
@@ -109,7 +109,7 @@ TEST(AddedTokens, ControlTokensInTextAreTextUnlessAskedFor) {
   EXPECT_EQ(tokenizer->decode(Ids{259, end}, /*skip_special=*/false), "hello<|end|>");
 }
 
-TEST(AddedTokens, TheLongestOfTheLeftmostWins) {
+TEST(AddedTokens, LongestOfTheLeftmostMatchesWins) {
   TokenizerSpec spec = byte_level_spec();
   const TokenId shorter = add_token(spec, "<a", TokenType::user_defined), longer = add_token(spec, "<a>", TokenType::user_defined);
   const TokenId inner = add_token(spec, "a><", TokenType::user_defined);
@@ -119,7 +119,7 @@ TEST(AddedTokens, TheLongestOfTheLeftmostWins) {
   EXPECT_EQ(tokenizer->encode("a><a>", kPlain), (Ids{inner, 'a', '>'}));
 }
 
-TEST(AddedTokens, TakeWhiteSpaceAlongAndStandAloneWhereTheirFlagsSaySo) {
+TEST(AddedTokens, ObeyTheFlagsForStrippingAndSingleWords) {
   TokenizerSpec spec = byte_level_spec();
   const TokenId strip = add_token(spec, "<mask>", TokenType::control), word = add_token(spec, "cat", TokenType::user_defined);
   spec.scores.clear();
@@ -137,7 +137,56 @@ TEST(AddedTokens, TakeWhiteSpaceAlongAndStandAloneWhereTheirFlagsSaySo) {
             5U);
 }
 
-TEST(SentencePiece, MergesByScoreAfterASpaceOfItsOwn) {
+TEST(AddedTokens, NormalizedTokensAreFoundLastInNormalizedText) {
+  TokenizerSpec spec = byte_level_spec();
+  const TokenId plain = add_token(spec, "bc", TokenType::user_defined), normalized = add_token(spec, "ab", TokenType::user_defined);
+  const TokenId accented = add_token(spec, "q\xC3\xA9", TokenType::user_defined);
+  spec.scores.clear();
+  spec.normalizer = "nfc";
+  spec.added_tokens = {{.id = normalized, .normalized = true}, {.id = accented, .normalized = true}};
+  const auto tokenizer = make_tokenizer(spec);
+  EXPECT_EQ(tokenizer->encode("abc ab", kPlain), (Ids{'a', plain, ' ', normalized}));
+  EXPECT_EQ(tokenizer->encode("qe\xCC\x81", kPlain), Ids{accented});
+  spec.added_tokens[1].normalized = false;
+  EXPECT_GT(make_tokenizer(spec)->encode("qe\xCC\x81", kPlain)->size(), 1U) << "the original text does not contain the token";
+}
+
+TEST(AddedTokens, OfTokenizerJsonAreVerbatimTexts) {
+  TokenizerSpec spec = sentencepiece_spec();
+  const TokenId marks = add_token(spec, "\xE2\x96\x81\xE2\x96\x81", TokenType::user_defined);
+  spec.scores.resize(spec.tokens.size());
+  EXPECT_EQ(make_tokenizer(spec)->encode("  ", kPlain)->back(), marks) << "in a GGUF file the marks stand for spaces";
+  spec.added_tokens_verbatim = true;
+  EXPECT_EQ(make_tokenizer(spec)->encode("\xE2\x96\x81\xE2\x96\x81 hello", kPlain)->front(), marks);
+}
+
+TEST(Tokenizer, AddsAllTokensOfTheSpecAroundAText) {
+  TokenizerSpec spec = byte_level_spec();
+  spec.before = {7, 8};
+  spec.after = {9, 9};
+  const auto tokenizer = make_tokenizer(spec);
+  EXPECT_EQ(tokenizer->encode("a"), (Ids{7, 8, 'a', 9, 9}));
+  EXPECT_EQ(tokenizer->encode("a", kPlain), Ids{'a'});
+  spec.after = {100000};
+  EXPECT_FALSE(Tokenizer::create(spec));
+}
+
+TEST(ByteLevelBpe, MergesTheLowestIdFirstWhenIdsAreRanks) {
+  TokenizerSpec spec = byte_level_spec();
+  const TokenId bc = add_token(spec, "bc"), ab = add_token(spec, "ab"), abcd = add_token(spec, "abcd");
+  const TokenId cd = add_token(spec, "cd"), aaa = add_token(spec, "aaa"), aa = add_token(spec, "aa");
+  spec.merges.clear();
+  spec.scores.clear();
+  spec.ids_are_ranks = true;
+  EXPECT_EQ(make_tokenizer(spec)->encode("abcd", kPlain), (Ids{'a', bc, 'd'})) << "bc is merged first, and then abcd cannot be formed";
+  EXPECT_EQ(make_tokenizer(spec)->encode("abd cd", kPlain), (Ids{ab, 'd', ' ', cd}));
+  EXPECT_EQ(make_tokenizer(spec)->encode("aaaa aa", kPlain), (Ids{aaa, 'a', ' ', aa}));
+  EXPECT_EQ(make_tokenizer(spec)->encode("aaa", kPlain), Ids{aaa});
+  spec.ignore_merges = true;
+  EXPECT_EQ(make_tokenizer(spec)->encode("abcd", kPlain), Ids{abcd});
+}
+
+TEST(SentencePiece, MergesByScoreAfterAddingASpace) {
   const auto tokenizer = make_tokenizer(sentencepiece_spec());
   const TokenId hello = *tokenizer->find(" hello");
   EXPECT_EQ(tokenizer->encode("hello"), (Ids{1, hello}));
@@ -146,7 +195,7 @@ TEST(SentencePiece, MergesByScoreAfterASpaceOfItsOwn) {
   EXPECT_EQ(tokenizer->encode("", kPlain), Ids{});
 }
 
-TEST(SentencePiece, SpellsUnknownCharactersInBytes) {
+TEST(SentencePiece, EncodesUnknownCharactersAsBytes) {
   const auto tokenizer = make_tokenizer(sentencepiece_spec());
   const Ids expected{*tokenizer->find(" "), 3 + 0xF0, 3 + 0x9F, 3 + 0x98, 3 + 0x80};
   EXPECT_EQ(tokenizer->encode("\xF0\x9F\x98\x80", kPlain), expected);
@@ -160,7 +209,7 @@ TEST(SentencePiece, NeverMergesTextIntoAControlToken) {
   EXPECT_EQ(tokenizer->encode("<s>", kParse), Ids{1});
 }
 
-TEST(SentencePiece, WithoutByteTokensARunOfUnknownsIsOneUnknown) {
+TEST(SentencePiece, RunOfUnknownsIsOneTokenWithoutByteTokens) {
   TokenizerSpec spec;
   spec.algorithm = TokenizerSpec::Algorithm::sentencepiece;
   spec.unk = add_token(spec, "<unk>", TokenType::unknown);
@@ -168,7 +217,7 @@ TEST(SentencePiece, WithoutByteTokensARunOfUnknownsIsOneUnknown) {
   EXPECT_EQ(make_tokenizer(spec)->encode("axya", kPlain), (Ids{a, 0, a}));
 }
 
-TEST(SentencePiece, PutsTheSpacePrefixWhereTheFileWantsIt) {
+TEST(SentencePiece, AddsTheSpacePrefixAsTheFileRequires) {
   TokenizerSpec spec = sentencepiece_spec();
   const auto always = make_tokenizer(spec);
   const TokenId hello = *always->find(" hello");
@@ -187,7 +236,7 @@ TEST(SentencePiece, EncodesAMegabyteOfOneLetter) {
   EXPECT_EQ(make_tokenizer(sentencepiece_spec())->encode(std::string(1 << 20, 'l'), kPlain)->size(), (1U << 20) + 1);
 }
 
-TEST(TokenizerErrors, NameWhatIsWrong) {
+TEST(TokenizerErrors, NameTheProblem) {
   const auto error_of = [](TokenizerSpec spec) {
     auto tokenizer = Tokenizer::create(std::move(spec));
     return tokenizer ? Error{} : tokenizer.error();
@@ -221,7 +270,7 @@ TEST(TokenizerErrors, NameWhatIsWrong) {
   EXPECT_EQ(error_of(TokenizerSpec{}).code, ErrorCode::unsupported);
 }
 
-TEST(TokenizerErrors, AHostileExpressionIsAnErrorAndNotWrongIds) {
+TEST(TokenizerErrors, HostileExpressionIsAnError) {
   TokenizerSpec spec = byte_level_spec();
   spec.split_patterns = {"(a+)+$"};
   const auto tokenizer = make_tokenizer(spec);
@@ -232,14 +281,14 @@ TEST(TokenizerErrors, AHostileExpressionIsAnErrorAndNotWrongIds) {
   EXPECT_EQ(tokenizer->encode("aab", kPlain)->size(), 3U);
 }
 
-// Each attempt of the search stays below the limit; all together do not.
-TEST(TokenizerErrors, AQuadraticSearchIsAnErrorToo) {
+// Each search attempt stays below the limit, but all attempts together exceed it.
+TEST(TokenizerErrors, QuadraticSearchIsAnError) {
   TokenizerSpec spec = byte_level_spec();
   spec.split_patterns = {"x+$"};
   EXPECT_FALSE(make_tokenizer(spec)->encode(std::string(1 << 16, 'x') + "1", kPlain).has_value());
 }
 
-TEST(TokenizerErrors, MoreTokensThanTheCallerWants) {
+TEST(TokenizerErrors, ReturnAnErrorForMoreTokensThanAllowed) {
   for (const TokenizerSpec& spec : {byte_level_spec(), sentencepiece_spec()}) {
     const auto tokenizer = make_tokenizer(spec);
     const std::string text = "hello he <tool>";
@@ -253,12 +302,12 @@ TEST(TokenizerErrors, MoreTokensThanTheCallerWants) {
   }
 }
 
-TEST(Tokenizer, TellsTheLengthOfTheLongestToken) {
+TEST(Tokenizer, ReturnsTheLengthOfTheLongestToken) {
   EXPECT_EQ(make_tokenizer(byte_level_spec())->max_token_bytes(), std::string("<|end|>").size());
   EXPECT_EQ(make_tokenizer(sentencepiece_spec())->max_token_bytes(), std::string(" hello").size());
 }
 
-TEST(Tokenizer, IdsOutsideTheVocabularyAreLeftOut) {
+TEST(Tokenizer, SkipsIdsOutsideTheVocabulary) {
   const auto tokenizer = make_tokenizer(byte_level_spec());
   EXPECT_EQ(tokenizer->decode(Ids{-1, 'a', 1 << 20}), "a");
   EXPECT_EQ(tokenizer->token_bytes(-5), "");

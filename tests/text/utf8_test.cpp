@@ -10,8 +10,8 @@ namespace {
 
 constexpr const char* kReplaced = "\xEF\xBF\xBD";
 
-// The expected texts are those of bytes.decode("utf-8", errors="replace") of Python 3.
-TEST(Utf8Repair, ReplacesAsPythonDoes) {
+// The expected texts come from Python 3's bytes.decode("utf-8", errors="replace").
+TEST(Utf8Repair, ReplacesInvalidBytesLikePython) {
   const std::string r = kReplaced;
   EXPECT_EQ(repair_utf8("\xF0\x9F\x98"
                         "a"),
@@ -25,7 +25,7 @@ TEST(Utf8Repair, ReplacesAsPythonDoes) {
   EXPECT_EQ(repair_utf8("\xE0\x80\xC3\xA9"), r + r + "\xC3\xA9");
 }
 
-TEST(Utf8Repair, GivesACharacterWithItsLastByteAndNotBefore) {
+TEST(Utf8Repair, EmitsACharacterWithItsLastByte) {
   Utf8Repair repair;
   std::string out;
   for (const char* byte : {"\xF0", "\x9F", "\x98"}) repair.push(byte, out);
@@ -36,7 +36,7 @@ TEST(Utf8Repair, GivesACharacterWithItsLastByteAndNotBefore) {
   EXPECT_EQ(repair.num_held_bytes(), 0U);
 }
 
-TEST(Utf8Repair, GivesTheSameTextHoweverTheBytesArrive) {
+TEST(Utf8Repair, GivesTheSameTextForAnyChunking) {
   std::mt19937 random(7);
   const std::string alphabet = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xED\xFF";
   for (int round = 0; round < 500; ++round) {
@@ -55,7 +55,7 @@ TEST(Utf8Repair, GivesTheSameTextHoweverTheBytesArrive) {
   }
 }
 
-TEST(Utf8, CodePointsSurviveTheWayThereAndBack) {
+TEST(Utf8, CodePointsRoundTrip) {
   for (char32_t code_point = 1; code_point < 0x110000; code_point += code_point < 0x3000 ? 1 : 97) {
     if (code_point >= 0xD800 && code_point < 0xE000) continue;
     std::string text;

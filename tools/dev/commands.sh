@@ -8,7 +8,8 @@ configure_and_build() {
   [[ "$preset" = gcc* ]] && need_apt g++-12
   need_ccache_folder
   if [ "$preset" != aarch64 ]; then
-    # Much of what llguidance takes is waiting: where there is a core for both, the rooms are compiled meanwhile, as if it were not to be had.
+    # The build of llguidance mostly waits. If there is a core for both, the rooms are compiled at the same time, as if it were not
+    # available.
     if [ "$JOBS" -gt 1 ] && lacks_llguidance; then
       want_llguidance &
       guidance=$!
@@ -29,7 +30,7 @@ configure_and_build() {
   cmake --build "build/$preset" -j "$JOBS" ${1:+--target "$@"} || die_of "build/$preset was not built"
 }
 
-# configure PRESET: with CMAKE_FLAGS, where it is not configured.
+# configure PRESET: configures with CMAKE_FLAGS if the preset is not yet configured.
 configure() {
   [ ! -f "build/$1/build.ninja" ] || return 0
   say "Configuring build/$1"
@@ -37,9 +38,9 @@ configure() {
 }
 CMAKE_FLAGS=()
 
-# Adds to CMAKE_FLAGS how a build folder compiles. A new one that `serve` or `test` makes takes a room's files together, which takes a third
-# of the time. `build`, and the release build of --all, take each by itself: an edit then costs one file, and each is seen to include what it
-# uses.
+# Adds to CMAKE_FLAGS how a build folder compiles. `serve` and `test` create a new folder with unity builds, which take a third of the time.
+# `build`, and the release build of --all, compile each file separately: an edit then costs one file, and each file is checked to include
+# its own headers.
 together() {
   [ -f "build/$1/CMakeCache.txt" ] || CMAKE_FLAGS+=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=40)
 }
@@ -49,7 +50,7 @@ one_by_one() {
   rm -f "build/$1/build.ninja"
 }
 
-# The Python package is part of the release build, except where `serve` alone made it.
+# The Python package is part of the release build, unless `serve` alone made that build.
 with_package() {
   need_apt python3-dev
   need_python build
@@ -77,12 +78,12 @@ build_and_start() {
   local model="" fetching=""
   if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then model="$1"; shift; fi
   need_apt $APT_BUILD
-  # The default model comes while the server is built.
+  # The default model is fetched while the server is built.
   if [ -z "$model" ] && [ ! -f "$MODEL" ]; then
     PROGRESS=off
     need_model &
     fetching=$!
-    # shellcheck disable=SC2064  # its number now: the name is gone when the shell ends
+    # shellcheck disable=SC2064  # expands now: the variable no longer exists when the shell ends
     trap "pkill -P $fetching || true; kill $fetching 2>/dev/null || true" EXIT
   fi
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=OFF)
@@ -96,29 +97,41 @@ build_and_start() {
   exec build/release/quire "$command" "${model:-$MODEL}" "$@"
 }
 
-# test_preset PRESET [CTEST ARGUMENTS]: the C++ suites of one preset; with ROOMS only those of these rooms.
+# test_preset PRESET [CTEST ARGUMENTS]: runs the C++ suites of one preset; with ROOMS, only the suites of these rooms.
 test_preset() {
   local preset="$1" targets=() labels=()
   shift
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
   if [ "$preset" = release ] && [ "$EXTENT" = all ]; then one_by_one release; else together "$preset"; fi
-  # serve alone configures without tests
+  # `serve` configures without tests
   [ ! -f "build/$preset/CMakeCache.txt" ] || grep -q 'QUIRE_BUILD_TESTS:BOOL=ON' "build/$preset/CMakeCache.txt" || rm -f "build/$preset/build.ninja"
   [ "$preset" != release ] || with_package
   if [ ${#ROOMS[@]} -gt 0 ]; then
     mapfile -t targets < <(room_tests "${ROOMS[@]}")
     labels=(-L "^($(IFS='|'; echo "${targets[*]%_test}"))\$")
   fi
+  [ ${#ROOMS[@]} -eq 0 ] || say_duration "$preset" "${targets[@]}"
   configure_and_build "$preset" "${targets[@]}"
   say "Testing build/$preset${ROOMS[*]:+: ${ROOMS[*]}}"
+  local start=$SECONDS
   run_ctest "$preset" "cpp-$preset" -j "$JOBS" -LE fuzz "${labels[@]}" "$@"
+  [ ${#ROOMS[@]} -eq 0 ] || [ $# -gt 0 ] || { mkdir -p "$CACHE/durations" && echo $((SECONDS - start)) >"$CACHE/durations/$preset-${targets[*]}"; }
+}
+
+# say_duration PRESET TARGET...: prints how long these suites took in the last run on this machine, and the number of build steps. A step
+# takes about 6 s of a core if no cached object exists.
+say_duration() {
+  local preset="$1" steps="" last="$CACHE/durations/$1-${*:2}"
+  [ ! -f "build/$preset/build.ninja" ] || steps=$(ninja -C "build/$preset" -n "${@:2}" 2>/dev/null | sed -nE '$s|^\[([0-9]+)/.*|\1|p')
+  say "Duration: build $(if [ -n "$steps" ]; then echo "about $((steps * 6 / JOBS + 1)) s or less ($steps steps)"; else echo "a few minutes"; fi); \
+tests $(if [ -f "$last" ]; then echo "$(cat "$last") s, as in the last run"; else echo "1 to 10 min, not measured here yet"; fi)"
 }
 ROOMS=()
-# of a run of ./dev test: nothing, ci or all
+# extent of a run of ./dev test: empty, ci or all
 EXTENT=""
 
-# room_tests ROOM...: the test programs of each room of cmake/ that has the name, or lies in the folder, given. A part of a room is tested by
-# that room's.
+# room_tests ROOM...: prints the test programs of each room of cmake/ with the given name or in the given folder. The tests of a part of a
+# room belong to that room.
 room_tests() {
   local room found
   for room in "$@"; do
@@ -129,7 +142,8 @@ room_tests() {
   done
 }
 
-# test_fuzzers PRESET: `asan` has libFuzzer; `release`, which is built anyway, plays random changes of the corpora (tests/fuzz/play.cpp).
+# test_fuzzers PRESET: `asan` has libFuzzer. `release`, which is built in any case, plays random changes of the corpora
+# (tests/fuzz/play.cpp).
 test_fuzzers() {
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
   together "$1"
@@ -138,23 +152,23 @@ test_fuzzers() {
   run_ctest "$1" fuzzers -L fuzz -j "$JOBS"
 }
 
-# test_aarch64 [ROOM...]: the kernels, and the rooms beside them, cross-built and run under qemu-user. Kernels run on a processor with matrix
-# instructions (all tests but those that die), one with dot products alone, and one with neither: each must choose what it has, and give the
-# recorded bits.
+# test_aarch64 [ROOM...]: cross-builds the kernels and the given rooms, and runs them under qemu-user. Kernels run on a processor with
+# matrix instructions (all tests except death tests), on one with dot products only, and on one with neither. Each run must choose the
+# kernels that its processor supports, and give the recorded bits.
 test_aarch64() {
   need_apt $APT_AARCH64
   CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
   together aarch64
   configure_and_build aarch64 kernel_test "${@/%/_test}"
   say "Testing kernels of build/aarch64 under qemu-user"
-  # without rooms, as --ci runs it, less the slowest suite, a quarter of the time
+  # without rooms, as in --ci: without the slowest suite, which takes a quarter of the time
   if [ $# -gt 0 ]; then test_kernels_as max neon_i8mm '-*Death*'; else test_kernels_as max neon_i8mm '-*Death*:SharedRows.*'; fi
   test_kernels_as neoverse-n1 neon 'Kernels.*:*Digests*/neon'
   test_kernels_as cortex-a72 reference 'Kernels.*'
   [ $# -eq 0 ] || run_ctest aarch64 cpp-aarch64 -j "$JOBS" -L "^($(IFS='|' && echo "$*"))\$" --timeout 1500
 }
 
-# test_kernels_as PROCESSOR CHOSEN FILTER: in two processes where there are two cores.
+# test_kernels_as PROCESSOR CHOSEN FILTER: uses two processes if there are two cores.
 test_kernels_as() {
   local shard shards=1 runs=() status=0
   [ "$JOBS" -lt 2 ] || shards=2
@@ -167,7 +181,7 @@ test_kernels_as() {
   return "$status"
 }
 
-# run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps what tests print, for tools/dev/report.py. Where some fail the other suites still run.
+# run_ctest PRESET NAME [CTEST ARGUMENTS]: keeps the output of tests for tools/dev/report.py. If a suite fails, the others still run.
 run_ctest() {
   local preset="$1" name="$2"
   shift 2
@@ -176,20 +190,21 @@ run_ctest() {
 }
 HAS_FAILED=""
 
-# The Python of a vLLM 0.19.0 environment: $QUIRE_VLLM_PYTHON, else the one that `./dev oracle setup` makes; empty where there is none.
+# Prints the Python of a vLLM 0.19.0 environment: $QUIRE_VLLM_PYTHON, or the one that `./dev oracle setup` makes; else empty.
 vllm_python() {
   local python="${QUIRE_VLLM_PYTHON:-$ORACLE/bin/python}"
   [ ! -x "$python" ] || echo "$python"
 }
 
-# That of vLLM 0.32.0: $QUIRE_VLLM_PYTHON_0_32, else the one that `./dev oracle --vllm 0.32.0 setup` makes; empty where there is none.
+# Prints the Python of vLLM 0.32.0: $QUIRE_VLLM_PYTHON_0_32, or the one that `./dev oracle --vllm 0.32.0 setup` makes; empty if there is
+# none.
 newer_vllm_python() {
   local python="${QUIRE_VLLM_PYTHON_0_32:-$CACHE/oracle-0.32/bin/python}"
   [ ! -x "$python" ] || echo "$python"
 }
 
-# Files go to two processes where there are two cores: most of a test is one core's work, or waiting. test_package.py comes first
-# (tests/python/conftest.py), for it takes the longest.
+# Runs the test files in two processes if there are two cores: a test mostly uses one core or waits. test_package.py comes first
+# (tests/python/conftest.py), because it takes the longest.
 test_python() {
   local processes=0
   [ "$JOBS" -lt 2 ] || processes=2
@@ -202,7 +217,7 @@ test_python() {
     --no-loadscope-reorder -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/python.xml tests/python
 }
 
-# Prints the table of clients and calls that docs/clients.md keeps.
+# Prints the table of clients and calls in docs/clients.md.
 test_clients() {
   need_clients
   say "Testing with litellm, langchain-openai, instructor, pydantic-ai, openai-agents, llm and npm's clients"
@@ -210,7 +225,15 @@ test_clients() {
     "$CLIENTS/bin/python" -m pytest -q -p no:cacheprovider -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/clients.xml tests/clients
 }
 
-# Whole loops of agents' clients. Prints the table that docs/clients.md keeps.
+# Compares the APIs with the vendors' schemas, and docs/openapi.json with the server.
+test_conform() {
+  need_conform
+  say "Testing with llm-comply and schemathesis"
+  QUIRE_BINARY="$PWD/build/release/quire" "$CONFORM/bin/python" -m pytest -q -p no:cacheprovider -o tmp_path_retention_policy=failed -rs \
+    --junitxml=build/reports/conform.xml tests/conform
+}
+
+# Runs whole loops of agents' clients. Prints the table in docs/clients.md.
 test_agents() {
   need_agents
   say "Testing with Claude Code, Codex, opencode, qwen-code, aider and mini-swe-agent"
@@ -219,7 +242,7 @@ test_agents() {
     "$VENV/bin/python" -m pytest -q -p no:cacheprovider -o tmp_path_retention_policy=failed -rs --junitxml=build/reports/agents.xml tests/agents
 }
 
-# stage NAME COMMAND...: one part of a long run; report_stages tells how long each took.
+# stage NAME COMMAND...: runs one part of a long run; report_stages prints how long each part took.
 STAGES=()
 stage() {
   local name="$1" start=$SECONDS
@@ -237,6 +260,11 @@ report_stages() {
   local reports=(build/reports/*.xml)
   if [ -e "${reports[0]}" ]; then python3 tools/dev/report.py "${reports[@]}" || status=1; fi
   printf '%s\n' "${STAGES[@]}" "$(printf '%5d s  in all' "$SECONDS")" >&2
+  if [ "$EXTENT" = ci ]; then
+    local left=""
+    [ ${#LEFT_OUT[@]} -eq 0 ] || left=$(printf '%s, ' "${LEFT_OUT[@]}")
+    printf 'left out in this turn: %s\n' "${left:+${left%, }}${left:-nothing}" >&2
+  fi
   exit "$status"
 }
 
@@ -247,7 +275,7 @@ cmd_test() {
       --asan | --tsan) sanitizer="${1#--}" ;;
       --all | --ci) EXTENT="${1#--}" ;;
       -R) filter=(-R "${2:?-R needs a regular expression}"); shift ;;
-      -*) die "test: unknown argument '$1'; ./dev --help lists them" ;;
+      -*) die "test: unknown argument '$1'; ./dev test --help lists them" ;;
       *) ROOMS+=("$1") ;;
     esac
     shift
@@ -268,41 +296,76 @@ cmd_test() {
     stage "C++ suites" test_preset "${sanitizer:-release}" "${filter[@]}"
     return 0
   fi
-  # A part of the rounds of the costly random tests: --all and runs of some rooms play all.
+  # Plays a part of the rounds of the costly random tests. --all and runs of some rooms play all rounds.
+  [ "$EXTENT" = all ] || export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-20}"
   case "$EXTENT" in
-    "") export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-20}" QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-5}" ;;
-    ci) export QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-40}" ;;
+    "") export QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-5}" ;;
+    ci) export QUIRE_FUZZ_SECONDS="${QUIRE_FUZZ_SECONDS:-10}" ;;
   esac
+  # changes the corpora differently for each commit; a failure prints its seed
+  [ "$EXTENT" != ci ] || export QUIRE_FUZZ_SEED="${QUIRE_FUZZ_SEED:-$(git rev-list --count HEAD 2>/dev/null || echo 1)}"
   stage "C++ suites" test_preset release
-  if [ -n "$EXTENT" ]; then stage "fuzzers under ASan" test_fuzzers asan; else stage "fuzzers" test_fuzzers release; fi
+  if [ "$EXTENT" = all ] || { [ "$EXTENT" = ci ] && is_turn 0; }; then stage "fuzzers under ASan" test_fuzzers asan; else stage "fuzzers" test_fuzzers release; fi
   need_python test
   if [ "$EXTENT" = all ]; then need_oracle; need_promtool; fi
   stage "Python suites" test_python
   [ -z "$EXTENT" ] || test_more "$EXTENT"
 }
 
-# Starts no stage that would end too late on a slow machine: what was left out is said, and is run on a faster one.
-CI_MINUTES="${QUIRE_CI_MINUTES:-50}"
-stage_in_time() {
-  if [ "$SECONDS" -lt $((CI_MINUTES * 60)) ]; then stage "$@"; else STAGES+=("left out: $1, for $CI_MINUTES minutes had passed (QUIRE_CI_MINUTES)"); fi
+# Stages that take too long for every run of --ci take turns, so that each run stays well under an hour. The number of commits modulo
+# CI_TURNS selects the turn. QUIRE_CI_ROTA=0,3 runs these turns, QUIRE_CI_ROTA=all runs all.
+CI_TURNS=6
+
+# is_turn N: returns whether this run takes turn N.
+is_turn() {
+  local commits
+  commits=$(git rev-list --count HEAD 2>/dev/null || echo 0)
+  [[ "${QUIRE_CI_ROTA:-}" == all || ",${QUIRE_CI_ROTA:-$((commits % CI_TURNS))}," == *",$1,"* ]]
 }
 
-# test_more ci|all: what is too slow for every edit.
+# stage_in_turn TURN NAME COMMAND...: runs the stage if it is its turn; otherwise the report lists it as left out.
+stage_in_turn() {
+  local turn="$1"
+  shift
+  if is_turn "$turn"; then stage "$@"; else LEFT_OUT+=("$1 (turn $turn)"); fi
+}
+LEFT_OUT=()
+
+# The rooms with classes that threads share, except the HTTP server, which has one thread.
+readonly THREADED_ROOMS=(base log net engine runtime/tier runtime/remote runtime/transport)
+
+# test_rooms PRESET ROOM...
+test_rooms() {
+  local preset="$1"
+  shift
+  ROOMS=("$@")
+  test_preset "$preset"
+  ROOMS=()
+}
+
+build_with_gcc() {
+  CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON -DQUIRE_BUILD_BENCH=ON)
+  configure_and_build gcc-check
+  CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
+}
+
+# test_more ci|all: runs the tests that are too slow for every edit.
 test_more() {
   if [ "$1" = ci ]; then
-    ROOMS=(core server)
-    stage_in_time "core and server under ASan and UBSan" test_preset asan
-    # Whether g++ takes everything, benchmarks too: neither optimized nor run, which --all does.
-    CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON -DQUIRE_BUILD_BENCH=ON)
-    stage_in_time "g++ 12 build" configure_and_build gcc-check
-    CMAKE_FLAGS=(-DQUIRE_BUILD_TESTS=ON)
-    stage_in_time "lint" cmd_lint
-    # Another architecture's packages are not to be had everywhere.
-    if try_apt $APT_AARCH64; then
-      stage_in_time "aarch64 kernels under qemu" test_aarch64
+    stage "lint without clang-tidy" lint_text
+    is_turn 0 || LEFT_OUT+=("fuzzers under ASan (turn 0)")
+    stage_in_turn 0 "core under ASan and UBSan" test_rooms asan core
+    # Checks that g++ compiles everything, benchmarks too. The build is neither optimized nor run; --all does both.
+    stage_in_turn 1 "g++ 12 build" build_with_gcc
+    stage_in_turn 2 "rooms with threads under TSan" test_rooms tsan "${THREADED_ROOMS[@]}"
+    stage_in_turn 3 "server under ASan and UBSan" test_rooms asan server
+    # Packages of another architecture are not available everywhere.
+    if ! is_turn 4 || try_apt $APT_AARCH64; then
+      stage_in_turn 4 "aarch64 kernels under qemu" test_aarch64
     else
-      STAGES+=("left out: aarch64 kernels under qemu, whose packages could not be installed")
+      LEFT_OUT+=("aarch64 kernels under qemu (its packages could not be installed)")
     fi
+    stage_in_turn 5 "clang-tidy" lint_tidy
     return 0
   fi
   stage "lint" cmd_lint --deep
@@ -312,11 +375,13 @@ test_more() {
   stage "TSan" test_preset tsan
   stage "aarch64 under qemu" test_aarch64 base memory core_kv
   stage "mutants of the core" cmd_mutants
+  stage "mutants of the other rooms" cmd_mutants --room all
   stage "vLLM beside quire" ./dev oracle fuzz --scenarios 2000
   stage "vLLM beside quire, with its grammars" ./dev oracle fuzz --scenarios 1000 --profile grammar
   stage "vLLM's own tests" ./dev oracle tests
   stage "other clients" test_clients
   stage "agents' loops" test_agents
+  stage "APIs beside the vendors' schemas" test_conform
   stage "docs as a site" cmd_docs
   stage "docs in a browser" "$VENV/bin/python" tools/docs_check.py
   stage "soak" "$VENV/bin/python" tools/soak.py --binary build/release/quire --model "$MODEL"
@@ -330,7 +395,7 @@ cmd_bench() {
   local name="${1:-serve}"
   [ $# -gt 0 ] && shift
   case "$name" in
-    kernel | scheduler | trace | journal | watch | curve_cost | copy | tier | ledger | steps)
+    kernel | scheduler | trace | journal | checkpoint | watch | curve_cost | copy | tier | ledger | steps | load)
       if [ "$name" = scheduler ] && [ "${1:-}" = --vllm ]; then
         use_oracle "${2:?--vllm needs a version}"
         shift 2
@@ -341,7 +406,7 @@ cmd_bench() {
       grep -qs 'QUIRE_BUILD_BENCH:BOOL=ON' build/release/CMakeCache.txt || rm -f build/release/build.ninja
       configure_and_build release "${name}_bench"
       [ "$name" = scheduler ] && [ -n "$(vllm_python)" ] || exec "build/release/${name}_bench" "$@"
-      say "Beside vLLM's own scheduler, in its Python"
+      say "Comparing with vLLM's scheduler, in its Python"
       with_package
       configure_and_build release quire_python quire_python_files
       PYTHONPATH="$PWD/build/release/python" exec "$(vllm_python)" bench/vllm_scheduler.py --native build/release/scheduler_bench "$@" ;;
@@ -408,6 +473,9 @@ cmd_bench() {
       need_model
       need_routers
       exec "$ROUTERS/bin/python" bench/routers.py --binary build/release/quire --model "$MODEL" "$@" ;;
+    pictures)
+      configure_and_build release quire
+      exec python3 bench/pictures.py --binary build/release/quire --model build/bench/vision "$@" ;;
     transcribe)
       configure_and_build release quire
       exec python3 bench/transcribe.py --binary build/release/quire "$@" ;;
@@ -415,18 +483,20 @@ cmd_bench() {
       configure_and_build release quire
       need_model
       exec python3 "bench/$name.py" --binary build/release/quire --model "$MODEL" "$@" ;;
-    *) die "bench: unknown benchmark '$name'; ./dev --help lists them" ;;
+    *) die "bench: unknown benchmark '$name'; ./dev bench --help lists them" ;;
   esac
 }
 
-# Small errors put into the core on purpose, and whether its suites notice them (tools/mutants).
+# Puts small errors into the core and checks whether its suites notice them (tools/mutants).
 cmd_mutants() {
   need_apt $APT_BUILD $APT_TEST
   need_python test
-  PYTHONPATH=tools "$VENV/bin/python" -m mutants "$@"
+  need_vocabs
+  # The real model is left out: a mutant runs in each test that reaches it, and the model's tests take most of the time.
+  QUIRE_TEST_VOCABS="$VOCABS" QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-5}" PYTHONPATH=tools "$VENV/bin/python" -m mutants "$@"
 }
 
-# The exact core beside vLLM 0.19.0; tools/oracle does the work, docs/oracle.md tells how.
+# Compares the core with vLLM 0.19.0. tools/oracle does the work, docs/oracle.md explains how.
 cmd_oracle() {
   if [ "${1:-}" = --vllm ]; then use_oracle "${2:?--vllm needs a version}"; shift 2; fi
   case "${1:-}" in
@@ -446,11 +516,11 @@ cmd_oracle() {
       oracle_package "$@"
       PYTHONHASHSEED=0 HF_HUB_OFFLINE=1 PYTHONPATH="$PWD/tools:$PWD/build/release/python:$VLLM_TESTS/packages" \
         exec "$ORACLE/bin/python" -m vllm_tests --source "$VLLM_TESTS" "$@" ;;
-    *) die "oracle: setup, fuzz, replay, survey, coverage, record or tests; ./dev oracle fuzz --help lists the flags of one" ;;
+    *) die "oracle: setup, fuzz, replay, survey, coverage, record or tests; ./dev oracle --help describes them" ;;
   esac
 }
 
-# quire's package: one side of every comparison, and what compares.
+# quire's package is one side of every comparison; the tools compare.
 oracle_package() {
   case " $* " in *" --help "*) return 0 ;; esac
   with_package
@@ -459,36 +529,42 @@ oracle_package() {
 
 cmd_lint() {
   case "${1:-}" in "" | --deep) ;; *) die "lint: unknown argument '$1'; only --deep is known" ;; esac
+  lint_text
+  lint_tidy "$@"
+}
+
+# The part of lint that does not compile.
+lint_text() {
   need_apt $APT_BUILD $APT_TEST $APT_LINT
   say "Include rules, imports and names in the docs"
   python3 tools/check_includes.py .
   python3 tools/check_imports.py .
   python3 tools/check_docs.py .
+  python3 tools/check_words.py
   say "clang-format"
-  # without a history (an archive of the tree) by folder
+  # an archive of the tree has no history: list files by folder
   { git ls-files '*.h' '*.cpp' 2>/dev/null || find src include tests bench examples python tools -name '*.h' -o -name '*.cpp'; } |
     xargs -d '\n' clang-format-19 --dry-run -Werror
   say "ruff"
   need_python lint
   "$VENV/bin/ruff" check -q --no-cache --select E9,F --per-file-ignores '__init__.py:F401' bench python tests tools
-  lint_tidy "$@"
 }
 
-# The static analyzer takes twice the time of all other checks together, so it is asked for by name.
+# The static analyzer takes twice the time of all other checks together, so it runs only with --deep.
 lint_tidy() {
   local checks=-clang-analyzer-*
   [ "${1:-}" != --deep ] || checks=""
   say "clang-tidy${1:+, with the static analyzer}"
   with_package
-  # A unity build, because most of the time goes into what the headers hold; neither a compiler cache nor precompiled headers, because
-  # clang-tidy reads the plain commands.
+  # A unity build, because headers take most of the time. Neither a compiler cache nor precompiled headers, because clang-tidy reads the
+  # plain commands.
   want_llguidance
   cmake --preset lint "${CMAKE_FLAGS[@]}" >"$(log_file cmake-lint)"
   python3 tools/dev/lint_units.py build/lint/compile_commands.json |
     xargs -P "$JOBS" -n 1 clang-tidy-19 -p build/lint --quiet --checks="$checks" 2> >(grep -vE 'warnings? generated' >&2)
 }
 
-# What installs without a compiler.
+# Makes packages that install without a compiler.
 cmd_package() {
   source tools/dev/package.sh
   make_packages "$@"
@@ -500,15 +576,36 @@ cmd_docs() {
   build_docs "$@"
 }
 
+# processor_features [CPUINFO]: prints the instruction sets that kernels use and this processor supports.
+processor_features() {
+  local cpuinfo="${1:-/proc/cpuinfo}" feature found=""
+  for feature in avx2 avx_vnni avx512f avx512_vnni avx512_bf16 amx_int8 amx_bf16 asimddp i8mm bf16; do
+    ! grep -m1 -E '^(flags|Features)' "$cpuinfo" | grep -qw "$feature" || found+=" $feature"
+  done
+  echo "${found:- no AVX2 and no NEON dot products: plain kernels}"
+}
+
+# build_state: prints whether build/release/quire is newer than its sources.
+build_state() {
+  if [ ! -x build/release/quire ]; then echo "not built yet"
+  elif ninja -C build/release -n quire 2>/dev/null | grep -q 'no work to do'; then echo "$(build/release/quire --version), up to date"
+  else echo "$(build/release/quire --version), older than its sources: ./dev build"
+  fi
+}
+
 cmd_doctor() {
   local lacking
   echo "system      $(. /etc/os-release && echo "$PRETTY_NAME"), $(uname -m), $(nproc) cores, $(awk '/MemTotal/ {printf "%d", $2 / 1048576}' /proc/meminfo) GiB"
-  echo "processor   $(grep -om1 -xE 'avx512_bf16|avx512f|avx2|i8mm|asimddp' <(grep -m1 -E '^(flags|Features)' /proc/cpuinfo | tr ' ' '\n' | sort -r) || echo 'no AVX2, no NEON dot products: plain kernels')"
-  lacking=$(missing_packages $APT_BUILD $APT_TEST | tr '\n' ' ')
-  echo "packages    ${lacking:+missing: }${lacking:-all installed}"
+  echo "processor  $(processor_features)"
+  if command -v dpkg-query >/dev/null; then
+    lacking=$(missing_packages $APT_BUILD $APT_TEST | tr '\n' ' ')
+    echo "packages    ${lacking:+missing: }${lacking:-all installed}"
+  else
+    echo "packages    ./dev installs Debian 12 packages, and this system has no dpkg"
+  fi
   echo "compiler    $(clang++-19 --version 2>/dev/null | head -n 1 || echo missing)"
   echo "model       $([ -f "$MODEL" ] && echo "$MODEL" || echo 'not fetched yet')"
-  echo "binary      $([ -x build/release/quire ] && build/release/quire --version || echo 'not built yet')"
+  echo "binary      $(build_state)"
 }
 
 cmd_clean() {

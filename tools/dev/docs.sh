@@ -1,6 +1,7 @@
-# Sourced by ./dev docs: the site of docs/ (tools/docs/mkdocs.yml), in build/site, and whether deploy/kubernetes is valid. Once its packages are there it needs no network.
+# Sourced by ./dev docs: builds the site of docs/ (tools/docs/mkdocs.yml) in build/site, and validates deploy/kubernetes. After the packages
+# are installed it needs no network.
 readonly APT_DOCS="doxygen"
-# An environment of its own: what it pins (Markdown, requests) is no business of tests.
+# A separate environment, so that its pinned packages (Markdown, requests) do not affect tests.
 readonly DOCS_VENV="$CACHE/docs"
 
 need_docs() {
@@ -13,7 +14,7 @@ need_docs() {
   touch "$stamp"
 }
 
-# Reads the headers. Without doxygen the site has no pages of them, and this says so.
+# Reads the headers. Without doxygen the site has no pages of the headers; a message says so.
 read_headers() {
   local said
   command -v doxygen >/dev/null || try_apt $APT_DOCS || { say "Without the C++ headers: Debian's doxygen is missing (apt-get install $APT_DOCS)"; return 0; }
@@ -34,14 +35,19 @@ build_docs() {
   else
     say "Without the flags of each command: build/release/quire is not built (./dev build)"
   fi
+  if [ -e build/release/python/quire/_engine.pyi ]; then
+    export QUIRE_PYTHON_PACKAGE="$PWD/build/release/python"
+  else
+    say "Without the classes of the Python package: build/release/python is not built (./dev build)"
+  fi
   export NO_MKDOCS_2_WARNING=1
   if [ -n "$serve" ]; then
-    say "http://127.0.0.1:8001, made anew when docs/ or tools/docs change"
+    say "http://127.0.0.1:8001, rebuilt when docs/ or tools/docs change"
     exec "$DOCS_VENV/bin/mkdocs" serve -q -f tools/docs/mkdocs.yml -a 127.0.0.1:8001 -w docs -w tools/docs
   fi
   "$DOCS_VENV/bin/mkdocs" build -q --strict --clean -f tools/docs/mkdocs.yml -d "$PWD/build/site" || die "the site was not built"
   python3 tools/docs/check_site.py build/site || die "the site is not whole"
   say "Checking deploy/kubernetes against Kubernetes' schemas"
   "$DOCS_VENV/bin/kubernetes-validate" --strict --quiet deploy/kubernetes/*.yaml || die "a manifest is not valid"
-  say "The site is in build/site: open build/site/index.html, or look at it with ./dev docs --serve"
+  say "The site is in build/site: open build/site/index.html, or run ./dev docs --serve"
 }

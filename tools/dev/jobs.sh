@@ -1,9 +1,9 @@
-# Sourced by tools/dev/setup.sh: how many jobs a build may run at a time, by cores and memory.
+# Sourced by tools/dev/setup.sh: computes how many jobs a build may run at a time, from cores and memory.
 
-# What the largest unit of a build takes, in MiB.
+# Memory in MiB that the largest translation unit of a build needs.
 readonly JOB_MIB=1024
 
-# cgroup_folders CONTROLLER PROC CGROUP: the control group of this process and those above it, versions 1 and 2.
+# cgroup_folders CONTROLLER PROC CGROUP: prints the control group of this process and its ancestors, versions 1 and 2.
 cgroup_folders() {
   local controllers path mount
   while IFS=: read -r _ controllers path; do
@@ -17,17 +17,17 @@ cgroup_folders() {
   done <"$2/self/cgroup"
 }
 
-# number FILE: what it begins with; nothing where there is no file, or where it says that there is no limit.
+# number FILE: prints the number that the file begins with; nothing if there is no file, or if it contains no limit.
 number() { grep -om1 '^[0-9]\+' "$1" 2>/dev/null || true; }
 
-# usable_mib [PROC CGROUP]: the memory that is free, and within the limits of the control groups.
+# usable_mib [PROC CGROUP]: prints the free memory within the limits of the control groups.
 usable_mib() {
   local proc="${1:-/proc}" cgroup="${2:-/sys/fs/cgroup}" least folder limit used cached left
   least=$(awk '/^MemAvailable:/ {print int($2 / 1024)}' "$proc/meminfo")
   while read -r folder; do
     limit=$(number "$folder/memory.max")$(number "$folder/memory.limit_in_bytes")
     used=$(number "$folder/memory.current")$(number "$folder/memory.usage_in_bytes")
-    # version 1 writes a number near 2^63 for no limit
+    # version 1 writes a number near 2^63 if there is no limit
     [ -n "$limit" ] && [ -n "$used" ] && [ ${#limit} -lt 18 ] || continue
     cached=$(awk '/^(total_)?inactive_file / {most = $2 > most ? $2 : most} END {print most + 0}' "$folder/memory.stat" 2>/dev/null || echo 0)
     left=$(((limit - used + cached) / 1048576))
@@ -36,7 +36,7 @@ usable_mib() {
   echo "$((least > 0 ? least : 0))"
 }
 
-# usable_cores [PROC CGROUP]: those that this process may run on, within the quota of the control groups.
+# usable_cores [PROC CGROUP]: prints the number of cores that this process may use, within the quota of the control groups.
 usable_cores() {
   local proc="${1:-/proc}" cgroup="${2:-/sys/fs/cgroup}" least folder quota period
   least=$(nproc)
@@ -49,14 +49,14 @@ usable_cores() {
   echo "$((least > 0 ? least : 1))"
 }
 
-# jobs_for CORES MIB: one per core, as far as memory goes.
+# jobs_for CORES MIB: prints one job per core, or fewer if memory is the limit.
 jobs_for() {
   local fit=$(($2 / JOB_MIB))
   [ "$fit" -ge 1 ] || fit=1
   echo "$((fit < $1 ? fit : $1))"
 }
 
-# say_jobs: one line where memory, not the cores, decided.
+# say_jobs: prints one line if memory limits the jobs, not the cores.
 say_jobs() {
   [ "$JOBS" -ge "$CORES" ] || [ -n "$JOBS_GIVEN" ] || say "$JOBS at a time on $CORES cores: $MEMORY_MIB MiB of memory are free (JOBS=N decides otherwise)"
 }

@@ -1,17 +1,17 @@
-# Sourced by tools/dev/setup.sh: llguidance (MIT), which holds structured output to its grammar. A Rust crate, pinned by its digest, and by
-# the lock file inside of it all that it is made of; built once into .cache/llguidance. Where it cannot be had, quire is built without.
+# Sourced by tools/dev/setup.sh: llguidance (MIT), which constrains structured output to its grammar. It is a Rust crate, pinned by its
+# digest; its lock file pins all dependencies. It is built once into .cache/llguidance. If it is unavailable, quire is built without it.
 readonly LLGUIDANCE_VERSION=1.9.1
 readonly LLGUIDANCE_SHA256=04ede1356c8ee73a0d29ef573dbeb2123a1667cfc3ebfc7e2c41346a6e92c3c8
 readonly LLGUIDANCE="$CACHE/llguidance"
-# Debian 12's own. The crate asks for 1.87, but all that it uses of that is one method, which 1.85 has as a feature to be turned on.
+# Debian 12's own version. The crate asks for 1.87, but it needs only one method of it, which 1.85 has as a feature.
 readonly LLGUIDANCE_RUST=1.85
 
-# Whether it is neither there nor was tried.
+# Returns whether it neither exists nor was tried.
 lacks_llguidance() {
   [ "$(cat "$LLGUIDANCE/stamp" 2>/dev/null)" != "$LLGUIDANCE_VERSION" ] && [ -z "${LLGUIDANCE_TRIED:-}" ]
 }
 
-# want_llguidance: builds it if it is not there; where that fails, says in one line what is missing. The next call tries again.
+# want_llguidance: builds llguidance if it does not exist. If that fails, one line says what is missing. The next call tries again.
 want_llguidance() {
   lacks_llguidance || return 0
   LLGUIDANCE_TRIED=yes
@@ -20,7 +20,7 @@ want_llguidance() {
   build_llguidance || true
 }
 
-# reconfigure_for_llguidance FOLDER: has CMake look again where a build folder was configured without it, or with one that is gone.
+# reconfigure_for_llguidance FOLDER: makes CMake look again if a build folder was configured without it, or with a removed one.
 reconfigure_for_llguidance() {
   local known
   known=$(sed -n 's/^LLGUIDANCE_LIBRARY:FILEPATH=//p' "$1/CMakeCache.txt" 2>/dev/null) || return 0
@@ -31,7 +31,7 @@ reconfigure_for_llguidance() {
   fi
 }
 
-# no_llguidance WHAT_IS_MISSING: the one line. Fails.
+# no_llguidance WHAT_IS_MISSING: prints one line and fails.
 no_llguidance() {
   say "Without structured output: $1. The next ./dev serve, build or test tries again"
   return 1
@@ -44,7 +44,7 @@ rust_at_least() {
   [ -n "$have" ] && [ "$(printf '%s\n' "$2" "$have" | sort -V | head -n 1)" = "$2" ]
 }
 
-# Prints the cargo to use: Debian's, else one that its user has installed.
+# Prints the cargo to use: Debian's, or one that the user has installed.
 find_cargo() {
   local cargo
   for cargo in /usr/bin/cargo "$(command -v cargo)"; do
@@ -53,7 +53,7 @@ find_cargo() {
   return 1
 }
 
-# made_by CARGO: the compiler of an archive, and how this file has it made. Two archives that agree in both are the same bytes.
+# made_by CARGO: prints the compiler of an archive and the build steps in this file. Two archives that agree in both have the same bytes.
 made_by() {
   "$1" --version
   sha256sum <"${BASH_SOURCE[0]}"
@@ -73,10 +73,10 @@ build_llguidance() (
     no_llguidance "Rust $LLGUIDANCE_RUST or newer is missing (as root: apt-get install rustc-web cargo-web)" || exit 1
   say "Building llguidance $LLGUIDANCE_VERSION for structured output (once, a minute)"
   export CARGO_HOME="$scratch/cargo" CARGO_TARGET_DIR="$scratch/target" CARGO_PROFILE_RELEASE_DEBUG=false CARGO_BUILD_JOBS="$JOBS"
-  # Without optimization across the pieces of a crate: a sixth less to compile, and masks are as fast.
+  # Without optimization across codegen units: compiling takes a sixth less time, and masks are as fast.
   export CARGO_PROFILE_RELEASE_LTO=off
   export CARGO_NET_RETRY=1 CARGO_HTTP_TIMEOUT=20 PATH="${cargo%/*}:/usr/bin:/bin"
-  # The archive names no folder of this machine, for ./dev package. 0x1f parts the flags of this variable.
+  # The archive contains no folder of this machine, for ./dev package. 0x1f separates the flags in this variable.
   export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=$scratch=/llguidance"
   rust_at_least "$cargo" 1.87 ||
     export RUSTC_BOOTSTRAP=1 CARGO_ENCODED_RUSTFLAGS+=$'\x1f'"-Zcrate-attr=feature(unsigned_is_multiple_of)"

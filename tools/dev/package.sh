@@ -1,9 +1,9 @@
-# Sourced by ./dev package: what installs without a compiler, in dist/. One build (preset "package"), and of its files
+# Sourced by ./dev package: makes packages that install without a compiler, in dist/. One build (preset "package") gives
 #   quire_VERSION_ARCH.deb               depends on Debian 12's libraries
 #   quire-VERSION-PYTHON-manylinux*.whl  the package `quire` with the command in it, and its libraries
-#   quire-VERSION-linux-ARCH.tar.gz      the command and its libraries, found beside it
-# Two builds of one commit are the same bytes, wherever they are made: times come from the commit, paths of this folder are cut off,
-# archives are sorted and belong to root.
+#   quire-VERSION-linux-ARCH.tar.gz      the command, with its libraries next to it
+# Two builds of one commit give the same bytes on any machine: times come from the commit, paths of this folder are removed, archives are
+# sorted and belong to root.
 readonly DIST="$PWD/dist"
 readonly PACKAGED="$PWD/build/package"
 readonly STAGE="$PACKAGED/stage"
@@ -39,8 +39,8 @@ make_packages() {
   (cd "$DIST" && sha256sum -- *.deb *.tar.gz *.whl | tee SHA256SUMS && du -h -- *)
 }
 
-# A package has structured output, from an archive that this machine's compiler makes anew as it is: one of an earlier compiler, or one that
-# names the folder it was built in, gives other bytes. It stays where no other can be had.
+# A package supports structured output. Its archive is built again if it comes from an earlier compiler or names its build folder, because
+# both change the bytes. The old archive stays if no other is available.
 need_this_llguidance() {
   local old="$LLGUIDANCE.old" cargo
   if cargo=$(find_cargo); then
@@ -53,7 +53,7 @@ need_this_llguidance() {
   want_llguidance
   if [ ! -e "$LLGUIDANCE/stamp" ]; then
     [ ! -e "$old" ] || mv -T "$old" "$LLGUIDANCE"
-    die "package: a package has structured output, and llguidance cannot be built"
+    die "package: a package needs llguidance for structured output, and llguidance cannot be built"
   fi
   rm -rf "$old"
 }
@@ -66,14 +66,14 @@ make_words() {
   PYTHONPATH=tools python3 -m package.completions zsh "$PACKAGED/quire" >"$words/_quire"
 }
 
-# settle FOLDER: the times and rights of what is packed.
+# settle FOLDER: sets the times and rights of packed files.
 settle() {
   find "$1" -type d -exec chmod 755 {} +
   find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }
 
-# licenses FILE DEBIAN_PACKAGE...: ours, and those of the libraries that became part of the program. Boost's, one for all of it, is cut out of
-# two megabytes.
+# licenses FILE DEBIAN_PACKAGE...: writes our licence, and the licences of the libraries that became part of the program. Boost's licence,
+# one for all of it, is extracted from two megabytes.
 licenses() {
   local file="$1" package
   shift
@@ -107,16 +107,16 @@ make_deb() {
   echo /etc/default/quire >"$root/DEBIAN/conffiles"
   (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
   settle "$root"
-  # One thread: the bytes of xz depend on whether there are more.
+  # One thread: the bytes of xz differ with more threads.
   dpkg-deb --root-owner-group --threads-max=1 -Zxz --build "$root" "$DIST/quire_${VERSION}_$arch.deb" >/dev/null
 }
 
-# carried_libraries PROGRAM: what it loads that is not part of glibc.
+# carried_libraries PROGRAM: prints the libraries that it loads and that are not part of glibc.
 carried_libraries() {
   ldd "$1" | awk '$2 == "=>" {print $3}' | grep -vE '/(libc|libm|libpthread|libdl|librt|libresolv)\.so\.[0-9]+$' | sort
 }
 
-# owner_of FILE: the Debian package that it comes from; /lib is /usr/lib, and dpkg knows a file under one of these names.
+# owner_of FILE: prints the Debian package that contains it; /lib is /usr/lib, and dpkg knows a file under one of these names.
 owner_of() {
   local file
   file=$(realpath "$1")
@@ -146,8 +146,8 @@ make_tarball() {
   tar --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -C "$STAGE" -cf - "$name" | gzip -9n >"$DIST/$name.tar.gz"
 }
 
-# The package as the build has laid it out, with the command in quire/bin; metadata by scikit-build-core from python/pyproject.toml, libraries
-# and tag by auditwheel, bytes by wheel.
+# The package as the build has laid it out, with the command in quire/bin. scikit-build-core makes the metadata from python/pyproject.toml,
+# auditwheel the libraries and the tag, wheel the bytes.
 make_wheel() {
   local root="$STAGE/wheel" info python
   python="$VENV/bin/python"
@@ -171,10 +171,10 @@ build.prepare_metadata_for_build_wheel(sys.argv[1])' "$root") >"$(log_file wheel
   "$python" -m wheel pack "$STAGE"/unpacked/* --dest-dir "$DIST" >>"$(log_file wheel)"
 }
 
-# Builds the committed tree a second time, from nothing, in another folder and without a compiler cache, and compares.
+# Builds the committed tree a second time, from scratch, in another folder and without a compiler cache, and compares the packages.
 check_packages() {
   local scratch folder
-  [ -z "$(git status --porcelain)" ] || die "package --check: commit or stash what is changed, for a commit is what it builds twice"
+  [ -z "$(git status --porcelain)" ] || die "package --check: commit or stash your changes: it builds the last commit twice"
   make_packages
   scratch=$(mktemp -d)
   trap "rm -rf '$scratch'" EXIT
@@ -183,5 +183,5 @@ check_packages() {
   say "Building again in $folder"
   (cd "$folder" && HOME="$scratch" CCACHE_DISABLE=1 ./dev package) || die "the second build failed"
   diff -r "$DIST" "$folder/dist" || { trap - EXIT; die "two builds of one commit differ; the second one stays in $folder"; }
-  say "Two builds, the same bytes"
+  say "Two builds gave the same bytes"
 }

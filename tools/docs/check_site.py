@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The built site is whole and asks nobody: every link and image leads to a file and, where it says so, to a place in it; scripts, styles, fonts and
-pictures are the site's own.
+"""Checks the built site: every link and image has a target, anchors included, and the site loads nothing from other hosts: scripts, styles,
+fonts and images are its own files.
 
-Usage: check_site.py SITE. Prints what is wrong, and exits with 1 if something is.
+Usage: check_site.py SITE. Prints each error, and exits with 1 if there is one.
 """
 import html.parser
 import pathlib
@@ -10,7 +10,7 @@ import re
 import sys
 import urllib.parse
 
-# Attributes for which a browser asks without being told to, by tag; <a href> waits for a reader.
+# Attributes, by tag, that a browser loads without a click. A reader must click <a href>.
 LOADED = {"script": ("src",), "img": ("src", "srcset"), "link": ("href",), "iframe": ("src",), "source": ("src", "srcset"), "video": ("src", "poster"),
           "audio": ("src",), "object": ("data",), "embed": ("src",), "use": ("href", "xlink:href"), "image": ("href", "xlink:href")}
 FOREIGN = re.compile(r"^(?:[a-z]+:)?//", re.IGNORECASE)

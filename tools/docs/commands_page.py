@@ -1,10 +1,11 @@
-"""`quire COMMAND --help` as a page of the site. hooks.py asks for it while the site is built; without a built `quire` the page says so."""
+"""Makes the site's page of `quire COMMAND --help`. hooks.py calls this while the site is built; without a built `quire` the page says
+so."""
 from package import help_text
 
 URI = "reference/commands.md"
 HEAD = ["# Commands and flags", ""]
-WITHOUT = [*HEAD, "This site was built without the command at hand. `quire --help` lists the commands, `quire COMMAND --help` the flags of each; "
-           "[Options of the core](../options.md) has those that the core knows."]
+WITHOUT = [*HEAD, "This site was built without `quire`. `quire --help` lists the commands, `quire COMMAND --help` the flags of each; "
+           "[Options of the core and the server](../options.md) lists their options."]
 
 
 def cell(text):
@@ -26,7 +27,7 @@ def page(binary):
     if binary is None:
         return "\n".join(WITHOUT)
     root = help_text.read(binary)
-    out = [*HEAD, "What the command says of itself (`quire COMMAND --help`).", "", "| | |", "|---|---|"]
+    out = [*HEAD, "The help texts of the commands (`quire COMMAND --help`).", "", "| | |", "|---|---|"]
     out += [f"| [`quire {' '.join(c.path)}`](#quire-{'-'.join(c.path)}) | {cell(c.text)} |" for c in root.walk() if c.path]
     for command in root.walk():
         if not command.path:

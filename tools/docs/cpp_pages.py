@@ -1,5 +1,5 @@
-"""The public headers as pages of the site: one per header, made of doxygen's XML (Doxyfile, doxygen_filter.py). hooks.py asks for them while
-the site is built."""
+"""Makes one page of the site per public header, from doxygen's XML (Doxyfile, doxygen_filter.py). hooks.py calls this while the site is
+built."""
 import html
 import pathlib
 import re
@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 ROOT = "reference/cpp/"
 TITLES = {"struct": "struct", "class": "class", "union": "union"}
-# What a stranger needs first, and the rest in the order of names.
+# The headers that a new reader needs first. The others follow in the order of their names.
 GROUPS = {
     "The engine in a program": ("engine_builder.h", "engine.h", "options.h", "sampling.h", "request.h", "structured_output.h", "pooling.h",
                                 "model_info.h", "server.h", "server_options.h"),
@@ -16,12 +16,12 @@ GROUPS = {
     "Seams": ("connector.h", "connector_registry.h", "transfer.h", "transport.h", "offload.h", "offload_manager.h", "eviction_policy.h",
               "hash_function.h", "hash_algorithm.h", "clock.h", "logger.h"),
     "What happened, and why": ("events.h", "lab/explain.h", "lab/curve.h", "watch.h", "kv_events.h", "step_trace.h", "journal.h",
-                               "saved_journal.h", "core_calls.h", "seam_record.h", "simulation.h", "cache_folder.h"),
+                               "saved_journal.h", "core_call.h", "core_calls.h", "seam_record.h", "simulation.h", "cache_folder.h"),
 }
 
 
 def joined(node):
-    """The text of a comment as Markdown. Backticks are the comments' own."""
+    """The text of a comment as Markdown. Its backticks come from the comment."""
     if node is None:
         return ""
     blocks = []
@@ -91,7 +91,7 @@ class CppPages:
                     self.members[member.get("id")] = member
 
     def place(self, compound):
-        """Where names lead: by doxygen's id, and as comments and pages write them."""
+        """Targets of links: by doxygen's id, and by names as comments and pages write them."""
         name = self.name_of(compound)
         page = self.page_of(compound)
         self.places[name] = (page, name.replace("::", "-"))
@@ -132,7 +132,7 @@ class CppPages:
         return [m for m in self.members.values() if m.get("kind") in ("function", "typedef", "enum", "define", "variable")]
 
     def of_file(self, header):
-        """Types and functions of a header, in its order; nested types behind what they are in."""
+        """Types and functions of a header, in its order. Nested types follow the type that contains them."""
         page = header.removesuffix(".h")
         things = [node for node in [*self.compounds.values(), *self.free()] if self.page_of(node) == page]
         return sorted(things, key=lambda node: int(node.find("location").get("line")))
@@ -143,7 +143,7 @@ class CppPages:
         return f'<a href="{"" if there == page else up + there + ".html"}#{anchor}">{text}</a>'
 
     def linked(self, code, page):
-        """Code as HTML, its names of ours as links."""
+        """Code as HTML. Names from the headers become links."""
         def word(match):
             return self.link(match[0], page, match[0]) if match[0] in self.places else match[0]
         text = re.sub(r"\b[A-Z]\w+(?:::\w+)*\b", word, html.escape(tidy(code), quote=False))
@@ -171,8 +171,8 @@ class CppPages:
                 yield title, rows
 
     def index(self):
-        out = ["# C++ headers", "", "Contracts: what a call returns, who owns, which thread, which unit. [Embedding quire](../../embedding.md) "
-               "says how a program gets them, with four examples that are compiled by the tests.", ""]
+        out = ["# C++ headers", "", "Contracts: return values, ownership, threads and units. [Embedding quire](../../embedding.md) "
+               "says how a program uses them, with four examples that the tests compile.", ""]
         for title, rows in self.groups():
             out += [f"## {title}", "", "| header | |", "|---|---|"]
             for header in rows:
@@ -237,7 +237,7 @@ class CppPages:
         return [f"{level} `{full}{mark}`{anchor}", "", self.code(self.signature(node)), "", comment(node), ""]
 
     def first(self, full, node):
-        """Of overloads the first has the anchor."""
+        """The first of several overloads has the anchor."""
         seen = self.__dict__.setdefault("anchored", {})
         return seen.setdefault(full, node.get("id")) == node.get("id")
 
@@ -270,5 +270,5 @@ class CppPages:
 
 
 def first_sentences(text):
-    """Up to the first full stop that ends a sentence."""
+    """The text up to the first full stop that ends a sentence."""
     return re.split(r"(?<=[\w)`]\.)\s+(?=[A-Z])", text, maxsplit=1)[0]

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Doxygen's input filter: the headers' plain comments become its own. What stands above a thing, or behind it on its line, documents it; what
-opens a header is the header's. Comments are text, not markup: nothing in them is a command.
+"""Doxygen's input filter: turns the headers' plain comments into doxygen comments. A comment above a declaration, or at the end of its
+line, documents the declaration; a comment at the top of a header documents the header. The text is escaped, so that doxygen finds no
+commands in it.
 
-Usage: doxygen_filter.py HEADER. Prints the header, line for line.
+Usage: doxygen_filter.py HEADER. Prints the header, line by line.
 """
 import re
 import sys
@@ -12,7 +13,7 @@ TRAILING = re.compile(r"^(?P<code>.*?\S)\s+// ?(?P<text>.*)$")
 
 
 def text_of(comment):
-    """`// // text`: the second mark keeps a comment apart from what was said before it."""
+    """`// // text`: the second mark separates a comment from the comment before it."""
     return SPECIAL.sub(r"\\\1", comment.removeprefix("//").removeprefix(" ").removeprefix("// "))
 
 

@@ -1,7 +1,8 @@
-"""What the site has besides docs/*.md, for mkdocs (mkdocs.yml names this file): the pages that are made of the headers, openapi.json, the Python
-package, the command and the repository's own pages; links where a page names another one, a header or a class; drawings within the page.
+"""Hooks of mkdocs (mkdocs.yml names this file). They add the pages made from the headers, openapi.json, the Python package, the command and
+the repository's own pages. They also turn the names of pages, headers and classes into links, and put drawings into their pages.
 
-`./dev docs` says in the environment what is at hand: QUIRE_DOCS_XML (what doxygen made of the headers), QUIRE_BINARY.
+`./dev docs` sets environment variables for available inputs: QUIRE_DOCS_XML (doxygen's output for the headers), QUIRE_BINARY,
+QUIRE_PYTHON_PACKAGE.
 """
 import os
 import pathlib
@@ -22,14 +23,16 @@ import openapi_pages  # noqa: E402
 import python_pages  # noqa: E402
 import rewriting  # noqa: E402
 
-# Pages of the repository that are no pages of docs/.
-ELSEWHERE = {"ARCHITECTURE.md": "inside/architecture.md", "CONTRIBUTING.md": "inside/contributing.md", "bench/README.md": "inside/measurements.md"}
+# Pages of the repository outside docs/.
+MEASUREMENTS = {f"bench/{page.name}": f"inside/measurements/{'index.md' if page.stem == 'README' else page.name}"
+                for page in sorted((REPO / "bench").glob("*.md"))}
+ELSEWHERE = {"ARCHITECTURE.md": "inside/architecture.md", "CONTRIBUTING.md": "inside/contributing.md", **MEASUREMENTS}
 NO_CPP = """# C++ headers
 
 This site was built without doxygen (Debian's package `doxygen`), which reads the headers. They are contracts by themselves: `include/quire`, or
 `PREFIX/include/quire` where quire is installed. [Embedding quire](../../embedding.md) says which of them gives what.
 """
-# What somebody looks for in words is rather told by a page that was written than by one that lists.
+# Search prefers written pages to generated lists.
 LISTS = "---\nsearch:\n  boost: 0.3\n---\n\n"
 STATE = {}
 
@@ -46,7 +49,7 @@ def on_config(config):
     else:
         made[cpp_pages.ROOT + "index.md"] = NO_CPP
     made.update(openapi_pages.OpenApiPages(REPO / "docs/openapi.json").pages())
-    made.update(python_pages.pages(REPO / "python/quire"))
+    made.update(python_pages.pages(pathlib.Path(os.environ.get("QUIRE_PYTHON_PACKAGE") or REPO / "python") / "quire"))
     made[commands_page.URI] = commands_page.page(binary)
     unnamed(config.nav, made)
     sources = {f"docs/{path.relative_to(REPO / 'docs').as_posix()}": path.relative_to(REPO / "docs").as_posix()
@@ -62,7 +65,7 @@ def named(nav):
 
 
 def unnamed(nav, made):
-    """Pages that mkdocs.yml does not name are found all the same: in the reference, at its end."""
+    """Adds pages that mkdocs.yml does not name to the end of the reference."""
     known = set(named(nav))
     there = sorted({path.relative_to(REPO / "docs").as_posix() for path in (REPO / "docs").rglob("*.md")} | set(made))
     rest = [uri for uri in there if uri not in known]
@@ -71,7 +74,7 @@ def unnamed(nav, made):
 
 
 def under(nav, title, entries):
-    """Puts entries into the place of the one page of that title."""
+    """Replaces the one page of that title by these entries."""
     for part in nav:
         for name, inner in list(part.items()) if isinstance(part, dict) else ():
             if name == title:
@@ -91,7 +94,7 @@ def on_page_markdown(markdown, page, **_):
 
 
 def on_page_content(html, page, **_):
-    """A drawing within the page has its colours, light or dark."""
+    """Puts a drawing into the page as inline SVG, so that it has the page's colours, light or dark."""
     def drawing(match):
         path = REPO / "docs" / posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["src"]))
         if not path.is_file():
@@ -102,7 +105,7 @@ def on_page_content(html, page, **_):
 
 
 def on_env(env, **_):
-    """All pages have been read."""
+    """Called when all pages have been read."""
     if STATE["rewriter"].unknown:
         raise PluginError("\n".join(dict.fromkeys(STATE["rewriter"].unknown)))
     return env
@@ -110,6 +113,6 @@ def on_env(env, **_):
 
 @event_priority(-100)
 def on_post_build(config, **_):
-    """Search in a folder that was opened without a server: a page may not read a file then, but a script may be one."""
+    """Makes the search index a script: a page that was opened from a folder, without a server, may not read files but may run scripts."""
     folder = pathlib.Path(config.site_dir) / "search"
     (folder / "search_index.js").write_text("var __index = " + (folder / "search_index.json").read_text(encoding="utf-8"), encoding="utf-8")

@@ -1,38 +1,38 @@
 #!/usr/bin/env python3
-"""The table of docs/metrics.md, from what src/server/operate says of each metric. `metrics_table.py` prints it; a test compares."""
+"""Makes the tables of docs/metrics.md from the metrics in SOURCES. Prints them; --write writes them into the page. A test
+compares the page with this output."""
 import pathlib
 import re
+import sys
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
+SOURCES = ("include/quire/engine_metric_table.h", "src/server/operate/metrics.cpp")
 STRING = r'"((?:[^"\\]|\\.)*)"'
-CALLS = re.compile(rf'out\.(?P<kind>gauge|counter|histogram)\(\s*{STRING},\s*{STRING}')
-HEADERS = re.compile(rf'out\.header\(\s*(?:{STRING}|(?P<constant>k\w+)),\s*"(?P<kind>\w+)",\s*{STRING}')
-CAUSES = re.compile(rf'write_by_cause<\w+>\(out,\s*{STRING},\s*{STRING}')
-CONSTANTS = re.compile(rf"constexpr const char\* (k\w+) = {STRING};")
-TIERS = re.compile(rf"\{{{STRING}, k(Counter|Gauge), {STRING}")
+# A row of a table, or a call of header(): name, kind, help, and the old name, if there is one. A further sample of a metric has no help.
+METRIC = re.compile(rf'[{{(]{STRING}, k(Counter|Gauge|Histogram),\s*{STRING}(?:,\s*{STRING}|[^"]*\.old_name = {STRING})?')
 LABELS = {"vllm:request_success_total": "finished_reason", "vllm:spec_decode_num_accepted_tokens_per_pos_total": "position",
-          "quire:http_responses_total": "status", "vllm:lora_requests_info": "max_lora, running_lora_adapters, waiting_lora_adapters"}
-# Where a metric is only there on some servers.
-ONLY = {"quire:kv_swap_": "--kv-swap", "vllm:spec_decode_": "--num-speculative-tokens", "vllm:kv_block_": "--kv-cache-metrics",
+          "quire:http_responses_total": "status", "vllm:lora_requests_info": "max_lora, running_lora_adapters, waiting_lora_adapters",
+          "quire:kv_tier_": "tier", "quire:prompt_tokens_missed_total": "cause", "quire:request_wait_seconds_total": "cause",
+          "quire:preemptions_by_cause_total": "cause"}
+# Metrics that exist only on some servers, with the flags.
+ONLY = {"quire:kv_swap_": "--kv-swap, --kv-swap-disk", "vllm:spec_decode_": "--num-speculative-tokens", "vllm:kv_block_": "--kv-cache-metrics",
         "quire:common_prefix_blocks": "--count-common-prefix", "quire:lora": "--enable-lora", "vllm:lora_": "--enable-lora",
         "quire:expert": "--expert-memory",
         "quire:kv_tier_": "--kv-disk, --kv-dram, --kv-peers, --kv-share, --kv-remote, --kv-role, --kv-connector"}
 
 
+def read():
+    """(name, kind, help, old name) of each metric, sorted by name."""
+    text = "".join((REPO / source).read_text(encoding="utf-8") for source in SOURCES)
+    found = METRIC.findall(re.sub(r'"\s*\n\s*"', "", text))
+    return sorted((name, kind.lower(), told, first or second) for name, kind, told, first, second in found if told)
+
+
 def metrics():
-    """(name, kind, labels, help, flag) of each, by name."""
-    text = (REPO / "src/server/operate/metrics.cpp").read_text(encoding="utf-8")
-    text = re.sub(r'"\s*\n\s*"', "", text)
-    constants = dict(CONSTANTS.findall(text))
-    found = [(match[2], match["kind"], "", match[3]) for match in CALLS.finditer(text)]
-    found += [(match[1] or constants[match["constant"]], match["kind"], "", match[4]) for match in HEADERS.finditer(text)]
-    found += [(match[1], "counter", "cause", match[2]) for match in CAUSES.finditer(text)]
-    fields = (REPO / "src/server/operate/tier_fields.cpp").read_text(encoding="utf-8")
-    found += [(f"quire:kv_tier_{name}{'_total' if kind == 'Counter' else ''}", kind.lower(), "tier", told)
-              for name, kind, told in TIERS.findall(re.sub(r'"\s*\n\s*"', "", fields))]
-    for name, kind, labels, told in sorted(found):
-        flag = next((flag for start, flag in ONLY.items() if name.startswith(start)), "")
-        yield name, kind, labels or LABELS.get(name, ""), told, flag
+    """(name, kind, labels, help, flag) of each metric, sorted by name."""
+    for name, kind, told, _ in read():
+        labels, flag = (next((value for start, value in table.items() if name.startswith(start)), "") for table in (LABELS, ONLY))
+        yield name, kind, labels, told, flag
 
 
 def table():
@@ -44,5 +44,28 @@ def table():
     return "\n".join(rows)
 
 
+def renamed():
+    """(new name, old name) of each metric that is reported under both, by new name."""
+    return [(name, old) for name, _, _, old in read() if old]
+
+
+def renamed_table():
+    return "\n".join(["| new name | old name |", "|---|---|", *(f"| `{new}` | `{old}` |" for new, old in renamed())])
+
+
+def write():
+    page = REPO / "docs/metrics.md"
+    text, _ = re.subn(r"^\| new name \| old name \|\n(?:\|.*\n)+", lambda _: renamed_table() + "\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text, count = re.subn(r"^\| name \| kind \|.*\n(?:\|.*\n)+", lambda _: table() + "\n", text, flags=re.MULTILINE)
+    if count != 1:
+        sys.exit("docs/metrics.md: has no table that begins with '| name | kind |'")
+    page.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(table())
+    if sys.argv[1:] == ["--write"]:
+        write()
+    elif len(sys.argv) > 1:
+        sys.exit("usage: metrics_table.py [--write]")
+    else:
+        print(table())

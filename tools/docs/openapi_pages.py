@@ -1,15 +1,16 @@
-"""docs/openapi.json as pages of the site: one per tag, each route with its fields and answers. hooks.py asks for them while the site is built."""
+"""Makes pages of the site from docs/openapi.json: one per tag, with the fields and answers of each route. hooks.py calls this while the
+site is built."""
 import json
 
 ROOT = "reference/http/"
-# Of each tag its title, and the page that tells more.
+# The title of each tag, and the page with more about it.
 TAGS = {
     "generation": ("Answers", "Chats, completions, and the APIs of OpenAI and Anthropic around them."),
     "pooling": ("Vectors", "Embeddings, scores, reranking, the rows of all tokens ([more](../../embeddings.md))."),
-    "sound": ("Sound", "What is said in recordings ([more](../../sound.md))."),
-    "tokens": ("Tokens", "From text to token ids and back."),
-    "server": ("Server", "Whether it lives, what it serves, its metrics and pages."),
-    "operator": ("Operator", "For who runs the server: from the same machine, or with `--allow-remote-admin` and a key."),
+    "sound": ("Sound", "Transcripts and translations of audio ([more](../../sound.md))."),
+    "tokens": ("Tokens", "Converts text to token ids and back."),
+    "server": ("Server", "Health checks, the served models, metrics and built-in pages."),
+    "operator": ("Operator", "For operators: requests come from the same machine, or with `--allow-remote-admin` and a key."),
 }
 TOLD_AT = {
     "/v1/chat/completions": "requests.md", "/v1/completions": "requests.md", "/v1/messages": "messages.md", "/v1/responses": "responses.md",
@@ -18,7 +19,7 @@ TOLD_AT = {
     "/v1/watch": "dashboard.md", "/dashboard": "dashboard.md", "/v1/journal/save": "journal.md", "/metrics": "metrics.md", "/v1/cache": "tiers.md", "/v1/cache/probe": "probe.md",
     "/v1/cache/warm": "probe.md", "/v1/cache/curve": "curve.md",
 }
-# A body that each of these takes as it stands: tests/python/test_docs.py sends them.
+# A valid request body for each of these routes. tests/python/test_docs.py sends them.
 EXAMPLES = {
     "/v1/cache/probe": {"messages": [{"role": "user", "content": "How does a heat pump work?"}]},
     "/v1/cache/warm": {"prompt": "You keep the records of a small town."},
@@ -70,7 +71,7 @@ class OpenApiPages:
         return named
 
     def about(self, schema):
-        """What else a schema says of a field: bounds, default, in words."""
+        """Further limits of a field in words: bounds and default."""
         told = []
         low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum", schema.get("exclusiveMaximum"))
         if low is not None and high is not None:
@@ -89,7 +90,7 @@ class OpenApiPages:
         return " ".join(part for part in (schema.get("description", ""), f"({text})" if text else "") if part).replace("|", "&#124;")
 
     def rows(self, schema, prefix="", depth=0):
-        """The fields of an object; those of objects within it under their path."""
+        """The fields of an object. Fields of nested objects are named by their path."""
         schema = self.resolved(schema)
         for part in schema.get("allOf", []):
             yield from self.rows(part, prefix, depth)
@@ -148,8 +149,8 @@ class OpenApiPages:
 
     def index(self, routes):
         out = ["# HTTP API", "", self.spec["info"]["description"], "",
-               "A running server has the same at `/docs`, and as OpenAPI at `/openapi.json`. Fields marked * must be given. What each field "
-               "means, what is ignored and what is refused: [Fields of a request](../../requests.md). Keys go as `Authorization: Bearer KEY`.", ""]
+               "A running server has the same at `/docs`, and as OpenAPI at `/openapi.json`. Fields with a * are required. The meaning of "
+               "each field, and refused fields: [Fields of a request](../../requests.md). Send a key as `Authorization: Bearer KEY`.", ""]
         for tag, (title, about) in TAGS.items():
             out += [f"## {title}", "", about, "", "| route | |", "|---|---|"]
             out += [f"| [{method.upper()} `{path}`]({tag}.md#{anchor(method, path)}) | {operation['summary']} |"

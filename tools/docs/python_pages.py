@@ -1,17 +1,17 @@
-"""The package `quire` as pages of the site, from its stubs and sources: signatures and docstrings, read as text, so that nothing has to be built.
-hooks.py asks for them while the site is built."""
+"""Makes pages of the site for the package `quire` from its stubs and sources: signatures and docstrings, read as text. The build makes the
+stubs; without one the pages say so. hooks.py calls this while the site is built."""
 import ast
 
 ROOT = "reference/python/"
 PAGES = (
     ("engine", "quire.Engine", "The engine of `quire serve` in a program ([how to use it](../../python.md)).", ("engine.py", "_engine.pyi")),
-    ("core", "quire.Core", "The core alone, stepped by its host: `pip install ./python` has it.", ("_core.pyi",)),
-    ("connectors", "quire.connectors", "Seams of the core: connectors and eviction policies of one's own.", ("connectors.py",)),
+    ("core", "quire.Core", "The core alone; its host steps it. `pip install ./python` installs it.", ("_core.pyi",)),
+    ("connectors", "quire.connectors", "Seams of the core: custom connectors and eviction policies.", ("connectors.py",)),
 )
 
 
 def signature(node):
-    """As it is written, without `self`."""
+    """The parameters as written in the source, without `self`."""
     arguments = ast.unparse(node.args)
     arguments = arguments.removeprefix("self, /, ").removeprefix("self, ")
     arguments = "" if arguments in ("self", "self, /") else arguments
@@ -70,6 +70,9 @@ def members(node, name):
 def page(title, about, sources):
     out, seen = [f"# {title}", "", about, ""], set()
     for source in sources:
+        if not source.exists():
+            out += [f"This site was built without `quire/{source.name}`. `./dev build` makes it.", ""]
+            continue
         for node in ast.parse(source.read_text(encoding="utf-8")).body:
             if getattr(node, "name", "_").startswith("_") or node.name in seen or node.name == "NativeEngine":
                 continue

@@ -1,5 +1,5 @@
-"""What hooks.py changes in a page's Markdown before mkdocs reads it: GitHub's habits become Python-Markdown's, names become links. Listings stay as
-they are, but for the language that colours them."""
+"""Rewrites the Markdown of a page for hooks.py before mkdocs reads it: GitHub's syntax becomes Python-Markdown's, and names become links.
+In listings only the language for the colours is added."""
 import posixpath
 import re
 
@@ -7,7 +7,7 @@ SHELL = re.compile(r"^(?:#|\$|quire|curl|pip|\./dev|vllm|apt|g\+\+|tar|python3?|
 PYTHON = re.compile(r"^(?:import|from|with|def|class) ")
 FENCE = re.compile(r"^(`{3,}|~{3,})\s*([\w+-]*)(.*)$")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
-NAMED_PAGE = r"(?:docs/[\w/]+|bench/README|ARCHITECTURE|CONTRIBUTING)\.md"
+NAMED_PAGE = r"(?:docs/[\w/]+|bench/\w+|ARCHITECTURE|CONTRIBUTING)\.md"
 CODE = re.compile(r"(?<!`)(?P<marks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=marks)(?!`)")
 MEMBER = re.compile(r"\b[A-Z]\w+(?:::(?:\w|\\_)+)+(?:\(\))?")
 
@@ -22,19 +22,19 @@ def language(first, named=""):
 
 class Rewriter:
     def __init__(self, sources, made, places, repo):
-        self.sources = sources  # the repository's path of a page to the site's
+        self.sources = sources  # path of a page in the repository to its path in the site
         self.places = places  # C++ names to (header page, anchor)
         self.made = made
-        self.unknown = []  # members named, of classes that have none of that name
+        self.unknown = []  # members that pages name but that their classes do not have
         self.origin = {site: there for there, site in sources.items()}
         texts = {there: made[site] if site in made else (repo / there).read_text(encoding="utf-8") for there, site in sources.items()}
         self.titles = {there: title_of(text) for there, text in texts.items()}
 
-    # What the site has and the repository has not: pages there name it, here it is a link.
+    # Pages that exist only in the site: repository pages name them in bold, and this script makes links of the names.
     MADE = {"reference/index.md": {"Commands and flags": "commands", "HTTP API": "http/index", "C++ headers": "cpp/index", "Python": "python/index"}}
 
     def page(self, text, uri):
-        """`uri` is the page's place in the site."""
+        """`uri` is the page's path in the site."""
         for cell, there in self.MADE.get(uri, {}).items():
             text = text.replace(f"| {cell} |", f"| [{cell}]({there}.md) |")
         out, lines, at, before = [], text.split("\n"), 0, ""
@@ -72,7 +72,7 @@ class Rewriter:
         return "".join([*out, self.words(line[at:], uri)])
 
     def words(self, text, uri):
-        """In the headers' comments members are named without marks."""
+        """Comments in the headers name members without backticks."""
         return MEMBER.sub(lambda match: self.member(match[0], uri, match[0]), text) if uri.startswith("reference/cpp/") else text
 
     def named(self, text, uri):

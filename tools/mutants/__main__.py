@@ -1,8 +1,9 @@
-"""./dev mutants: small random errors in the core, one at a time, each of which the core's own suites should notice.
+"""./dev mutants: makes small random errors in the core or in other rooms, one at a time. The suites should notice each error.
 
-All mutants of src/core that compile are written beside the originals into one binary (build/mutants); some are drawn, and chosen at run
-time. A mutant is killed when a test fails, a QUIRE_CHECK stops the program, or it runs for ten times as long. Those that change nothing
-a caller could see are listed in tools/mutants/equivalent.txt, each with its reason."""
+All mutants of src/core that compile are written next to the original code into one binary (build/mutants). Some are drawn, and chosen at
+run time. A mutant is killed if a test fails, a QUIRE_CHECK stops the program, or the test runs ten times as long. Mutants without an effect
+that a caller can see are listed in tools/mutants/equivalent.txt, each with its reason. --room draws from rooms outside the core instead,
+and compiles only the drawn mutants; by default the seed is the commit's hash."""
 
 import argparse
 import json
@@ -12,21 +13,28 @@ import random
 import sys
 import time
 
-from . import play, report, sites
+from . import play, report, rooms, sites
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=400, help="mutants to draw (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="draws the same mutants of the same sources again (default: a fresh one, which is printed)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at the same time (default: one per core)")
-    parser.add_argument("--within", default="", metavar="TEXT", help="draw only where the path holds this text, e.g. core/offload")
-    parser.add_argument("--again", action="store_true", help="only the survivors of the last run, by what they change")
-    return parser.parse_args()
+    parser.add_argument("--count", type=int, help="number of mutants to draw (default: 400; with --room 60 of each room)")
+    parser.add_argument("--seed", type=int, help="seed of the draw (default: a new one, which is printed)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of parallel jobs (default: one per core)")
+    parser.add_argument("--within", default="", metavar="TEXT", help="draw only from files with this text in their path, e.g. core/offload")
+    parser.add_argument("--room", metavar="NAME,...", help=f"draw --count from each of these rooms: all, {', '.join(rooms.ROOMS)}")
+    parser.add_argument("--again", action="store_true", help="play only the survivors of the last run, found by their changes")
+    options = parser.parse_args()
+    options.rooms = [*rooms.ROOMS] if options.room == "all" else options.room.split(",") if options.room else []
+    for name in options.rooms:
+        if name not in rooms.ROOMS:
+            parser.error(f"--room: unknown room {name!r}. Give all, or some of {', '.join(rooms.ROOMS)}")
+    options.count = options.count or (60 if options.rooms else 400)
+    return options
 
 
 def read_equivalent(path, mutations):
-    """{key: reason}; a key that no source has any more is an error, so that the list does not rot."""
+    """{key: reason}. A key that no longer matches a source is an error, so that the list stays current. Mutations: all of the product."""
     equivalent = {}
     for line in path.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -36,7 +44,7 @@ def read_equivalent(path, mutations):
             equivalent[key] = reason
     stale = set(equivalent) - {m.key for m in mutations}
     if stale:
-        raise SystemExit("\n  ".join([f"{path}: nothing in src/core is like this any more:", *sorted(stale)]))
+        raise SystemExit("\n  ".join([f"{path}: matches nothing in src:", *sorted(stale)]))
     return equivalent
 
 
@@ -45,8 +53,11 @@ def main():
     root = pathlib.Path.cwd()
     folder = root / "build/mutants"
     folder.mkdir(parents=True, exist_ok=True)
+    equivalent = read_equivalent(root / "tools/mutants/equivalent.txt", sites.find(root, ("src",)))
+    if options.rooms:
+        results = [rooms.run(root, name, options, equivalent) for name in options.rooms]
+        return 0 if all(results) else 1
     mutations = sites.find(root)
-    equivalent = read_equivalent(root / "tools/mutants/equivalent.txt", mutations)
     survivors_file = folder / "survivors.json"
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
     started = time.monotonic()
@@ -73,9 +84,9 @@ def main():
             print("killed" if outcome.killed else "survived", outcome.by, f"{mutant.path}:{mutant.line}", mutant.key, sep=" | ", file=log)
             if sys.stderr.isatty():
                 print(f"\r{len(outcomes)} of {len(mutants)}", end="", file=sys.stderr, flush=True)
-    print(f"\n{len(mutants)} mutants lived in up to {tests} tests, {time.monotonic() - started:.0f} s")
+    print(f"\n{len(mutants)} mutants ran in up to {tests} tests, {time.monotonic() - started:.0f} s")
     survivors_file.write_text(json.dumps([m.key for m, o in zip(mutants, outcomes) if not o.killed and m.key not in equivalent]))
-    good = report.show(root, mutants, outcomes, equivalent, report.add_trips(root, folder / "trips.json", player.tripped))
+    good = report.show(mutants, outcomes, equivalent)
     print(f"seed {seed}")
     return 0 if good else 1
 

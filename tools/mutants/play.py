@@ -1,4 +1,4 @@
-"""Builds the binary with all drawn mutants, finds which test reaches which, and lets each mutant live in the tests that reach it."""
+"""Builds the binary with all drawn mutants, finds which tests reach which mutant, and runs each mutant in the tests that reach it."""
 
 import collections
 import concurrent.futures
@@ -13,19 +13,19 @@ from . import rewrite
 
 COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):(\d+): (?:fatal )?error: ", re.M)
 NUMBER = re.compile(r"QUIRE_MUTANT\((\d+)\)")
-BROKEN = re.compile(r"(src/core/\S+?:\d+): invariant broken")
+BROKEN = re.compile(r"(src/\S+?:\d+): invariant broken")
 MOST_IN_FILE = 1024
-BATCHES_MS = (300, 3000)  # the quickest tests first, since most mutants die soon
+BATCHES_MS = (300, 3000)  # the fastest tests first, because most mutants are killed early
 
 
 @dataclasses.dataclass
 class Outcome:
     killed: bool
-    by: str  # a test, a check, a crash, a timeout; or why not
+    by: str  # the test, check, crash or timeout that killed it; otherwise why it survived
 
 
 def compile_headers(root, folder):
-    """Errors in headers, found in one file before every file has them."""
+    """Errors in headers, found by compiling one file before all files contain them."""
     folder = pathlib.Path(folder)
     headers = sorted(str(p.relative_to(folder / "src")) for p in folder.joinpath("src/core").rglob("*.h"))
     everything = folder / "headers.cpp"
@@ -46,7 +46,7 @@ def compile_all(root, folder, jobs):
 
 
 def numbered(mutations):
-    """{number: mutation}; a change of one file changes the numbers in no other."""
+    """{number: mutation}. A change of one file does not change the numbers in other files."""
     paths = sorted({m.path for m in mutations})
     count = collections.Counter()
     numbers = {}
@@ -58,15 +58,15 @@ def numbered(mutations):
 
 
 def blamed(folder, valid, path, line, column):
-    """The mutant that stands nearest to an error; all that reach over its line where none stands in it."""
+    """The mutant nearest to an error. If no mutant is in the error's line: all mutants that span the line."""
     lines = pathlib.Path(folder, path).read_text().splitlines()
     near = [(abs(match.start() - column), int(match[1])) for match in NUMBER.finditer(lines[line - 1]) if int(match[1]) in valid]
     return [min(near)[1]] if near else [n for n, m in valid.items() if path == m.path and m.line <= line <= m.end_line]
 
 
 def build(root, folder, mutations, jobs):
-    """{number: mutation} of those that are in the binary: all that compile."""
-    broken_file = folder / "broken.json"  # keys; so that the next build knows
+    """{number: mutation} of the mutants in the binary: all that compile."""
+    broken_file = folder / "broken.json"  # keys of mutants that do not compile, kept for the next build
     broken = set(json.loads(broken_file.read_text())) if broken_file.exists() else set()
     valid = {n: m for n, m in numbered(mutations).items() if m.key not in broken}
     while True:
@@ -80,7 +80,7 @@ def build(root, folder, mutations, jobs):
         ours = sorted(error for error in errors if error[0].startswith("src/core/"))
         bad = {number for error in ours for number in blamed(folder, valid, *error)}
         if not bad:
-            raise SystemExit(f"mutants: the build fails where no mutant is:\n{output[-4000:]}")
+            raise SystemExit(f"mutants: the build fails in a line without a mutant:\n{output[-4000:]}")
         broken |= {valid[number].key for number in bad}
         valid = {n: m for n, m in valid.items() if m.key not in broken}
         broken_file.write_text(json.dumps(sorted(broken)))
@@ -89,9 +89,7 @@ def build(root, folder, mutations, jobs):
 class Player:
     def __init__(self, root, folder):
         self.root, self.binary = root, str(pathlib.Path(folder, "core_mutants"))
-        self.trips_file = pathlib.Path(folder, "trips.txt")
         self.reach_file = pathlib.Path(folder, "reach.txt")
-        self.tripped = {}  # place of a check -> what tripped it first
         self.reached_by = collections.defaultdict(list)  # mutant -> [(ms, test)]
 
     def run(self, environment, arguments, timeout):
@@ -103,9 +101,8 @@ class Player:
         return done.returncode, done.stdout.decode(errors="replace")
 
     def baseline(self):
-        """All tests without a mutant: they pass, and tell what they reach."""
-        self.trips_file.unlink(missing_ok=True)
-        code, output = self.run({"QUIRE_MUTANT_REACH": str(self.reach_file), "QUIRE_MUTANT_TRIPS": str(self.trips_file)}, [], None)
+        """Runs all tests without a mutant: they must pass, and report the mutants that they reach."""
+        code, output = self.run({"QUIRE_MUTANT_REACH": str(self.reach_file)}, [], None)
         if code != 0:
             raise SystemExit(f"mutants: the suites fail without a mutant:\n{output[-4000:]}")
         tests = 0
@@ -114,9 +111,6 @@ class Player:
             tests += 1
             for mutant in reached:
                 self.reached_by[int(mutant)].append((int(ms), test))
-        trips = self.trips_file.read_text().splitlines() if self.trips_file.exists() else []
-        for place in trips:
-            self.tripped.setdefault(place[place.index("src/core/") :] if "src/core/" in place else place, "a test")
         return tests
 
     def batches(self, mutant):
@@ -136,17 +130,16 @@ class Player:
         if mutant not in self.reached_by:
             return Outcome(False, "no test reaches it")
         for tests, ms in self.batches(mutant):
-            cpu_s = 2 + ms // 100  # ten times what they take
+            cpu_s = 2 + ms // 100  # ten times their normal time
             code, output = self.run({"QUIRE_MUTANT": str(mutant), "QUIRE_MUTANT_CPU_S": str(cpu_s)},
                                     ["--gtest_fail_fast", f"--gtest_filter={':'.join(tests)}"], 60 + 5 * cpu_s)
             if code != 0:
-                return self.death(code, output, mutant)
+                return self.death(code, output)
         return Outcome(False, f"{len(self.reached_by[mutant])} tests pass")
 
-    def death(self, code, output, mutant):
+    def death(self, code, output):
         check = BROKEN.search(output)
         if check:
-            self.tripped.setdefault(check[1], f"mutant {mutant}")
             return Outcome(True, f"check {check[1]}")
         if code in (-24, -9):
             return Outcome(True, "timeout")

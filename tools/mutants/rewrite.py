@@ -1,4 +1,4 @@
-"""Sources in which mutants lie beside the originals, chosen at run time. Lines stay where they are."""
+"""Writes sources that contain mutants next to the original code, chosen at run time. Line numbers do not change."""
 
 import pathlib
 
@@ -15,7 +15,7 @@ class Rewriter:
         self.ranges = sorted(self.by_range, key=lambda r: (r[0], -r[1]))
 
     def parts(self, start, end, itself):
-        """The text of a range, the outermost mutated ranges in it written anew."""
+        """The text of a range, with its outermost mutated ranges rewritten."""
         out, at = [], start
         for inner in self.ranges:
             if inner[0] >= at and inner[1] <= end and (itself or inner != (start, end)):
@@ -34,7 +34,7 @@ class Rewriter:
 
 
 def write(root, folder, mutants):
-    """Copies of all files of the core with their mutants ({number: mutation}); what is equal is not touched."""
+    """Copies all files of the core with their mutants ({number: mutation}). An unchanged file is not written again."""
     by_path = {}
     for number, mutation in mutants.items():
         by_path.setdefault(mutation.path, []).append((number, mutation))

@@ -1,9 +1,11 @@
-// The main program of the mutated test binary. From the environment:
-//   QUIRE_MUTANT         the mutant that is alive; none without it
-//   QUIRE_MUTANT_CPU_S   the processor time after which the program is stopped: a mutant may loop for ever
-//   QUIRE_MUTANT_REACH   a file: one line per test with its processor time in ms and the mutants that it reached
-//   QUIRE_MUTANT_TRIPS   a file: one line per QUIRE_CHECK that stopped the program, death tests' children included
+// The main program of the mutated test binary. It reads these environment variables:
+//   QUIRE_MUTANT         the active mutant; none if unset
+//   QUIRE_MUTANT_CPU_S   processor time after which the program is stopped, because a mutant may loop forever
+//   QUIRE_MUTANT_REACH   output file: one line per test with its processor time in ms and the mutants that it reached
+//   QUIRE_MUTANT_MEMORY_GIB  limit of the writable memory (4)
+#ifndef QUIRE_MUTANTS_OF_ROOMS  // there the command line includes it, from another folder
 #include "runtime.h"
+#endif
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -19,7 +21,6 @@ namespace quire_mutants {
 namespace {
 
 constexpr std::size_t kMaxMutants = 1 << 18;
-constexpr rlim_t kMaxMemoryBytes = rlim_t{4} << 30;
 unsigned char reached_before_main[kMaxMutants];
 
 long number_from(const char* variable, long otherwise) {
@@ -60,31 +61,16 @@ unsigned char* reached = reached_before_main;
 
 }  // namespace quire_mutants
 
-namespace quire {
-
-[[noreturn]] void stop_on_broken_invariant(const char* file, int line, const char* condition, std::string_view detail);  // base/check.cpp
-
-[[noreturn]] void check_failed(const char* file, int line, const char* condition, std::string_view detail) {
-  if (const char* path = std::getenv("QUIRE_MUTANT_TRIPS")) {
-    std::FILE* trips = std::fopen(path, "a");
-    std::fprintf(trips, "%s:%d\n", file, line);
-    std::fclose(trips);
-  }
-  stop_on_broken_invariant(file, line, condition, detail);
-}
-
-}  // namespace quire
-
 int main(int argc, char** argv) {
   using namespace quire_mutants;
   testing::InitGoogleTest(&argc, argv);
-  // Shared, so that what a death test's child reaches counts.
+  // Shared memory, so that mutants reached by the child of a death test count.
   void* shared = mmap(nullptr, kMaxMutants, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 2;
   reached = static_cast<unsigned char*>(shared);
   if (const char* path = std::getenv("QUIRE_MUTANT_REACH")) testing::UnitTest::GetInstance()->listeners().Append(new ReachLog(path));
   limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_AS, kMaxMemoryBytes);
+  limit(RLIMIT_DATA, static_cast<rlim_t>(number_from("QUIRE_MUTANT_MEMORY_GIB", 4)) << 30);
   if (const long seconds = number_from("QUIRE_MUTANT_CPU_S", 0); seconds > 0) limit(RLIMIT_CPU, static_cast<rlim_t>(seconds));
   alive = static_cast<int>(number_from("QUIRE_MUTANT", -1));
   return RUN_ALL_TESTS();

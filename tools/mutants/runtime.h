@@ -1,5 +1,5 @@
 #pragma once
-// Which mutant is alive, and which ones were reached. Precompiled into every file of the mutated build.
+// The active mutant, and the mutants that were reached. Precompiled into every file of the mutated build.
 namespace quire_mutants {
 
 extern int alive;               // -1: none

@@ -1,4 +1,4 @@
-"""Where the core's sources can be changed, and how: a walk over their syntax trees."""
+"""Finds the places in the core's sources that can be mutated, and the mutations, by a walk over the syntax trees."""
 
 import dataclasses
 import pathlib
@@ -16,18 +16,18 @@ COMPOUND = {"+=": "-=", "-=": "+=", "*=": "+=", "/=": "*=", "|=": "&=", "&=": "|
 SWAPPED_CALLS = {"min": "max", "max": "min", "min_element": "max_element", "max_element": "min_element", "any_of": "all_of", "all_of": "any_of"}
 INTEGERS = re.compile(r"(std::)?(u?int\d+_t|size_t|ptrdiff_t)$|int$|unsigned$")
 
-# Nothing below these is a decision of the program at run time.
+# Nodes below these contain no decision of the program at run time.
 SKIPPED_NODES = {"template_argument_list", "static_assert_declaration", "enumerator_list", "field_declaration", "optional_parameter_declaration",
                  "attribute_declaration", "decltype", "sizeof_expression", "preproc_include", "preproc_def", "preproc_if", "using_declaration",
                  "alias_declaration", "requires_clause", "ERROR"}
-# Checks are not mutated (they are what kills), nor are texts of messages, nor capacity (num_expected_bytes: of a checkpoint).
+# Not mutated: checks (they kill mutants), texts of messages, and capacity (num_expected_bytes of a checkpoint).
 SKIPPED_CALLS = {"QUIRE_CHECK", "fmt::format", "reserve"}
 SKIPPED_FUNCTIONS = {"check_invariants", "check_request_state", "holds_blocks", "num_expected_bytes"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Mutation:
-    path: str  # from the root of the repository
+    path: str  # relative to the repository
     line: int
     end_line: int
     function: str
@@ -36,7 +36,7 @@ class Mutation:
     end: int
     original: str  # on one line
     mutated: str
-    before: tuple  # what goes around the node: strings, and (start, end) of parts to write again; "#" is the mutant's number
+    before: tuple  # the replacement: strings, and (start, end) of parts to copy; "#" is the mutant's number
     after: tuple
 
     @property
@@ -63,14 +63,14 @@ class Walk:
                                    flat(self.text(node)), flat(mutated), before, after))
 
     def choose(self, node, function, operator, variant):
-        """The node, or what the variant's parts make."""
+        """The text of the node, or of the variant's parts."""
         mutated = "".join(part if isinstance(part, str) else self.text(part) for part in variant)
         parts = tuple(part if isinstance(part, str) else (part.start_byte, part.end_byte) for part in variant)
         self.add(node, function, operator, mutated, ("(QUIRE_MUTANT(#) ? (", *parts, ") : ("), ("))",))
 
     def negate(self, node, function, operator):
         if operator != "negation" and (self.text(node).startswith("!") or re.search(r" [!=]= ", self.text(node))):
-            return  # there is such a mutant already
+            return  # the same mutant exists already
         self.add(node, function, operator, f"!({self.text(node)})", ("(QUIRE_MUTANT(#) != static_cast<bool>(",), ("))",))
 
     def shift(self, node, function, operator, sign):
@@ -199,7 +199,11 @@ class Walk:
             self.shift(value, function, "return", "+")
 
 
-def find(root):
-    """All mutations of the core's sources."""
-    files = sorted(str(p.relative_to(root)) for p in pathlib.Path(root, "src/core").rglob("*") if p.suffix in (".h", ".cpp"))
+CORE = ("src/core",)
+
+
+def find(root, folders=CORE):
+    """Returns all mutations of the sources in these folders, except sources that are compiled only if a library is missing."""
+    found = (p for folder in folders for p in pathlib.Path(root, folder).rglob("*") if p.suffix in (".h", ".cpp"))
+    files = sorted({str(p.relative_to(root)) for p in found if not re.search(r"_(absent|plain)\.cpp$", p.name)})
     return [mutation for path in files for mutation in Walk(pathlib.Path(root), path).found]

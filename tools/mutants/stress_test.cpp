@@ -1,4 +1,4 @@
-// The short run of the core's random events, which the suites register as a program of its own.
+// The short run of the core's random events, registered by the suites as a separate program.
 #include <gtest/gtest.h>
 
 int core_stress_main(int argc, char** argv);

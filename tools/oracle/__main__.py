@@ -1,4 +1,4 @@
-"""./dev oracle: vLLM's own scheduler beside quire's, step by step. See docs/oracle.md."""
+"""./dev oracle: compares quire's scheduler with vLLM's own scheduler, step by step. See docs/oracle.md."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from . import fuzz
 from .profiles import PROFILES
 
 
-PROFILE_HELP = "production: 4,000 blocks, 8,192 tokens, 256 requests; continuum: that policy; grammar: vLLM's own StructuredOutputManager"
+PROFILE_HELP = "production: 4,000 blocks, 8,192 tokens, 256 requests; continuum: its policy; grammar:  vLLM's own StructuredOutputManager"
 
 
 def _names(arguments) -> tuple:
@@ -96,16 +96,16 @@ def parser() -> argparse.ArgumentParser:
     added.add_argument("--seed", type=int, default=0)
     added.add_argument("--profile", default="default", choices=tuple(PROFILES), help=PROFILE_HELP)
     added.add_argument("--workers", type=int, default=os.cpu_count())
-    added.add_argument("--shrink", type=int, default=1500, metavar="PLAYS", help="plays spent on shrinking a difference")
+    added.add_argument("--shrink", type=int, default=1500, metavar="PLAYS", help="number of plays for shrinking a difference")
     added.add_argument("--out", default="build/oracle", help="folder for shrunk scripts")
     added = command("replay", cmd_replay, "play one script")
     added.add_argument("file")
-    added.add_argument("--verbose", action="store_true", help="show what vLLM decides, call by call")
-    added = command("survey", cmd_survey, "the kinds of differences among many scenarios")
+    added.add_argument("--verbose", action="store_true", help="print vLLM's decisions, call by call")
+    added = command("survey", cmd_survey, "print the kinds of differences among many scenarios")
     added.add_argument("--profile", default="default", choices=tuple(PROFILES))
     added.add_argument("--scenarios", type=int, default=200)
     added.add_argument("--seed", type=int, default=0)
-    added = command("coverage", cmd_coverage, "which lines of vLLM's core the scenarios reach", "stock")
+    added = command("coverage", cmd_coverage, "print the lines of vLLM's core that the scenarios reach", "stock")
     added.add_argument("--scenarios", type=int, default=3000)
     added.add_argument("--seed", type=int, default=0)
     added.add_argument("--minimum", type=float, default=95.0)

@@ -1,4 +1,4 @@
-"""The first difference of two sides. What is compared is the package's: quire._vllm_compare."""
+"""The first difference between two sides. The package defines what is compared: quire._vllm_compare."""
 
 from quire._vllm_compare import first_difference, grammar, outputs, plan, plan_sent, shorten, stats
 

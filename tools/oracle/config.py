@@ -1,7 +1,7 @@
-"""From a script's "config" (plain values, see generate.py) to the arguments of a scheduler.
+"""Turns a script's "config" (plain values, see generate.py) into the arguments of a scheduler.
 
-vLLM's configuration objects take milliseconds to make and check against a model; the schedulers only read attributes, so plain namespaces
-stand for them.
+vLLM's configuration objects take milliseconds to construct and check against a model. The schedulers only read attributes, so plain
+namespaces replace the objects.
 """
 
 import os
@@ -34,7 +34,7 @@ class EventsConfig:
 
 
 def kv_spec(group: dict):
-    """A vLLM KVCacheSpec of {"kind", "block_size", ...}, one head of one float wide."""
+    """A vLLM KVCacheSpec from {"kind", "block_size", ...}, with one head that is one float wide."""
     kind, size = group["kind"], group["block_size"]
     shape = {"num_kv_heads": 1, "head_size": 1, "dtype": torch.float16}
     if kind == "full":
@@ -81,7 +81,7 @@ def _speculative(config: dict):
 
 
 def _encoder_connector(config: dict) -> str:
-    """A recorded run names the class, a random one says only that there is one."""
+    """A recorded run names the class of the connector; a random script only says that there is one."""
     return config["ec_connector"] if isinstance(config["ec_connector"], str) else "ScriptedEncoderConnector"
 
 
@@ -181,21 +181,21 @@ def _with_newer(config: dict, namespace: SimpleNamespace) -> SimpleNamespace:
 
 
 def prepare(config: dict) -> None:
-    """Settings of the process that both sides read."""
+    """Sets the process settings that both sides read."""
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if config["v2_runner"] else "0"
     os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "1" if config["int_hashes"] else "0"
     init_none_hash(get_hash_fn_by_name(config["hash"]))
 
 
 def block_hasher(config: dict):
-    """As EngineCore makes it: none without prefix caching and connector."""
+    """The block hasher as EngineCore makes it: None without prefix caching and connector."""
     if not config["prefix_caching"] and not config["connector"]:
         return None
     return get_request_block_hasher(config["scheduler_block_size"], get_hash_fn_by_name(config["hash"]))
 
 
 def install(config: dict) -> None:
-    """What a play of this configuration needs of the process, beyond what all need."""
+    """Process settings that a play of this configuration needs in addition to the common ones."""
     if config.get("guided"):
         from . import guided
 

@@ -1,8 +1,8 @@
-"""The stock side of a CONTINUUM scenario: vLLM 0.19.0's own scheduler, with the changes of the public fork hungchun0201/vllm-pace put in
-when it is made. Queue, estimator and pins are written here, from the rules in docs/continuum.md; of the fork there is no line.
+"""The stock side of a CONTINUUM scenario: vLLM 0.19.0's own scheduler, patched with the changes of the public fork hungchun0201/vllm-pace.
+Queue, estimator and pins are written here from the rules in docs/continuum.md; no line is copied from the fork.
 
 Four places of vLLM's source call them: the top of schedule(), the choice of a victim, add_request() and _free_request(). The pins' clock is
-the monotonic one, as in quire: the fork's has other fractions of a second, which show where a gap or a pin is exactly 2 s long.
+the monotonic clock, as in quire. The fork's clock has other fractions of a second, which matter if a gap or a pin is exactly 2 s long.
 """
 
 import functools
@@ -20,13 +20,13 @@ PIN_S = 2.0
 LONGEST_TOOL_S = 2.0
 _BLOCK = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 
-# (lines of vLLM's, what stands there instead): as many lines, so that known_ends.json finds vLLM's assertions where they were
+# (lines of vLLM, their replacement), with equal numbers of lines, so that known_ends.json still finds vLLM's assertions by line.
 _CONNECTOR = "        connector_delay_free_blocks, kv_xfer_params = self._connector_finished(request)\n"
 _PATCHES = (
     ("        scheduled_new_reqs: list[Request] = []\n", "        self.before_step(); scheduled_new_reqs: list[Request] = []\n"),
     ("preempted_req = self.running.pop()\n", "preempted_req = self.take_victim(scheduled_running_reqs)\n"),
     ("            self._enqueue_waiting_request(request)\n            self.requests", "            self.estimator.arrives(request); self._enqueue_waiting_request(request)\n            self.requests"),
-    ("\n" + _CONNECTOR, _CONNECTOR + "        if self.pin_at_end(request, connector_delay_free_blocks): return kv_xfer_params\n"),
+    ("\n" + _CONNECTOR, _CONNECTOR + "        if self.pin_at_end(request, delay_free_blocks or connector_delay_free_blocks): return kv_xfer_params\n"),
 )
 
 
@@ -37,11 +37,11 @@ class SchedulingPolicy(Enum):
 
 
 class Queue(deque):
-    """Taken from by job; otherwise a list."""
+    """A queue that pops requests by job; otherwise a list."""
 
     def __init__(self):
         super().__init__()
-        self.entries = {}  # job -> when a request of it was first added
+        self.entries = {}  # job -> time at which its first request was added
         self.pinned = set()
 
     def add_request(self, request) -> None:
@@ -80,7 +80,7 @@ class Estimator:
     def __init__(self, decode):
         self.decode = decode
         self.gaps = {}  # tool -> seconds
-        self.ends = {}  # job -> (when its last turn ended, its tool), until the next one arrives
+        self.ends = {}  # job -> (end of its last turn, its tool), until its next turn arrives
 
     def arrives(self, request) -> None:
         ended, tool = self.ends.pop(request.job_id, (0.0, None))
@@ -95,11 +95,11 @@ class Estimator:
 
 
 class Pins:
-    """What the fork adds to the scheduler; mixed into vLLM's class."""
+    """The fork's additions to the scheduler, mixed into vLLM's class."""
 
     def __init__(self, *args, decode, **kwargs):
         super().__init__(*args, **kwargs)
-        self.pins = []  # [(request, expiry, whether a transfer keeps its blocks too)]
+        self.pins = []  # [(request, expiry, whether a transfer also holds its blocks)]
         self.estimator = Estimator(decode)
 
     def pinned_jobs(self) -> set:
@@ -167,9 +167,9 @@ def classes() -> tuple:
     return type("Continuum", (Pins, module.Scheduler), {}), type("AsyncContinuum", (Pins, async_module.AsyncScheduler), {})
 
 
-# Texts that outputs are decoded to, so that all of the rule for tools is met.
+# Texts that outputs are decoded to, so that every case of the rule for tools occurs.
 def decode(tokens) -> str:
-    """Of the scripts' tokens: some end a turn with a tool, some with none or two."""
+    """The decoded text for the scripts' tokens: some end a turn with one tool, some with none or two."""
     last = tokens[-1] % 8
     tool = ("ls", "cat", "make", "ls")[last % 4]
     block = f"text\n```bash\n{tool} -x {last}\n```\n"

@@ -1,4 +1,5 @@
-"""Which lines of vLLM's core the scenarios reach: the fuzz under coverage.py, and the reasons for what is left (unreached.txt)."""
+"""Reports the lines of vLLM's core that the scenarios reach: the fuzz under coverage.py, and the reasons for unreached lines
+(unreached.txt)."""
 
 import os
 import sys
@@ -21,7 +22,7 @@ FILES = (
     "v1/request.py",
     "v1/core/kv_cache_utils.py",
 )
-# Only the block queue and the hashing of kv_cache_utils.py: up to this function; the rest sizes the cache of a model.
+# Only the block queue and the hashing of kv_cache_utils.py, up to this function. The rest sizes the cache of a model.
 END_OF_HASHING = {"v1/core/kv_cache_utils.py": "def _check_enough_kv_cache_memory("}
 REASONS = os.path.join(os.path.dirname(__file__), "unreached.txt")
 

@@ -1,4 +1,4 @@
-"""Plays scripts by the thousand; stops at the first difference, shrinks it and writes it down."""
+"""Plays thousands of scripts. Stops at the first difference, shrinks the script and writes it to a file."""
 
 import collections
 import concurrent.futures
@@ -18,16 +18,16 @@ from . import ends, isolate
 from .stage import real_monotonic
 
 
-MOST_CPU_S = 300  # of one play: a call that never returns ends its process
+MOST_CPU_S = 300  # limit of one play: a call that never returns ends its process
 
 
 @dataclasses.dataclass
 class Tally:
     scenarios: int = 0
     steps: int = 0
-    alone: int = 0  # steps of quire after vLLM gave up
+    alone: int = 0  # steps of quire after vLLM's play ended
     preempting: int = 0  # scenarios in which something was preempted
-    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # of guided.Manager
+    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # counts of guided.Manager
     ended: collections.Counter = dataclasses.field(default_factory=collections.Counter)  # kinds of ends.py
     examples: dict = dataclasses.field(default_factory=dict)
     failure: tuple | None = None  # (seed, kind, description)
@@ -45,12 +45,12 @@ class Tally:
 
 
 def setup() -> None:
-    """Once per process, before anything of vLLM is imported."""
+    """Called once per process, before anything of vLLM is imported."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     if os.environ.get("PYTHONHASHSEED") != "0":
-        sys.exit("oracle: PYTHONHASHSEED must be 0, or sets of strings are walked in another order each time")
+        sys.exit("oracle: PYTHONHASHSEED must be 0, otherwise the order of sets of strings differs between processes")
     with contextlib.redirect_stderr(sys.stderr):
         from . import parties
 
@@ -58,7 +58,7 @@ def setup() -> None:
 
 
 def failure_of(script: dict, names: tuple) -> tuple | None:
-    """(kind, description) of what goes wrong when the script is played, in a process of its own; None if nothing does."""
+    """Plays the script in a separate process. Returns (kind, description) of the failure, or None if there is no failure."""
     from . import config
 
     config.install(script["config"])
@@ -73,7 +73,7 @@ def _failure_of(script: dict, names: tuple) -> tuple | None:
 
 
 def _outcome(script: dict, names: tuple) -> tuple:
-    """(Player after the play, (kind, description) of what went wrong or None)."""
+    """(Player after the play, (kind, description) of the failure or None)"""
     from . import compare, play, recorded
 
     player = (recorded.RecordedPlayer if "recorded" in script else play.Player)(script, names)
@@ -88,19 +88,19 @@ def _outcome(script: dict, names: tuple) -> tuple:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     if player.raised and ends.kind_of(player.raised.where()) is None:
-        return player, (f"new end {player.raised.where()}", f"vLLM gives up in a way that known_ends.json does not list: {player.raised!r}")
+        return player, (f"new end {player.raised.where()}", f"vLLM ends in a way that known_ends.json does not list: {player.raised!r}")
     return player, None
 
 
 def _shape(path: str) -> str:
-    """The path without what changes when a script is shrunk: of requests and lists only which field."""
+    """The path without the parts that change when a script is shrunk: for requests and lists only the field."""
     path = re.sub(r"\.r\d+", ".request", re.sub(r"\.[0-9a-f]{16,}", ".key", path))
     *heads, last = re.split(r"(?=\[)", path)
     return "".join(re.sub(r"\d+", "#", head) for head in heads) + (last if heads and heads[-1].endswith(("]", "request")) else re.sub(r"\d+", "#", last))
 
 
 def play_seeds(seeds, names: tuple, profile: str, note=None) -> Tally:
-    """Plays until something goes wrong. `note(seed)` is told what comes next."""
+    """Plays seeds until a failure. Calls `note(seed)` before each seed."""
     from . import generate
 
     tally = Tally()
@@ -124,7 +124,7 @@ def play_seeds(seeds, names: tuple, profile: str, note=None) -> Tally:
 
 
 class Worker:
-    """What a worker process knows: whom to compare, and where to write which seed it plays, should it die."""
+    """State of a worker process: the sides to compare, and the file with the seed in progress, in case the process dies."""
 
     names = ("stock", "stock")
     profile = "default"
@@ -139,7 +139,7 @@ class Worker:
         setup()
         from . import play  # noqa: F401  all of vLLM that a play needs
 
-        gc.freeze()  # its modules need not be searched again and again
+        gc.freeze()  # garbage collection then skips the imported modules
 
     @classmethod
     def work(cls, seeds: range) -> Tally:
@@ -176,7 +176,7 @@ def _who_died(seeds: list, names: tuple, profile: str) -> tuple:
         failure = failure_of(generate.script(seed, profile), names)
         if failure is not None:
             return (seed, *failure)
-    return (-1, "death", f"a worker process died while it played one of the seeds {seeds}; alone, none of them does it again")
+    return (-1, "death", f"a worker process died while it played one of the seeds {seeds}, but none of them fails alone")
 
 
 def _progress(tally: Tally, count: int, started: float) -> None:
@@ -192,7 +192,7 @@ def _progress(tally: Tally, count: int, started: float) -> None:
 
 
 def report(tally: Tally, seconds: float, profile: str) -> bool:
-    """True: all is well."""
+    """Returns True if the result has no errors."""
     print(f"{tally.scenarios:,} scenarios, {tally.steps:,} steps ({tally.steps / max(1, tally.scenarios):.1f} each) in {seconds:,.0f} s")
     print(f"something was preempted in {tally.preempting:,} of them ({100 * tally.preempting / max(1, tally.scenarios):.1f} %)")
     if tally.counts:
@@ -201,13 +201,13 @@ def report(tally: Tally, seconds: float, profile: str) -> bool:
         total = sum(tally.ended.values())
         print(
             f"vLLM raised or contradicted itself in {total:,} ({100 * total / tally.scenarios:.2f} %); these were compared up to there, "
-            f"and quire went on alone for {tally.alone:,} steps:"
+            f"and quire continued alone for {tally.alone:,} steps:"
         )
         for kind, number in tally.ended.most_common():
             print(f"  {number:6,}  {kind}  ({1000 * number / tally.scenarios:.2f} of 1,000; seed {tally.examples[kind]})")
     from . import versions
 
-    ends.use(ends.NEWER_PATH if versions.IS_NEWER else ends.PATH)  # the workers' processes have theirs
+    ends.use(ends.NEWER_PATH if versions.IS_NEWER else ends.PATH)  # worker processes have set theirs
     wrong = ends.judge(tally.ended, tally.scenarios, profile)
     print("\n".join(f"MORE ENDS THAN LISTED: {line}" for line in wrong) or "ends: as listed in known_ends.json")
     print("0 differences" if tally.failure is None else f"DIFFERENCE at seed {tally.failure[0]}: {tally.failure[1]}")

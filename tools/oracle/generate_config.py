@@ -1,4 +1,4 @@
-"""Random configurations that vLLM accepts, small enough that everything is preempted and evicted."""
+"""Random configurations that vLLM accepts, so small that everything is preempted and evicted."""
 
 import random
 
@@ -47,7 +47,7 @@ LAYOUTS = (
 )
 
 
-# What quire has vLLM 0.32.0's decisions for.
+# Features for which quire makes vLLM 0.32.0's decisions.
 NEWEST_LAYOUTS = (
     (45, ("full",)),
     (6, ("mla",)),
@@ -162,9 +162,9 @@ def _connector(rng: random.Random, config: dict) -> None:
     )
 
 
-# Corners that the plain draw reaches too seldom.
+# Rare states that the plain draw seldom reaches.
 def _shared_loads(rng: random.Random, config: dict) -> None:
-    """Blocks whose load failed while several requests share them."""
+    """Blocks that several requests share while their load fails."""
     if len(config["groups"]) != 1 or config["mamba_mode"] != "none":
         return
     if config["spec"] == "eagle" and config["groups"][0]["kind"] == "chunked":
@@ -177,7 +177,7 @@ def _shared_loads(rng: random.Random, config: dict) -> None:
 
 
 def _images_under_priority(rng: random.Random, config: dict) -> None:
-    """Victims that were given encoder inputs in the same step."""
+    """Preempted requests that received encoder inputs in the same step."""
     if config["encoder_decoder"] or not config["groups"]:
         return
     config.update(policy="priority", multimodal=True, mm_max_tokens=8, encoder_budget=64, encoder_cache=64, chunked_prefill=True)
@@ -187,7 +187,7 @@ def _images_under_priority(rng: random.Random, config: dict) -> None:
 
 
 def _mixed_sizes(rng: random.Random, config: dict) -> None:
-    """Groups whose block sizes are no multiples of each other, so that hits are trimmed to a common length."""
+    """Groups with block sizes that are not multiples of each other, so that hits are shortened to a common length."""
     if len(config["groups"]) < 2 or config["encoder_decoder"] or config["mamba_mode"] == "align" or config["connector"]:
         return
     if config["spec"] == "eagle" or any(group["kind"] == "chunked" for group in config["groups"]):
@@ -208,7 +208,7 @@ def _mixed_sizes(rng: random.Random, config: dict) -> None:
 
 
 def _newest(rng: random.Random, config: dict) -> None:
-    """Without what is refused under vLLM 0.32.0."""
+    """Removes settings that are refused under vLLM 0.32.0."""
     config.update(ec_connector=False, routed_experts=False, iteration_details=rng.random() < 0.2)
     config["answers"]["encoder"] = 0
     if config["max_num_scheduled_tokens"]:
@@ -265,13 +265,13 @@ def configuration(rng: random.Random, profile: Profile, newest: bool = False) ->
         _encoder_decoder(rng, config, profile)
     if rng.random() < profile.corners:
         rng.choice((_shared_loads, _images_under_priority) if newest else (_shared_loads, _images_under_priority, _mixed_sizes, _mixed_sizes))(rng, config)
-    if rng.random() < 0.96:  # vLLM refuses it else
+    if rng.random() < 0.96:  # otherwise vLLM refuses it
         config["disable_chunked_mm_input"] &= config["mm_max_tokens"] <= config["max_num_batched_tokens"]
     if rng.random() < 0.002:
         config["policy"] = "lottery"  # refused
     if config["async"]:
         config["queue_depth"] = 2
-    if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # vLLM schedules negative counts else
+    if rng.random() < 0.1 and (config["async"] or config["spec"] == "none"):  # otherwise vLLM schedules negative counts
         config["pp"] = config["queue_depth"] = rng.choice((2, 3, 4))
     if newest:
         _newest(rng, config)

@@ -1,9 +1,9 @@
-"""Random grammars and what else a scenario with vLLM's own StructuredOutputManager needs, in plain values."""
+"""Random grammars, and the other plain values that a scenario with vLLM's own StructuredOutputManager needs."""
 
 import json
 import random
 
-# Of the default model's vocabulary, to which two tokens are added (guided.py makes it and checks this).
+# Tokens of the default model's vocabulary. Two tokens are added (guided.py adds them and checks this).
 NUM_TOKENS, END, THINK, END_THINK = 49154, 2, 49152, 49153
 
 _PERSON = {
@@ -68,18 +68,18 @@ def grammar(rng: random.Random) -> dict:
 
 
 def manager(rng: random.Random) -> dict:
-    """How the manager of a scenario is configured, and how the model behaves under it."""
+    """The configuration of a scenario's manager, and how the model behaves under it."""
     return {
         "reasoner": rng.choice(("", "", "qwen3", "deepseek_r1", "deepseek_v3")),
         "in_reasoning": rng.random() < 0.2,
-        "compiles_aside": rng.random() < 0.8,  # else a grammar is ready when its request arrives
+        "compiles_aside": rng.random() < 0.8,  # otherwise a grammar is ready when its request arrives
         "any_whitespace": rng.random() < 0.5,
         "additional_properties": rng.random() < 0.7,
-        "good_drafts": rng.choice((0, 60, 90, 100)),  # per cent of the drafts' tokens that are drawn from the grammar
-        "stray": rng.choice((0, 0, 0, 3)),  # per cent of the sampled tokens that ignore the mask
+        "good_drafts": rng.choice((0, 60, 90, 100)),  # percentage of draft tokens that are drawn from the grammar
+        "stray": rng.choice((0, 0, 0, 3)),  # percentage of sampled tokens that ignore the mask
     }
 
 
 def thoughts(rng: random.Random) -> list:
-    """What a prompt may end with, for the reasoning parsers."""
+    """Possible ends of a prompt, for the reasoning parsers."""
     return rng.choice(([], [THINK], [THINK], [THINK, 198, END_THINK]))

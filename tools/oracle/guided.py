@@ -1,7 +1,7 @@
 """vLLM's own StructuredOutputManager with its `guidance` back end as the grammar party of both sides, and a worker that obeys its masks.
 
-Only what would cost time is cached: the vocabulary, the library's view of it, and each grammar as it is compiled. When a compilation in
-another thread is done, the script says.
+Only costly objects are cached: the vocabulary, the library's view of it, and each compiled grammar. The script decides when a compilation
+in another thread is done.
 """
 
 import functools
@@ -23,17 +23,18 @@ from .generate_grammars import END, END_THINK, NUM_TOKENS, THINK
 from .parties import seen
 from .stage import draw
 
-LIKELY = 40  # of the allowed tokens, those with small ids are single characters, which let an answer come to its end
+LIKELY = 40  # single characters have small ids; among the allowed tokens they let an answer reach its end
 
 
 @functools.cache
 def vocabulary():
-    """The default model's, with a beginning and an end of reasoning."""
+    """The default model's vocabulary, with special tokens that begin and end reasoning."""
     path = pathlib.Path(os.environ.get("QUIRE_ORACLE_MODEL", "QUIRE_ORACLE_MODEL")).resolve()
     if not path.exists():
-        raise FileNotFoundError(f"{path}: QUIRE_ORACLE_MODEL should name the default model's GGUF file, as ./dev oracle does; ./dev serve fetches it")
+        raise FileNotFoundError(f"{path}: set QUIRE_ORACLE_MODEL to the default model's GGUF file, as ./dev oracle does")
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    # What transformers makes of a GGUF file decodes like a SentencePiece model first, and llguidance would take these bytes for the tokens'.
+    # The tokenizer that transformers makes of a GGUF file first decodes like a SentencePiece model; llguidance would take these bytes for
+    # the tokens.
     tokenizer.backend_tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.eos_token = "<|im_end|>"
     tokenizer.add_tokens(["<think>", "</think>"], special_tokens=True)
@@ -45,7 +46,7 @@ def vocabulary():
 
 @functools.cache
 def install_once() -> None:
-    """vLLM's classes find the vocabulary without a model's folder, and the library's view of it is made once."""
+    """Lets vLLM's classes find the vocabulary without a model's folder, and makes the library's view of it once."""
     os.environ.setdefault("LLGUIDANCE_LOG_LEVEL", "0")
     transformers.logging.set_verbosity_error()
     from_tokenizer = functools.cache(llguidance.hf.from_tokenizer)
@@ -56,7 +57,8 @@ def install_once() -> None:
 
 
 class SeenGrammar(GuidanceGrammar):
-    """vLLM's, with a record of what a scheduler asks it. (The manager asks too, while it fills a mask, and takes everything back.)"""
+    """vLLM's grammar with a record of the scheduler's calls. (The manager also calls it while it fills a mask, and then rolls everything
+    back.)"""
 
     manager = None
 
@@ -88,7 +90,7 @@ class CachingBackend(GuidanceBackend):
 
 
 class Compiler:
-    """The manager's executor: a compilation is done when the script says."""
+    """The manager's executor: the script decides when a compilation is done."""
 
     def __init__(self):
         self.jobs = {}  # request id -> [(Future, function, Request), ...]
@@ -137,15 +139,15 @@ class Manager(structured_output.StructuredOutputManager):
             self.is_filling = False
         self.note("bitmask", question, (len(mask), [requests[i].structured_output_request.reasoning_ended for i in ids]))
         self.counts["masks"] += len(mask)
-        return mask.copy()  # it is written again for the next step
+        return mask.copy()  # the manager overwrites it in the next step
 
     def is_bound(self, structured) -> bool:
-        """Whether the grammar has a say now: reasoning is over, or is bound too."""
+        """Whether the grammar applies now: reasoning has ended, or the grammar also applies to reasoning."""
         return self.reasoner is None or self.enable_in_reasoning or bool(structured.reasoning_ended)
 
 
 def _manager_config(vllm_config, settings: dict) -> SimpleNamespace:
-    """What the manager reads of a VllmConfig."""
+    """The attributes of a VllmConfig that the manager reads."""
     return SimpleNamespace(
         scheduler_config=vllm_config.scheduler_config,
         speculative_config=vllm_config.speculative_config,
@@ -163,7 +165,7 @@ def _manager_config(vllm_config, settings: dict) -> SimpleNamespace:
 
 # The worker.
 def rows_of(batch, answer) -> dict:
-    """{request id: its rows of the bitmask, one per draft and one more}."""
+    """{request id: its rows of the bitmask, one per draft token and one more}"""
     rows, first = {}, 0
     drafts = batch.plan.scheduled_spec_decode_tokens
     for request_id in answer.structured_output_request_ids:
@@ -179,7 +181,7 @@ def _is_allowed(row, token: int) -> bool:
 
 
 def _pick(row, value: int, thinks: bool) -> int:
-    """A token that the mask allows, more often one that leads to an end."""
+    """A token that the mask allows, with a preference for tokens that lead to an end."""
     percent, value = value % 100, value // 100
     is_free = bool((row == -1).all())
     if is_free and thinks and percent < 20:
@@ -199,7 +201,7 @@ def _long_draw(*parts) -> int:
 
 
 def sampled(settings: dict, seed: int, request_id: str, drafts: list, num_valid: int, rows) -> list:
-    """What a sampler behind the masks gives: the drafts that it accepts, and one token more."""
+    """The result of a sampler with the masks: the draft tokens that it accepts, and one more token."""
     tokens, thinks = [], bool(settings["reasoner"])
     wanted = min(draw(seed, "accepted", request_id) % (len(drafts) + 2), num_valid)
     for row, draft in zip(rows, drafts[:wanted]):
@@ -214,7 +216,7 @@ def sampled(settings: dict, seed: int, request_id: str, drafts: list, num_valid:
 
 
 def proposed(manager, request, seed: int, count: int) -> list | None:
-    """Drafts for a request under a grammar, most of them as the grammar wants them; None: it has no say."""
+    """Draft tokens for a request with a grammar; most of them match the grammar. None: the grammar does not apply."""
     structured = request.structured_output_request
     if structured is None or structured.grammar is None or not manager.is_bound(structured):
         return None

@@ -1,4 +1,4 @@
-"""A call in a process of its own: a native core that finds an invariant broken stops the program, and the oracle must outlive that."""
+"""Calls a function in a separate process: a native core stops the process when an invariant fails, and the oracle must survive that."""
 
 import os
 import pickle
@@ -6,7 +6,7 @@ import tempfile
 
 
 def isolated(function, *arguments):
-    """(result, None), or (None, what the dying process wrote to stderr)."""
+    """(result, None), or (None, stderr of the process that died)"""
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as errors:
         pid = os.fork()

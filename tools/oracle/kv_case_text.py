@@ -1,4 +1,4 @@
-"""What a recorded case of kv_cases.py writes down: digests and events as text."""
+"""Writes digests and events of a recorded case of kv_cases.py as text."""
 
 import struct
 

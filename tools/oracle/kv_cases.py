@@ -1,9 +1,9 @@
-"""Records what vLLM's KVCacheManager (0.19.0) does under random use, for tests/core/kv/recorded_test.cpp.
+"""Records the results of vLLM's KVCacheManager (0.19.0) under random use, for tests/core/kv/recorded_test.cpp.
 
-    PYTHONPATH=tools VLLM_PYTHON -m oracle.kv_cases --cases N --seed S [--full] > tests/golden/kv/cases.txt
+    PYTHONPATH=tools VLLM_PYTHON -m oracle.kv_cases --cases N --seed S [--full] | xz > tests/golden/kv/cases.txt.xz
 
-One line per call, then its answer and a digest of the state after it (with --full the state itself). A small stand-in for the scheduler
-makes the calls in orders that occur in service; a case ends where vLLM stops with an assertion.
+One line per call, then its answer and a digest of the state after it (with --full the state itself). A small substitute of the scheduler
+makes the calls in orders that occur in service. A case ends when vLLM stops with an assertion.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from .kv_case_text import block_hash, event_text, fnv, hash_bytes, short  # noqa
 
 
 def make_spec(kind, size, a, b):
-    """`a`: what the kind calls its window, chunk or sink, in tokens; `b`: speculative blocks."""
+    """`a`: the window, chunk or sink of the kind in tokens; `b`: speculative blocks."""
     kind, _, mode = kind.partition("_")
     return kv_spec({"kind": "sliding" if kind == "window" else kind, "block_size": size, "window": a, "chunk": a, "sink": a // size, "mode": mode, "spec_blocks": b})
 
@@ -78,8 +78,8 @@ class Case:
         if len(self.groups) == 1 and kinds & {"full", "mla"} and rng.random() < 0.3:
             self.dcp, self.pcp = rng.choice([(2, 1), (1, 2), (2, 2)])
         self.align = "mamba_align" in kinds
-        # With two kinds of full attention a hit may be longer than it says, and external tokens then make vLLM take a negative number of
-        # blocks, which spoils its count of free ones.
+        # With two kinds of full attention a hit may be longer than reported. External tokens then make vLLM take a negative number of
+        # blocks, which corrupts its count of free blocks.
         self.external = not self.align and len({g for g in self.groups if g[0] in ("full", "mla", "sink")}) < 2
         self.align_size = max((g[1] for g in self.groups), default=1)
         factor = self.dcp * self.pcp
@@ -174,7 +174,7 @@ class Case:
 
     def record(self, call, answer):
         if call.split()[0] in ("usage", "stats", "zero", "common", "events"):
-            self.lines.append(f"{call} = {answer} # -")  # these change nothing but what they answer
+            self.lines.append(f"{call} = {answer} # -")  # these do not change the state
             return
         state = self.state()
         self.lines.append(f"{call} = {answer} # " + (state if self.full else f"{fnv(state.encode()):016x}"))
@@ -215,10 +215,10 @@ class Case:
         call()
         self.record(name, "-")
 
-    # --- a stand-in for the scheduler
+    # --- a substitute of the scheduler
 
     def aligned_split(self, r, new, start):
-        """Chunks of a prefill end at block ends where mamba states are kept aligned (what the scheduler does)."""
+        """Ends chunks of a prefill at block ends if mamba states are kept aligned, as the scheduler does."""
         if not self.align or start >= r.num_tokens:
             return new
         size = self.align_size
@@ -280,7 +280,7 @@ class Case:
     def admit(self, scheduled):
         rng = self.rng
         for r in [r for r in self.requests if r.state == "remote" and rng.random() < 0.5]:
-            # The transfer is done: what it brought is cached, and the request goes on from there.
+            # The transfer is done: its blocks are cached, and the request continues from there.
             if r.num_computed_tokens == r.num_tokens:
                 r.num_computed_tokens -= 1
             if self.caching:
@@ -390,7 +390,7 @@ def main():
         case = Case(random.Random(f"{args.seed}/{i}"), args.full)
         stopped += not case.run(args.steps)
         print("\n".join(case.lines))
-    print(f"{args.cases} cases, {stopped} ended by an assertion of vLLM", file=sys.stderr)
+    print(f"{args.cases} cases, {stopped} ended with an assertion of vLLM", file=sys.stderr)
 
 
 if __name__ == "__main__":

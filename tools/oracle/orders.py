@@ -1,9 +1,10 @@
-"""The one order that vLLM 0.32.0 leaves to chance, fixed for the comparison. Installed once per process, on vLLM's own scheduler alone.
+"""Fixes the one order that vLLM 0.32.0 leaves undefined, for the comparison. Installed once per process, on vLLM's own scheduler only.
 
-Its update_from_output() puts requests whose grammars are none, requests whose encoder inputs had two sizes and requests whose loads failed into
-one set of names, and ends them as that set is walked: by the hashes of strings and by the table that names met. quire ends the grammars' first,
-as they are queued, then the loads', as the set of these two has them, and then those of two sizes, as they were found. Here vLLM does so too.
-Nothing else is changed: who ends, in which step, and what each end does.
+Its update_from_output() collects three kinds of requests in one set of request ids: requests without a grammar, requests whose encoder
+inputs had two sizes, and requests whose loads failed. It ends them in the order of that set, which depends on hashes of strings and on
+earlier ids. quire first ends the requests without a grammar, in queue order; then the requests with failed loads, in the order of the set
+of the last two kinds; then the requests with two sizes, in the order in which they were found. This module makes vLLM use the same order.
+It changes nothing else: neither the requests that end, nor the step, nor the effects of each end.
 """
 
 import functools
@@ -16,7 +17,7 @@ def _ordered(scheduler, names: set, mismatched: list, failed: set) -> list:
     if last:
         names = {name for name in names if name not in last and name not in failed}
         names.update(failed)
-    # finish_requests() makes a set of what it is given, which may be walked otherwise than the set it was given.
+    # finish_requests() makes a set of its argument, which may have another order than the set that it was given.
     return first + [name for name in set(names) if name not in first] + last
 
 
@@ -27,7 +28,7 @@ def _grammar_failed(request) -> bool:
 
 @functools.cache
 def install(stock: type) -> None:
-    """`stock`: vLLM's Scheduler, from which its AsyncScheduler derives."""
+    """`stock`: vLLM's Scheduler, the base class of its AsyncScheduler."""
     finish, reject = stock.finish_requests, stock._reject_on_encoder_cache_embed_mismatch
     update = stock.update_from_output
 
@@ -47,7 +48,7 @@ def install(stock: type) -> None:
         return handle_failed
 
     def finish_requests(self, request_ids, finished_status):
-        if not isinstance(request_ids, set):  # only update_from_output() gives one
+        if not isinstance(request_ids, set):  # only update_from_output() passes one
             return finish(self, request_ids, finished_status)
         failed = set()
         for found in _noted(self, "failed"):

@@ -1,5 +1,5 @@
-"""The outside parties that a scheduler talks to, scripted: KV connector, encoder-cache connector, event publisher, grammar manager, routed
-experts, encoder budget. Their answers depend only on the script's seed and on what they are asked; each call is written to the side's log.
+"""The scripted outside parties of a scheduler: KV connector, encoder-cache connector, event publisher, grammar manager, routed experts,
+encoder budget. Their answers depend only on the script's seed and on the call. Each call is written to the side's log.
 """
 
 import functools
@@ -39,7 +39,7 @@ class Stats(KVConnectorStats):
 
 
 def seen(request) -> tuple:
-    """What a party reads of a request: what the connectors and grammars that ship with vLLM read, and what they could."""
+    """The fields of a request that a party reads: all that vLLM's own connectors and grammars read, and some more."""
     outputs, hashes = request.output_token_ids, request.block_hashes
     return (
         request.request_id,
@@ -62,9 +62,10 @@ def seen(request) -> tuple:
 
 
 class ScriptedConnector(KVConnectorBase_V1):
-    """The scheduler half of a connector. `loading` and `sending` are what its worker half has under way; the player reports from them.
+    """The scheduler half of a connector. `loading` and `sending` are the transfers that its worker half has in flight; the player reports
+    them.
 
-    It keeps the requests that it was asked about and looks at them later, as vLLM's own connectors do.
+    It keeps the requests of its calls and reads them later, as vLLM's own connectors do.
     """
 
     def __init__(self, vllm_config, role, kv_cache_config):
@@ -165,7 +166,7 @@ class ScriptedConnector(KVConnectorBase_V1):
     def shutdown(self):
         self.side.log.append(("shutdown",))
 
-    # The worker half: nothing here calls it.
+    # The worker half; it is never called here.
     def start_load_kv(self, forward_context, **kwargs):
         raise NotImplementedError
 
@@ -230,7 +231,7 @@ class Publisher(EventPublisher):
 
 
 class Grammar:
-    """Accepts drafts as long as they are not divisible by `step`; says so for sampled tokens, which is only told."""
+    """Accepts draft tokens that are not divisible by `step`. It also checks sampled tokens, but only reports the result."""
 
     def __init__(self, side, step: int):
         self.side = side
@@ -249,7 +250,7 @@ class Grammar:
 
 
 class GrammarManager:
-    """Stands in for vLLM's StructuredOutputManager; a reasoning part ends after `reasoning` output tokens."""
+    """Replaces vLLM's StructuredOutputManager; a reasoning part ends after `reasoning` output tokens."""
 
     def __init__(self, side, reasoning: int):
         self.side = side
@@ -269,7 +270,7 @@ class GrammarManager:
 
 
 class NewerGrammarManager(GrammarManager):
-    """As vLLM 0.32.0 asks it: for each request with tokens, and whether they end the request."""
+    """Called as in vLLM 0.32.0: for each request with tokens, and whether the tokens end the request."""
 
     def accept_tokens(self, request, tokens):
         if not request.use_structured_output:
@@ -298,7 +299,7 @@ class ExpertsReader:
 
 
 class Budget:
-    """vLLM's MultiModalBudget, without a model to ask."""
+    """vLLM's MultiModalBudget without a model."""
 
     def __init__(self, vllm_config, mm_registry):
         limits = vllm_config.mm_max_toks_per_item
@@ -307,7 +308,7 @@ class Budget:
 
 
 class ModelMetrics:
-    """vLLM's estimate of operations per step; handed through with the statistics."""
+    """vLLM's estimate of operations per step, which is passed through with the statistics."""
 
     def __init__(self, vllm_config):
         pass
@@ -329,7 +330,7 @@ class Registry:
 
 @functools.cache
 def install_once() -> None:
-    """Makes vLLM's factories hand out the scripted parties; once per process, before any scheduler is made."""
+    """Makes vLLM's factories return the scripted parties. Called once per process, before a scheduler is made."""
     import vllm.v1.core.sched.scheduler as stock
 
     for name in ("ScriptedConnector", "ScriptedHybridConnector", "PoolBindingConnector"):

@@ -1,14 +1,14 @@
 """Plays a script on one or two schedulers in the call order of vLLM's EngineCore, and compares the two after each call.
 
-A script is plain JSON: {"seed": int, "look_every": int, "config": {...}, "events": [[verb, argument...], ...]}. Nothing in it names a
-decision, so that it stays playable when events are taken out: a step's results (tokens, drafts, finished transfers) follow from the first
-scheduler's plan and the step's own seed.
+A script is plain JSON: {"seed": int, "look_every": int, "config": {...}, "events": [[verb, argument...], ...]}. It names no decision, so it
+stays playable when events are removed: a step's results (tokens, draft tokens, finished transfers) follow from the first scheduler's plan
+and the step's seed.
 
-The state is compared after every `look_every`-th call that may change it, and at the end (0: only there). Looking refreshes the Python
-requests of quire's adapter, which in production nobody does: what connectors and grammars are shown must be right without it.
+The state is compared after every `look_every`-th call that may change it, and at the end (0: only at the end). A comparison refreshes the
+Python requests of quire's adapter, which never happens in production: connectors and grammars must get correct values without it.
 
-Where vLLM gives up, quire goes on alone: its invariants are checked after each call, and at the end everything is aborted and every block
-must be free.
+If vLLM stops with an error, quire continues alone: its invariants are checked after each call. At the end everything is aborted and every
+block must be free.
 """
 
 import copy
@@ -26,10 +26,10 @@ from .stage import CLOCK, Side, Unsound, draw, enter
 if versions.IS_NEWER:
     ends.use(ends.NEWER_PATH)
 
-# Calls that vLLM refuses on purpose: the other side must refuse too. Elsewhere an exception of vLLM's is an accident of its own (an
-# assertion about its state), after which it would not go on; the script ends there.
+# Calls that vLLM refuses on purpose; the other side must refuse them too. Elsewhere an exception of vLLM is an accident (an assertion about
+# its state), after which vLLM would not continue, so the script ends there.
 REFUSALS = ("construct", "reset_prefix_cache")
-MOST_LAST_STEPS = 500  # until the last transfer is over
+MOST_LAST_STEPS = 500  # number of steps until the last transfer has ended
 
 
 class Raised:
@@ -44,7 +44,7 @@ class Raised:
         return f"{self.where()}: {self.error}"
 
     def where(self) -> str:
-        """The same for errors of one kind."""
+        """The text without details, equal for errors of one kind."""
         if isinstance(self.error, Unsound):
             return str(self.error)
         if self.what == "construct" and isinstance(self.error, ValueError):
@@ -57,11 +57,11 @@ class Raised:
 
 
 class Ended(Exception):
-    """The play is over before the script is."""
+    """The play ends before the script does."""
 
 
 class Leftover(Exception):
-    """quire, alone, did not give everything back."""
+    """quire, after it continued alone, did not free everything."""
 
 
 def _check_sound(scheduler) -> None:
@@ -90,16 +90,16 @@ class Player:
         self.sides = [Side(name, self.seed, self.config["answers"]) for name in names]
         self.ignored = frozenset(filter(None, os.environ.get("QUIRE_ORACLE_IGNORE", "").split(",")))
         self.makers = {}
-        self.queue = deque()  # batches that are executed and whose results are not taken yet, oldest first
+        self.queue = deque()  # executed batches with pending results, oldest first
         self.index = -1
         self.num_steps = 0
         self.num_steps_alone = 0
         self.look_every = script.get("look_every", 1)
-        self.num_moves = 0  # calls so far that may change the state
+        self.num_moves = 0  # number of calls so far that may change the state
         self.num_preemptions = 0
-        self.raised = None  # Raised by which vLLM gave up
-        self.alone = False  # quire goes on without it
-        self.counts = {}  # of what the first side's grammars did
+        self.raised = None  # the Raised that ended vLLM's play
+        self.alone = False  # quire continues without vLLM
+        self.counts = {}  # record of the first side's grammars
         self.guided = self.config.get("guided")
         self.tape = self.sides[0].tape = tape
         if tape is None or not tape.is_read:
@@ -123,7 +123,7 @@ class Player:
                 pass
         return self
 
-    # One call on every side; what each side answers, shows and has called must be equal.
+    # One call on every side. Answers, states and calls to the outside must be equal.
     def _both(self, what: str, call, view=None, moves=True):
         results_ = []
         for side in self.sides:
@@ -144,7 +144,7 @@ class Player:
         return results_
 
     def _give_up(self, raised: Raised) -> None:
-        """vLLM has given up: what follows is outside the contract, but quire must come through it."""
+        """vLLM has stopped with an error. The rest is outside the contract, but quire must survive it."""
         self.raised = raised
         if self.sides[-1].name != "quire":
             raise Ended
@@ -309,7 +309,7 @@ class Player:
             self._both("update_draft_token_ids", lambda side: side.scheduler.update_draft_token_ids(drafts.make()))
 
     def _end_where_names_mix(self, batch) -> None:
-        """vLLM gives the token of an aborted request to the one that has its id now; quire does not, on purpose."""
+        """vLLM gives the token of an aborted request to a later request with the same id; quire does not, on purpose."""
         if self.sides[0].name != "stock":
             return
         for request_id, request in batch.requests.items():
@@ -331,7 +331,7 @@ class Player:
         self.queue.append(batch)
 
     def _empty(self) -> None:
-        """At the end of a play alone: nothing may be left over."""
+        """At the end of a play of quire alone, all blocks must be free."""
         side = self.sides[0]
         self._on_pause(0)
         self._on_abort(None)

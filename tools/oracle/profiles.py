@@ -1,4 +1,4 @@
-"""How large scenarios are: tiny ones, in which everything is preempted and evicted, and ones of production's size."""
+"""Sizes of scenarios: tiny ones, in which everything is preempted and evicted, and ones of production size."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from .generate_grammars import NUM_TOKENS
 @dataclass(frozen=True)
 class Profile:
     block_sizes: tuple
-    num_blocks: int  # 0: a few times what one request needs
+    num_blocks: int  # 0: a few times the need of one request
     max_model_len: tuple
     max_num_seqs: tuple
     max_num_batched_tokens: tuple
@@ -18,14 +18,14 @@ class Profile:
     encoder_budget: tuple
     encoder_cache: tuple
     vocab: tuple
-    corners: float  # share of configurations that are bent towards a rare state
+    corners: float  # share of configurations that are changed to reach a rare state
     num_requests: tuple
-    docs: tuple  # texts that prompts begin with; a number is drawn per scenario
+    docs: tuple  # number of shared prefixes of prompts, drawn per scenario
     burst: tuple  # probability that many come before the first step, and their share
-    rate: tuple  # of arrivals per round
+    rate: tuple  # number of arrivals per round
     num_rounds: tuple  # least, most
     prompts: tuple  # bounds of the prompts' lengths; a scenario draws one of these lists
-    next_input: int  # the longest further input of a session
+    next_input: int  # the longest later input of a session
     max_tokens: tuple
     guided: bool = False  # vLLM's own StructuredOutputManager with real grammars instead of a scripted party
     continuum: bool = False  # the policy is CONTINUUM: requests are turns of jobs, and time passes between them

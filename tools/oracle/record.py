@@ -1,11 +1,11 @@
-"""Scenarios with vLLM's answers, in a form that needs no vLLM to be compared with: one JSON text per line, compressed with xz.
+"""Records scenarios with vLLM's answers, for comparisons without vLLM: one JSON text per line, compressed with xz.
 
-    {"script": {...}, "answers": [[what was called, its answer, calls to the outside, digest of the state afterwards], ...], "end": kind}
+    {"script": {...}, "answers": [[call, its answer, calls to the outside, digest of the state afterwards], ...], "end": kind}
 
-With real grammars "tape" has their answers and the worker's (tape.py), and of a bitmask the answers have the number of rows.
+With real grammars "tape" contains their answers and the worker's (tape.py), and the answers contain only the number of rows of a bitmask.
 
-The digest is "" where the script does not look at the state. "end" is there where vLLM gave up after the last answer: quire goes on alone.
-Dicts are compared in their order.
+The digest is "" if the script does not compare the state. "end" exists if vLLM stopped with an error after the last answer: quire then
+continues alone. Dicts are compared in their order.
 """
 
 import collections
@@ -18,13 +18,13 @@ import os
 from . import ends, generate, play, snapshot, versions
 from .tape import Tape
 
-SEEDS_PER_SCENARIO = 4  # played for each that is kept
-PREEMPTING = 0.5  # share of the kept in which something is preempted, at least
+SEEDS_PER_SCENARIO = 4  # plays for each recorded scenario
+PREEMPTING = 0.5  # least share of recorded scenarios with a preemption
 OF_EACH_END = 4
 
 
 def plain(value):
-    """JSON for a value of either side; objects are told by their class and fields, parameters only by their class."""
+    """JSON for a value of either side. Objects are written as their class and fields, parameters only as their class."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, enum.Enum):
@@ -63,7 +63,7 @@ def text(value) -> str:
 
 
 def digest(player, look: bool) -> str:
-    """Of the state, whose dicts have no order."""
+    """A digest of the state. Dicts of the state have no order."""
     if not look or player.sides[0].scheduler is None:
         return ""
     state = json.dumps(plain(snapshot.of(player.sides[0].scheduler)), separators=(",", ":"), sort_keys=True)
@@ -71,7 +71,7 @@ def digest(player, look: bool) -> str:
 
 
 def _without_bits(player, what: str, answer):
-    """What a play without the vocabulary can answer too."""
+    """The part of an answer that a play without the vocabulary can also give."""
     if what != "get_grammar_bitmask" or not player.guided or not isinstance(answer, tuple):
         return answer
     return answer[0], len(answer[1])
@@ -101,7 +101,7 @@ def record(script: dict) -> tuple:
 
 
 def _features(script: dict) -> frozenset:
-    """What a scenario exercises, coarsely: a small set of scenarios should have all of it."""
+    """The features that a scenario exercises, roughly: a small set of scenarios should cover all of them."""
     config = script["config"]
     kinds = tuple(sorted({group["kind"] for group in config["groups"]}))
     return frozenset(
@@ -120,7 +120,7 @@ def _features(script: dict) -> frozenset:
 
 
 class Choice:
-    """Which of many scenarios are kept: those that bring something new, some of each end, many that preempt, then any."""
+    """Chooses scenarios to record: first those with new features, then some of each end, then many with preemption, then any."""
 
     def __init__(self, count: int):
         self.count = count
@@ -153,7 +153,7 @@ def run(arguments) -> int:
     choice = Choice(arguments.scenarios)
     for seed in range(SEEDS_PER_SCENARIO * arguments.scenarios):
         line, player = record(generate.script(seed, arguments.profile))
-        if "tape" not in line or "end" not in line:  # where vLLM gives up, its grammars' answers end too
+        if "tape" not in line or "end" not in line:  # if vLLM stops with an error, its grammars' answers also end
             choice.add(line, player)
     lines = choice.lines()
     with lzma.open(path, "wt", preset=9, encoding="utf-8") as file:
@@ -169,7 +169,7 @@ def read(path: str):
 
 
 class Replayer:
-    """An observer of a Player with one side that compares with a recorded line, and lets it go on alone where vLLM gave up."""
+    """An observer of a Player with one side. It compares with a recorded line, and lets the side continue alone after vLLM's end."""
 
     def __init__(self, line: dict):
         self.left = collections.deque(line["answers"])
@@ -193,7 +193,7 @@ class Replayer:
 
 
 def replay(line: dict, name: str = "quire") -> int:
-    """Plays a recorded line; returns the number of steps, raises Difference."""
+    """Plays a recorded line. Returns the number of steps, raises Difference."""
     replayer = Replayer(line)
     tape = Tape(line["tape"]) if "tape" in line else None
     player = play.Player(line["script"], (name,), replayer, tape).play()

@@ -1,9 +1,9 @@
-"""Plays a script that quire.vllm.ShadowScheduler wrote: a run in vLLM, with the tokens that the model sampled and the answers that its
-connectors and grammars gave, on vLLM's scheduler and on quire's.
+"""Plays a script of quire.vllm.ShadowScheduler on vLLM's scheduler and on quire's. The script is a run in vLLM, with the tokens that the
+model sampled, and with the answers of its connectors and grammars.
 
     {"recorded": {question: {name: [answer, ...]}}, "config": {...}, "events": [[verb, argument, ...], ...]}
 
-The verbs are the player's, and in the place of `step`: `schedule`, `update` (the workers' result), `drafts` and `drafts_in_output`.
+The verbs are the player's. Instead of `step` there are `schedule`, `update` (the workers' result), `drafts` and `drafts_in_output`.
 """
 
 import copy
@@ -89,4 +89,4 @@ class RecordedPlayer(Player):
         self._both("update_draft_token_ids_in_output", update, compare.plan_sent)
 
     def _empty(self) -> None:
-        """quire alone: the record has no answers for what vLLM did not ask."""
+        """Plays quire alone: the record has no answers to questions that vLLM did not ask."""

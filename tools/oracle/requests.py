@@ -1,4 +1,4 @@
-"""Requests of a script: from plain values to vLLM's Request, made anew for each side (schedulers keep and change what they are given)."""
+"""Makes vLLM's Request from a script's plain values, a new one for each side, because schedulers keep and change their arguments."""
 
 from functools import lru_cache
 
@@ -20,13 +20,13 @@ def doc_token(doc: int, position: int, vocab: int) -> int:
 
 
 def prompt_tokens(spec: dict, vocab: int) -> list:
-    if "tokens" in spec:  # of a recorded run
+    if "tokens" in spec:  # from a recorded run
         return list(spec["tokens"])
     return [doc_token(spec["doc"], i, vocab) for i in range(spec["n"])] + list(spec.get("tail", ()))
 
 
 def parameters(spec: dict):
-    """SamplingParams or PoolingParams; nobody changes them, so both sides share one object."""
+    """SamplingParams or PoolingParams. They are never changed, so both sides share one object."""
     if spec.get("pooling"):
         return PoolingParams(task="embed", skip_reading_prefix_cache=spec.get("skip_read"))
     repetition = spec.get("repetition")
@@ -45,7 +45,7 @@ def parameters(spec: dict):
 
 
 def _structured(grammar) -> StructuredOutputsParams | None:
-    """`grammar`: its arguments, or only that there is one."""
+    """`grammar`: its arguments, or True for a scripted grammar."""
     if not grammar:
         return None
     params = StructuredOutputsParams(**(grammar if isinstance(grammar, dict) else {"json_object": True}))
@@ -75,7 +75,7 @@ def lora(number: int) -> LoRARequest:
 
 
 class RequestMaker:
-    """One request of a script; `make()` gives an equal Request each time."""
+    """One request of a script; `make()` returns an equal Request each time."""
 
     def __init__(self, spec: dict, vocab: int, hasher):
         self.spec = spec
@@ -87,7 +87,7 @@ class RequestMaker:
             self.embeds = torch.tensor([[float(token)] for token in self.tokens])
 
     def make(self) -> Request:
-        """As EngineCore makes it of what came over its socket."""
+        """Makes the Request as EngineCore does from a message on its socket."""
         spec, pooling = self.spec, bool(self.spec.get("pooling"))
         arrived = EngineCoreRequest(
             request_id=spec["id"],
@@ -106,7 +106,7 @@ class RequestMaker:
             resumable=bool(spec.get("resumable")),
         )
         request = Request.from_engine_core_request(arrived, self.hasher)
-        # As the fork's Request reads them.
+        # Named as the fork's Request reads them.
         extra = (None if pooling else self.params.extra_args) or {}
         request.job_id, request.is_last_step = extra.get("job_id"), extra.get("is_last_step", False)
         return request

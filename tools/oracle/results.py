@@ -1,5 +1,5 @@
-"""What the worker would have answered to a plan: sampled tokens, drafts, transfers. Derived from the first side's plan and a seed, then
-made anew for each side, because schedulers change what they are given.
+"""The worker's results for a plan: sampled tokens, draft tokens, transfers. They are derived from the first side's plan and a seed, and
+made separately for each side, because schedulers change their arguments.
 """
 
 import numpy as np
@@ -10,20 +10,20 @@ from .requests import doc_token
 from .stage import draw
 
 
-NOTHING = (0, False, False)  # peeked of a request that is gone
+NOTHING = (0, False, False)  # result of a peek at a removed request
 
 
 class Batch:
-    """A plan under way, and what of the requests must be remembered from the moment in which it was made."""
+    """A plan in flight, and the facts about its requests from the time when it was made."""
 
     def __init__(self, outputs: dict, first, makers: dict):
         plan = self.plan = outputs[first]
-        self.outputs = outputs  # by side
+        self.outputs = outputs  # one per side
         self.total = plan.total_num_scheduled_tokens
         self.pending = plan.pending_structured_output_tokens
         self.sync_loads = {}
-        self.masks = {}  # request id -> its rows of the bitmask, where grammars are real
-        self.requests = {}  # vLLM's own, to see when another takes its name
+        self.masks = {}  # request id -> its rows of the bitmask, with real grammars
+        self.requests = {}  # vLLM's requests, to detect another request with the same id
         if first.name == "stock":
             self.requests = {request_id: first.scheduler.requests[request_id] for request_id in plan.num_scheduled_tokens}
         peeked = snapshot.peek(first.scheduler, plan.num_scheduled_tokens)
@@ -113,7 +113,7 @@ def masks_of(player, batch: Batch, answer) -> dict:
 
 
 def _taped(player, question: str, make):
-    """What `make` gives, or gave when it was recorded."""
+    """The result of `make`, or the recorded result."""
     if player.tape is None:
         return make()
     if player.tape.is_read:
@@ -163,7 +163,7 @@ class Drafts:
 
 
 def drafts(player, batch: Batch, seed: int) -> Drafts:
-    """Drafts after a step, or for a deferred one: for each request of the batch up to num_spec_tokens."""
+    """Draft tokens after a step, or for a deferred step: up to num_spec_tokens for each request of the batch."""
     limit, ids, tokens = player.config["num_spec_tokens"], [], []
     for request_id, _, _, num_tokens in batch.rows:
         pick = draw(seed, "drafts", request_id)
@@ -175,7 +175,8 @@ def drafts(player, batch: Batch, seed: int) -> Drafts:
 
 
 def _transfers(player, batch: Batch, seed: int, result: Result):
-    """The worker half of the connector: what finished, what failed. Returns a function that makes an equal KVConnectorOutput each time."""
+    """The worker half of the connector: finished and failed transfers. Returns a function that makes an equal KVConnectorOutput each
+    time."""
     answers, connector = player.config["answers"], player.sides[0].connector
     received = [r for r in connector.loading if draw(seed, "received", r) % 100 < answers["finish"]]
     sent = [r for r in connector.sending if draw(seed, "sent", r) % 100 < answers["finish"]]

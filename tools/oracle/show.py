@@ -1,17 +1,17 @@
-"""What vLLM's scheduler decides in a script, call by call: `./dev oracle replay FILE --verbose`."""
+"""Prints the decisions of vLLM's scheduler in a script, call by call: `./dev oracle replay FILE --verbose`."""
 
 from .play import Player
 
 
 def _brief(answer, width: int = 400) -> str:
-    if isinstance(answer, dict):  # a plan: what is empty says nothing
+    if isinstance(answer, dict):  # empty fields of a plan are left out
         answer = {key: value for key, value in answer.items() if value}
     text = str(answer)
     return text if len(text) <= width else text[:width] + " ..."
 
 
 def show(script: dict) -> None:
-    """Plays the script on vLLM's scheduler alone and prints its configuration, its events and every answer."""
+    """Plays the script on vLLM's scheduler alone. Prints its configuration, its events and every answer."""
     print("configuration", script["config"])
     told = -1
 

@@ -1,8 +1,8 @@
-"""Makes a script that fails shorter, as long as it still fails in the same way."""
+"""Shortens a failing script as long as it still fails in the same way."""
 
 import copy
 
-# What a configuration is reduced to, one key at a time, where the failure allows it.
+# Simpler values of a configuration, tried one key at a time; a value is kept if the script still fails.
 PLAIN = {
     "kv_events": False, "log_stats": False, "kv_metrics": 0, "include_finished_set": False, "v2_runner": False, "routed_experts": False,
     "ec_connector": False, "connector": None, "max_loras": 0, "long_prefill_token_threshold": 0, "reserve_full_isl": False, "policy": "fcfs",
@@ -13,7 +13,7 @@ KEPT = ("id", "doc", "n", "arrival")
 
 
 class Shrinker:
-    """`fails(script)` plays a script and returns what kind of failure it met, or None."""
+    """`fails(script)` plays a script and returns the kind of the failure, or None."""
 
     def __init__(self, script: dict, fails, budget: int = 2000):
         self.fails = fails
@@ -41,7 +41,7 @@ class Shrinker:
         return True
 
     def _events(self) -> None:
-        """Takes out runs of events, from long to short."""
+        """Removes runs of events, long runs first."""
         size = len(self.best["events"])
         while size >= 1:
             start = len(self.best["events"]) - size

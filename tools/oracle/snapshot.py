@@ -1,6 +1,6 @@
-"""What a scheduler holds after a call, as plain values: the contract between the two sides that are compared.
+"""The state of a scheduler after a call, as plain values: the contract between the two compared sides.
 
-`of_vllm` reads vLLM's objects. Any other scheduler answers `debug_snapshot()` with a dict of exactly this shape (lists may be tuples):
+`of_vllm` reads vLLM's objects. Another scheduler must return a dict of exactly this shape from `debug_snapshot()` (lists may be tuples):
 
     pool      "free"        [block id, ...]          the free queue from head (evicted next) to tail
               "ref_cnt"     [int, ...]               per block id; entry 0 (the null block, never counted exactly) is 0
@@ -47,7 +47,7 @@ REQUEST_FIELDS = (
     "num_nans_in_logits",
     "priority",
     "arrival_time",
-    "blocks",  # per group: [block id, ...], skipped places are 0
+    "blocks",  # per group: [block id, ...], skipped positions are 0
     "num_cached_block",  # per group: int | None
 )
 
@@ -142,7 +142,7 @@ def of_vllm(scheduler) -> dict:
 
 
 def without(state: dict, names) -> dict:
-    """The state without parts and request fields of these names: to look behind a known difference."""
+    """The state without parts and request fields of these names, to find differences that a known difference hides."""
     kept = {key: value for key, value in state.items() if key not in names}
     if "requests" in kept:
         places = [i for i, name in enumerate(REQUEST_FIELDS) if name not in names]
@@ -157,7 +157,7 @@ def of(scheduler) -> dict:
 
 
 def _peek_quire(scheduler, request_ids) -> dict:
-    """Of the core itself: quire's Python requests stay as they are."""
+    """The state of the core itself; quire's Python requests are not refreshed."""
     requests = scheduler._native.snapshot()["requests"]
     named = dict(zip(scheduler._native.names_of([request["id"] for request in requests]), requests))
     known = {name: named[name] for name in request_ids if name in named}
@@ -165,7 +165,7 @@ def _peek_quire(scheduler, request_ids) -> dict:
 
 
 def peek(scheduler, request_ids) -> dict:
-    """{request id: (num_tokens, is_prefill_chunk, whether its next tokens are discarded)} of those that the scheduler knows."""
+    """{request id: (num_tokens, is_prefill_chunk, whether its next tokens are discarded)} for the scheduler's requests"""
     if getattr(scheduler, "debug_snapshot", None) is not None:
         return _peek_quire(scheduler, request_ids)
     known = {name: scheduler.requests[name] for name in request_ids if name in scheduler.requests}

@@ -1,8 +1,9 @@
-"""What surrounds the schedulers during a play and must be equal for both sides: clock, random values, and the scripted outside parties.
+"""The surroundings of the schedulers during a play, which must be equal for both sides: clock, random values, and the scripted outside
+parties.
 
-Each side has its own `Side`: a log of the calls that its scheduler made to the outside, and its own random values. `enter(side)` makes a
-side the current one and begins a call on it; the clock stands still during a call. quire's core takes one random seed per call and draws
-from SplitMix64; vLLM draws one value at a time: here each call has a seed, and `random.random` draws from it as the core does.
+Each side has its `Side`: a log of its scheduler's calls to the outside, and its random values. `enter(side)` makes a side the current one
+and begins a call on it; the clock does not advance during a call. quire's core takes one random seed per call and draws from SplitMix64.
+vLLM draws one value at a time, so each call has a seed here, and `random.random` draws from it as the core does.
 """
 
 import random
@@ -14,12 +15,12 @@ MASK = (1 << 64) - 1
 
 
 def draw(*parts) -> int:
-    """A number in 0..2^32-1 that depends on nothing but its arguments."""
+    """A number in 0..2^32-1 that depends only on its arguments."""
     return zlib.crc32(repr(parts).encode())
 
 
 class Unsound(Exception):
-    """vLLM has contradicted itself; docs/oracle.md lists how. What it does from here on is an accident."""
+    """vLLM has contradicted itself; docs/oracle.md lists the cases. Its later behaviour is accidental."""
 
 
 class Side:
@@ -28,13 +29,13 @@ class Side:
         self.answers = answers  # the "connector" part of the configuration
         self.seed = seed
         self.num_calls = 0
-        self.state = 0  # of SplitMix64
+        self.state = 0  # state of SplitMix64
         self.log = []  # calls to the outside, in order
         self.scheduler = None
         self.connector = None
         self.grammars = None
-        self.tape = None  # tape.Tape of a play that is recorded, or played from a record
-        self.requests = {}  # request id -> Request as this side has it
+        self.tape = None  # tape.Tape of a play that is being recorded, or played from a record
+        self.requests = {}  # request id -> this side's Request
 
     def begin(self) -> None:
         self.num_calls += 1
@@ -48,7 +49,7 @@ class Side:
         return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
     def check(self) -> None:
-        """Stops the process where quire's core contradicts itself."""
+        """Stops the process if quire's core contradicts itself."""
         if self.name == "quire" and self.scheduler is not None:
             self.scheduler.check_invariants()
 

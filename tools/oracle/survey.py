@@ -1,4 +1,5 @@
-"""Every kind of difference among many scripts, with how often it is met first and a seed for each: where to look next."""
+"""Prints every kind of difference among many scripts, with its frequency as the first difference and with one seed, to show where to look
+next."""
 
 import collections
 import sys

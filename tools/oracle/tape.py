@@ -1,5 +1,5 @@
-"""What vLLM's own grammars answered in a play and what a worker that obeys them gave, in the order in which they were asked: written where
-vLLM and the vocabulary are, read where they are not.
+"""The answers of vLLM's own grammars in a play, and the tokens of a worker that obeys them, in the order of the calls. They are recorded
+where vLLM and the vocabulary are available, and played where they are not.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class Tape:
 
 
 class Grammar:
-    """Answers from the tape, and logs what guided.SeenGrammar does."""
+    """Answers from the tape, and logs like guided.SeenGrammar."""
 
     def __init__(self, manager):
         self.manager = manager
@@ -37,7 +37,7 @@ class Grammar:
 
 
 class Manager:
-    """In the place of guided.Manager."""
+    """Replaces guided.Manager."""
 
     def __init__(self, side, settings: dict):
         self.side = side
@@ -72,4 +72,4 @@ class Manager:
         num_rows, ended = self.told("bitmask", question)
         for request_id, has_ended in zip(ids, ended):
             requests[request_id].structured_output_request.reasoning_ended = has_ended
-        return num_rows  # the bits follow from what the grammars were asked
+        return num_rows  # the bits follow from the calls to the grammars

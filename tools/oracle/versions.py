@@ -1,4 +1,4 @@
-"""What the oracle reads and makes otherwise under vLLM 0.32.0 than under 0.19.0: names of fields, arguments, parties. Decisions are none of it."""
+"""Names of fields, arguments and parties that differ between vLLM 0.32.0 and 0.19.0. No decision depends on this module."""
 
 import vllm
 
@@ -8,7 +8,7 @@ NAME = "0.32.0" if IS_NEWER else "0.19.0"
 
 
 def second_queue(scheduler):
-    """Who waits, but not in `waiting`: those that were passed over, or those that hold blocks."""
+    """Waiting requests that are not in `waiting`: skipped requests, or requests that hold blocks."""
     return scheduler.kv_holding_waiting if hasattr(scheduler, "kv_holding_waiting") else scheduler.skipped_waiting
 
 
@@ -28,17 +28,17 @@ def will_discard(request) -> bool:
 
 
 def will_discard_core(core: dict) -> bool:
-    """The same, of a core's snapshot."""
+    """Reads these tokens from a core's snapshot."""
     return core["drops_stale"] and core["num_stale_tokens"] > 0 if IS_NEWER else core["discard_latest_async_tokens"]
 
 
 def finished(answer: list) -> list:
-    """What finish_requests() gave, as plain values."""
+    """The result of finish_requests() as plain values."""
     return [(request.request_id, request.client_index, int(request.status)) for request in answer] if IS_NEWER else answer
 
 
 def has_attributes(namespace, **values):
-    """The namespace with what vLLM 0.32.0 reads of it besides."""
+    """The namespace with the additional attributes that vLLM 0.32.0 reads."""
     if IS_NEWER:
         for name, value in values.items():
             setattr(namespace, name, value)

@@ -1,4 +1,4 @@
-"""Completion for bash and zsh, from --help: python3 -m package.completions bash|zsh BINARY (PYTHONPATH=tools) prints it."""
+"""Prints completions for bash and zsh, made from --help: python3 -m package.completions bash|zsh BINARY (PYTHONPATH=tools)."""
 import sys
 
 from package import help_text
@@ -9,7 +9,7 @@ def flags_of(command):
 
 
 def bash_values(command):
-    """Lines of a case over the word before the cursor: what may follow a flag that takes a value."""
+    """Lines of a case over the word before the cursor: the values that a flag accepts."""
     lines = []
     for option in command.options:
         if not option.value:
@@ -64,7 +64,7 @@ def bash(root):
 
 
 def zsh_text(text):
-    """Inside a single-quoted spec of _arguments, where brackets and colons have a meaning."""
+    """Escapes text for a single-quoted spec of _arguments, where brackets and colons have a meaning."""
     for letter in "\\[]:":
         text = text.replace(letter, "\\" + letter)
     return text.replace("'", "'\\''")
@@ -88,7 +88,7 @@ def zsh_specs(command):
 
 
 def zsh_command(command):
-    """One function per command; a command with subcommands hands on to theirs."""
+    """One function per command; a command with subcommands calls their functions."""
     name = "_".join(("_quire", *command.path))
     lines = [f"{name}() {{"]
     if command.commands:

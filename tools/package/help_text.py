@@ -1,10 +1,10 @@
-"""What `quire --help` and the --help of every subcommand say, as values: the man page and the completions are made from it, so they cannot
-name a flag that there is not, or miss one. A line that is not understood is an error, never left out."""
+"""Parses the output of `quire --help` and of the --help of every subcommand into values. The man page and the completions are made from
+them, so they name exactly the existing flags. A line with an unknown form is an error; no line is skipped."""
 import dataclasses
 import re
 import subprocess
 
-COLUMN = 30  # where CLI11 puts descriptions
+COLUMN = 30  # the column of CLI11's descriptions
 LEFT = re.compile(
     r"(?P<names>\S+)(?: (?P<value>(?!REQUIRED|\(Env:|Needs:|Excludes:)\S.*?))?"
     r"(?P<repeatable> \.\.\.)?(?P<required> REQUIRED)?(?: \(Env:(?P<env>\w+)\))?"
@@ -19,8 +19,8 @@ class HelpError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    names: tuple  # of a flag "--port", of a positional "model"
-    value: str  # what it takes, such as "INT" or "bf16|f32"; empty: a switch
+    names: tuple  # "--port" for a flag, "model" for a positional
+    value: str  # type of the value, such as "INT" or "bf16|f32"; empty: a switch
     default: str
     choices: tuple
     repeatable: bool
@@ -92,7 +92,7 @@ def parse_option(left, text):
 
 
 def entries(lines):
-    """(left column, description) of each entry; CLI11 puts the description on the next line where the left column is too long."""
+    """(left column, description) of each entry; CLI11 puts the description on the next line if the left column is too long."""
     at = 0
     while at < len(lines):
         if not re.match(r"  \S", lines[at]):
@@ -107,12 +107,14 @@ def entries(lines):
 
 
 def sections(text):
-    """The lines under 'Positionals:', 'Options:' and 'Subcommands:', what comes before (under ''), and what comes after ('footer')."""
+    """The lines under 'Positionals:', 'Subcommands:' and the groups of flags ('Options'), the lines before them (under ''), and the lines after
+    them ('footer')."""
     found, name = {"": [], "footer": []}, ""
-    for line in text.splitlines():
-        if line in ("Positionals:", "Options:", "Subcommands:"):
-            name = line[:-1]
-            found[name] = []
+    lines = text.splitlines()
+    for line, below in zip(lines, [*lines[1:], ""]):
+        if line in ("Options:", "Positionals:", "Subcommands:") or line.endswith(":") and re.match(r"  -", below):
+            name = line[:-1] if line in ("Positionals:", "Subcommands:") else "Options"
+            found.setdefault(name, [])
         elif name and line and not line.startswith(" "):
             name = "footer"
             found[name].append(line)

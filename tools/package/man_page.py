@@ -1,4 +1,4 @@
-"""The man page quire(1), from --help: python3 -m package.man_page BINARY (PYTHONPATH=tools) prints it."""
+"""Prints the man page quire(1), made from --help: python3 -m package.man_page BINARY (PYTHONPATH=tools)."""
 import subprocess
 import sys
 
@@ -43,7 +43,7 @@ def command_lines(command):
 
 
 def footers(root):
-    """Each footer once: CLI11 hands a command's on to its subcommands."""
+    """Each footer once: CLI11 repeats a command's footer in its subcommands."""
     seen = []
     for command in root.walk():
         if command.footer and command.footer not in seen:
@@ -53,7 +53,7 @@ def footers(root):
 
 def page(root, version):
     leaves = [command for command in root.walk() if command.path and not command.commands]
-    lines = [f'.TH QUIRE 1 "" "quire {version}" "User Commands"', ".SH NAME", "quire \\- serve large language models, their KV cache kept in order"]
+    lines = [f'.TH QUIRE 1 "" "quire {version}" "User Commands"', ".SH NAME", "quire \\- serve large language models and their KV cache"]
     lines.append(".SH SYNOPSIS")
     for command in leaves:
         lines += [usage(command), ".br"]
@@ -66,12 +66,12 @@ def page(root, version):
     environment = {option.env: option for command in leaves for option in command.options if option.env}
     lines.append(".SH ENVIRONMENT")
     for name, option in sorted(environment.items()):
-        lines += [".TP", f"\\fB{escaped(name)}\\fR", escaped(f"As {option.names[0]}, but not to be read by others on this machine.")]
+        lines += [".TP", f"\\fB{escaped(name)}\\fR", escaped(f"Like {option.names[0]}, but other users of this machine cannot read it.")]
     lines.append(".SH FILES")
     for name, text in FILES:
         lines += [".TP", f"\\fI{escaped(name)}\\fR", escaped(text)]
-    lines += [".SH EXIT STATUS", escaped("0: done. 2: bad input, with a line on stderr that says what to do. 1: quire cache verify found a block that is "
-                                         "not what was stored."), ".SH EXAMPLES"]
+    lines += [".SH EXIT STATUS", escaped("0: done. 2: bad input, with a line on stderr that says what to do. 1: quire cache verify found a corrupted "
+                                         "block."), ".SH EXAMPLES"]
     for footer in footers(root):
         lines += [".nf", escaped(footer), ".fi", ".PP"]
     return "\n".join(lines) + "\n"

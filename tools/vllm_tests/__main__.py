@@ -1,11 +1,11 @@
-"""./dev oracle tests: vLLM's own tests of the scheduler and of offloading, on quire's classes.
+"""./dev oracle tests: runs vLLM's own tests of the scheduler and of offloading on quire's classes.
 
-cases.txt lists the tests that vLLM 0.19.0's own classes pass here, cases_0_32.txt those of 0.32.0: one id per line, made by --record. Those
-that quire's do not pass carry the reason behind a `|`. A listed test without a reason must pass; one with a reason must fail, else the
-reason is old.
+cases.txt lists the tests that vLLM 0.19.0's own classes pass here, cases_0_32.txt lists the tests for 0.32.0: one id per line, written by
+--record. If quire's classes do not pass a test, its line has the reason after a `|`. A listed test without a reason must pass. A test with
+a reason must fail; otherwise the reason is outdated.
 
-The tests are vLLM's, in the source archive that PyPI has, and stay outside the repository. Where the archive cannot be had, unpack the
-version's tag of vLLM's repository anywhere and name that folder: --source FOLDER.
+The tests come from vLLM's source archive on PyPI, and stay outside the repository. If the archive is not available, unpack the version's
+tag of vLLM's repository and name that folder: --source FOLDER.
 """
 
 import argparse
@@ -47,7 +47,7 @@ FILES += (
 
 
 def read_list() -> dict:
-    """id -> reason why quire's class does not pass it, or ''."""
+    """{test id: reason why quire's class does not pass the test, or ''}"""
     lines = [line.partition("|") for line in LIST.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     return {name.strip(): reason.strip() for name, _, reason in lines}
 
@@ -60,7 +60,7 @@ def write_list(names, reasons: dict) -> None:
 
 
 def run_tests(source: pathlib.Path, names, arguments) -> dict:
-    """id -> how it ended."""
+    """{test id: outcome}"""
     work = source / "work"
     models.make(work)
     os.chdir(work)
@@ -76,7 +76,7 @@ def run_tests(source: pathlib.Path, names, arguments) -> dict:
 def judge(listed: dict, outcomes: dict) -> int:
     passed = [name for name in listed if outcomes.get(name) == "passed"]
     wrong = [f"{name}: {outcomes.get(name, 'did not run')}" for name in listed if not listed[name] and name not in passed]
-    stale = [f"{name}: passes; take its reason out of the list" for name in passed if listed[name]]
+    stale = [f"{name}: passes; remove its reason from the list" for name in passed if listed[name]]
     print(f"{len(passed)} of {len(listed)} tests that vLLM's own classes pass")
     for name, reason in listed.items():
         if reason:
@@ -88,8 +88,8 @@ def judge(listed: dict, outcomes: dict) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev oracle tests", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="run them on vLLM's own classes and write the list anew")
-    parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with vLLM's tests/ (./dev gives its own)")
+    parser.add_argument("--record", action="store_true", help="run the tests on vLLM's own classes and rewrite the list")
+    parser.add_argument("--source", type=pathlib.Path, required=True, help="folder with vLLM's tests/ (./dev sets it)")
     parser.add_argument("--tb", default="line", help="pytest's traceback style")
     parser.add_argument("names", nargs="*", help="only tests whose id contains one of these")
     arguments = parser.parse_args()

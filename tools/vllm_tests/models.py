@@ -1,4 +1,4 @@
-"""The model folders that vLLM's tests name: only what their configurations read of it, made here because the tests need no weights."""
+"""Creates the model folders that vLLM's tests name, with the configuration files that the tests read. The tests need no weights."""
 
 import json
 import pathlib
@@ -24,7 +24,8 @@ def _tokenizer() -> dict:
 
 
 def make(folder: pathlib.Path) -> None:
-    """Under `folder`, which must be the working directory of the tests: vLLM looks for a local folder of the model's name first."""
+    """Creates the folders under `folder`, which must be the tests' working directory: vLLM first looks for a local folder of the model's
+    name."""
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "</s>", "eos_token": "</s>"}
     for at in (folder / name for name in NAMES):
         at.mkdir(parents=True, exist_ok=True)

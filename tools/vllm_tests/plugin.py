@@ -1,18 +1,18 @@
-"""The pytest plug-in of one run of vLLM's tests: which scheduler they get, and how each test ended."""
+"""The pytest plug-in for one run of vLLM's tests: it sets the scheduler class, and records the outcome of each test."""
 
 SYNC, ASYNC = "vllm.v1.core.sched.scheduler", "vllm.v1.core.sched.async_scheduler"
 
 
 def put_quire_in(with_offloading: bool) -> None:
-    """Whoever imports one of vLLM's two scheduler classes from now on gets quire's. It is one class, which reads the mode from the
-    configuration; the CPU platform turns asynchronous scheduling off there, so the name AsyncScheduler turns it on again.
+    """Later imports of vLLM's two scheduler classes return quire's class. Quire has one class, which reads the mode from the configuration.
+    The CPU platform turns asynchronous scheduling off there, so the name AsyncScheduler turns it on again.
     """
     import importlib
 
     from quire.vllm import Scheduler as Ours
 
     class Scheduler(Ours):
-        """Tests of connectors end with a look at what vLLM's class keeps for itself."""
+        """Tests of connectors end with a check of internal fields of vLLM's class."""
 
         _inflight_prefills = property(lambda self: {request for request in self.requests.values() if request.is_prefill_chunk})
         _kv_fetch_stages = property(lambda self: self.loads._stages)
@@ -29,7 +29,7 @@ def put_quire_in(with_offloading: bool) -> None:
 
 
 def put_offloading_in() -> None:
-    """The same for vLLM's CPUOffloadingManager and the filter around one: the tests look into both, so both show what the core holds."""
+    """Replaces vLLM's CPUOffloadingManager and the filter around it. The tests read fields of both, so both show the state of the core."""
     import importlib
 
     from vllm.v1.kv_offload.cpu.policies.arc import ARCCachePolicy
@@ -67,7 +67,7 @@ def put_offloading_in() -> None:
 
 
 class Outcomes:
-    """After the run: id -> "passed", "skipped", or what the failure said."""
+    """After the run: {test id: "passed", "skipped", or the text of the failure}"""
 
     def __init__(self):
         self.by_id = {}

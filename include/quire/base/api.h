@@ -1,4 +1,4 @@
 #pragma once
-// What libquire.so shows and hides: its users depend on the public headers alone.
+// Symbol visibility of libquire.so: it exports the declarations of the public headers only.
 #define QUIRE_API __attribute__((visibility("default")))
-#define QUIRE_HIDDEN __attribute__((visibility("hidden")))  // the inside of a class that is shown
+#define QUIRE_HIDDEN __attribute__((visibility("hidden")))  // private parts of an exported class

@@ -1,17 +1,18 @@
 #pragma once
-// Time as a seam: tests and simulations hold it.
+// A source of time that tests and simulations can replace.
 #include <chrono>
 
 namespace quire {
 
+// The time that the engine reads. Tests and simulations implement it with time that they control.
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Seconds since an arbitrary origin, never going back. Called by any thread.
+  // Returns seconds since an arbitrary origin. The value never decreases. Called on any thread.
   [[nodiscard]] virtual double now_s() const = 0;
 };
 
-// The machine's.
+// Reads the machine's steady clock.
 class SteadyClock final : public Clock {
  public:
   [[nodiscard]] double now_s() const override {

@@ -1,8 +1,7 @@
 #pragma once
-// What the core can be told, in groups. A field has the same name in the Python package, which shows all groups as one (quire.CoreConfig).
-// Values only: a config is checked by validate() and then copied into the core, which never changes it. The groups are what their readers
-// need, so that a part of the core can be understood by the fields it reads. Every field is in the recorded form of a core's calls
-// (core_calls.h).
+// Configuration of the core, in groups. The Python package has the same field names and shows all groups as one class (quire.CoreConfig). A
+// config is a value: validate() checks it, and the core copies it and never changes it. Each group holds the fields that one part of the
+// core reads, so that the part can be understood from them. Recordings of a core's calls contain every field (core_calls.h).
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,156 +15,110 @@
 
 namespace quire {
 
-// How blocks are named, found again and reused.
+// How blocks are hashed, found in the prefix cache, and reused.
 struct PrefixCacheOptions {
   bool enable_prefix_caching = true;
   HashAlgorithm hash = HashAlgorithm::canonical;
-  std::string hash_seed;                // replicas with equal seeds name equal blocks alike
-  std::vector<std::uint8_t> root_hash;  // instead of one made from the seed (vLLM's NONE_HASH)
-  // DecisionRules::sparse_windows: of a window, blocks are found again at each multiple of so many tokens, 0: behind prompts and what they
-  // have in common only, -1: everywhere.
+  std::string hash_seed;                // replicas with equal seeds compute equal block hashes
+  std::vector<std::uint8_t> root_hash;  // replaces the root hash that is made from the seed (vLLM's NONE_HASH)
+  // Tokens. With DecisionRules::caches_windows_sparsely only some hits are possible within a window. They end at multiples of this number,
+  // at the ends of prompts, and at the ends of prefixes that prompts share. 0: only at these ends. -1: everywhere.
   std::int64_t retention_interval = -1;
-  bool lifo_free_blocks = false;  // reuse the block freed last first, instead of the least recently used
+  bool lifo_free_blocks = false;  // reuse the most recently freed block first, instead of the least recently used one
 
   friend bool operator==(const PrefixCacheOptions&, const PrefixCacheOptions&) = default;
 };
 
-// Of drafts, whoever makes them. The core only plans room for them, and takes back what proves wrong.
+// Speculative decoding, with any source of draft tokens. The core only plans slots for draft tokens and rolls back the rejected ones.
 struct SpeculationOptions {
-  std::uint32_t num_spec_tokens = 0;       // drafts per step
-  std::uint32_t num_lookahead_tokens = 0;  // slots for them: with EAGLE and draft models
+  std::uint32_t num_spec_tokens = 0;       // draft tokens per step
+  std::uint32_t num_lookahead_tokens = 0;  // slots for draft tokens, with EAGLE and draft models
   bool use_eagle = false;
 
   friend bool operator==(const SpeculationOptions&, const SpeculationOptions&) = default;
 };
 
-// Images, sounds, and models of two halves.
+// Multimodal inputs (images, audio), and encoder-decoder models.
 struct EncoderOptions {
-  // Both count embeds, not placeholder tokens: an item may take an embedding in some of its positions only.
-  std::uint32_t max_encoder_tokens = 0;  // encoder embeds computed per step
-  std::uint32_t encoder_cache_size = 0;  // embeds kept
+  // The next two fields count embeddings, not placeholder tokens: an item may take an embedding in only some of its positions.
+  std::uint32_t max_encoder_tokens = 0;  // embeddings that encoders compute per step
+  std::uint32_t encoder_cache_size = 0;  // embeddings that the encoder cache holds
   bool is_encoder_decoder = false;
   bool disable_chunked_mm_input = false;
-  // quire's own, for models whose placeholders of an item attend to all of it: those that are not computed yet are in one step, also
-  // behind a prefix hit within the item, and when its embeddings are cached (disable_chunked_mm_input asks for neither).
+  // Only in quire, for models with placeholder tokens that attend to their whole item. All tokens of an item that are not computed yet run
+  // in one step. This also holds after a prefix hit within the item, and when its embeddings are cached. disable_chunked_mm_input covers
+  // neither of these two cases.
   bool uncut_items = false;
 
   friend bool operator==(const EncoderOptions&, const EncoderOptions&) = default;
 };
 
-// How one model is spread over several workers, as far as decisions depend on it. Tensor parallelism changes none.
+// How one model is spread over several workers, as far as decisions depend on it. Tensor parallelism changes no decision.
 struct ParallelOptions {
   bool pipeline_parallel = false;  // plans carry the sampled tokens back to the first stage (unless async)
-  // Ranks that share the tokens of a sequence, in decode and in prefill: a block on each rank holds 1 / (dcp * pcp) of block_size tokens.
+  // Ranks that share the tokens of a sequence, in decode and in prefill. On each rank a block holds 1 / (dcp * pcp) of block_size tokens.
   std::uint32_t dcp_world_size = 1, pcp_world_size = 1;
 
   friend bool operator==(const ParallelOptions&, const ParallelOptions&) = default;
 };
 
-// Where vLLM goes wrong and quire need not. All off: decisions are vLLM's. ContinuumOptions has three more.
-struct CureOptions {
-  // Under SchedulingPolicy::priority a request that this step has scheduled already can be preempted by the same step. Its new blocks are
-  // in the prefix cache by then, but nothing will be written to them. vLLM keeps them there, so a later hit reads garbage; with this
-  // option they are removed.
-  bool forget_unwritten_blocks = false;
-  // With async scheduling, reset_prefix_cache(preempt_running) makes each preempted request drop the next token that arrives for it,
-  // because that one was in flight. vLLM drops it even if none was in flight: then a good token is lost, its placeholder is never taken
-  // back, and near its end the request is not scheduled any more but stays in the batch until it is aborted. With this option a token is
-  // dropped only if one is in flight.
-  bool discard_only_in_flight = false;
-  // reserve_full_isl counts a block for every token of a request, also where a window will have passed most of them by the time the last
-  // ones run. In vLLM a prompt of more tokens than the cache has room for therefore waits for ever, although its windows fit. With this
-  // option no more is reserved than the request holds at once.
-  bool reserve_windows_only = false;
-  // Requests whose blocks have been loaded, and sessions with their next input, hold blocks while they wait. In vLLM, when nothing runs and
-  // they hold so many that the first of them lacks some, all wait for ever. With this option the last of them then gives its blocks back,
-  // and computes them again.
-  bool loaded_give_way = false;
-  // With several cache groups and a connector, vLLM takes the cached blocks that a request hits group by group, each time with new ones for
-  // the tokens that are to be loaded. If nobody else holds a block that a later group hits, it can be one of these: the request then has it
-  // in both groups, and what is loaded destroys what was hit. With this option all hits are taken first. OffloadConnector asks for it.
-  bool hits_before_loads = false;
-  // A connector is asked about a request when the waiting loop reaches it, which in vLLM is not before there are a slot and tokens for it:
-  // behind a full batch a request waits for its turn first, and for its blocks thereafter. With this option the next ones in the queues
-  // are asked about meanwhile, a few in each step, and what is filled while a request waits (ExternalMatch::load_async) begins to be, in
-  // the order of the queues, as far as there is room beside all that goes before. What has come gives way where blocks lack for that.
-  bool early_loads = false;
-  // With async scheduling the drafts in flight count as computed until they prove wrong. In vLLM a sliding window therefore moves on over
-  // them, and its first blocks may be gone when they do: the next step then attends to whatever came to lie there. And what a reset drops
-  // takes its wrong drafts back all the same, from a request that has begun anew. With this option a window moves on over what is sure, and
-  // what is dropped takes nothing back.
-  bool unsure_drafts = false;
-  // With async scheduling a step may be under way that goes on behind the answer of a session. vLLM appends the token that it samples, and
-  // with the next input keeps the name of a block which that token, or the answer's last one, had filled, and its drafts: the block holds
-  // something else by then. With this option a session that waits for input takes no token, and what its next input replaces is forgotten.
-  // Nor does it begin to load while a token of its is under way, which may end its answer: vLLM's goes on then, with blocks half loaded.
-  bool cut_sessions = false;
-  // A request that ran on blocks which then were not loaded is cut back in vLLM to the first of them, and goes on there. With async
-  // scheduling the step in flight has run on them too, and its token is taken; the blocks stay in the prefix cache meanwhile, so that
-  // others may find them and what was computed on them; and with several cache groups it cannot be done at all. With this option the
-  // request, and whoever has found such a block, begins anew like a preempted one: nothing of it is found, taken or stored, and nothing
-  // more is loaded for it. Under KvLoadFailurePolicy::fail they end, in any number of groups. Nor is more than twice begun what a request
-  // waits for: vLLM asks a connector again for as long as it says that it has what it cannot load.
-  bool unloaded_begin_anew = false;
-
-  friend bool operator==(const CureOptions&, const CureOptions&) = default;
-};
-
-// Preemption by swap: blocks of a preempted request that nobody else holds are stored in numbered places (Transfer::tier == kSwapTier), and
-// it goes on where it was when they have been loaded again. It is computed again, as without this, where there are too few places, and
-// where a transfer failed. The worker must carry out transfers; not for models with states, nor for sessions.
+// Preemption by swapping. Blocks of a preempted request that no other request holds are stored in numbered slots (Transfer::tier ==
+// kSwapTier). When they have been loaded again, the request continues where it stopped. If there are too few slots, or a transfer failed,
+// the request is computed again, as without swapping. The worker must carry out transfers. Sessions are never swapped out.
 struct SwapOptions {
-  std::uint32_t num_swap_places = 0;  // blocks
-  std::uint32_t num_far_places = 0;   // of these the last, which are slower: used where no other is free
+  std::uint32_t num_swap_slots = 0;  // slots, of one block each
+  std::uint32_t num_slow_slots = 0;  // the last of these slots, which are slower; used when no other slot is free
   SwapChoice swap_choice = SwapChoice::off;
 
   friend bool operator==(const SwapOptions&, const SwapOptions&) = default;
 };
 
-// What keeps the core's memory bounded, besides max_num_seqs and max_num_waiting.
+// Limits that bound the core's memory, in addition to max_num_seqs and max_num_waiting.
 struct CoreLimits {
-  // Plans made and not yet applied. schedule() beyond it is the caller's error and stops the program.
+  // Plans that are made and not yet applied. A call of schedule() beyond this limit is the caller's error and stops the program.
   std::uint32_t max_outstanding_plans = 2;
-  std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one, itself among them
+  std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one request, including that request
   std::uint32_t max_open_transfers = 4096;
-  std::uint32_t max_loras = 0;  // adapters in one step; 0: no limit
+  std::uint32_t max_loras = 0;  // LoRA adapters in one step; 0: no limit
 
   friend bool operator==(const CoreLimits&, const CoreLimits&) = default;
 };
 
-// What only the decisions of vLLM 0.32.0 know (DecisionProfile); all off: as without them.
-struct NewerOptions {
-  std::uint32_t max_num_active_seqs = 0;  // fewer may run than max_num_seqs, which is what a batch has rows for; 0: as many
-  // An admission leaves so many blocks free, if somebody runs; asked also where it takes none.
+// Options that only the decisions of vLLM 0.32.0 have (DecisionProfile). Under the decisions of 0.19.0 all must be off.
+struct Vllm032Options {
+  std::uint32_t max_num_active_seqs = 0;  // most running requests, if fewer than max_num_seqs (the rows of a batch); 0: max_num_seqs
+  // While a request runs, an admission leaves this many blocks free; checked also if it takes no block.
   std::uint32_t num_watermark_blocks = 0;
-  // long_prefill_token_threshold does not bind below an even share of so many tokens among all that run or wait; 0: it does.
+  // long_prefill_token_threshold is at least an even share of this many tokens among all running and waiting requests; 0: no such minimum.
   std::uint32_t shared_prefill_tokens = 0;
-  // Freed blocks go back when the newest step that may write to them is over: a load that begins before is not ordered against it.
+  // Freed blocks return to the pool when the newest step that may write to them is over. A load into them that starts earlier would not be
+  // ordered after that step.
   bool defer_block_free = false;
-  // What is in flight for a request that is preempted is dropped: it has blocks to hand over at its end, and they must hold all of it.
+  // Tokens in flight of a preempted request are dropped. The request hands over its blocks at its end, and they must hold all its tokens.
   bool drop_undelivered = false;
 
-  friend bool operator==(const NewerOptions&, const NewerOptions&) = default;
+  friend bool operator==(const Vllm032Options&, const Vllm032Options&) = default;
 };
 
-// What the core tells of itself.
+// Statistics and events that the core reports.
 struct ReportOptions {
   bool log_stats = true;
   bool enable_kv_events = false;
-  double kv_metrics_sample = 0.0;  // share of blocks whose residency is measured; 0: off
+  double kv_metrics_sample = 0.0;  // share of blocks with measured residency; 0: off
   bool include_finished_set = false;
-  bool count_common_prefix = true;  // for cascade attention; costs a look at every block of the first running request in each step
+  bool count_common_prefix = true;  // for cascade attention; reads every block of the first running request in each step
 
   friend bool operator==(const ReportOptions&, const ReportOptions&) = default;
 };
 
-// Every default that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive here.
+// Complete configuration of one core. Values that EngineOptions writes as 0 must be resolved: max_model_len and num_blocks are positive
+// here.
 struct QUIRE_API CoreConfig {
-  DecisionProfile decisions = DecisionProfile::vllm_0_19;  // the newer one has no encoders, states, forks or swap
+  DecisionProfile decisions = DecisionProfile::vllm_0_19;  // vllm_0_32 does not support states (Mamba), forks or swapping
   SchedulerOptions scheduler;
-  KvCacheConfig kv;                    // number of blocks (with the null block) and cache groups
-  std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (with context parallelism multiplied in)
-  std::uint32_t cache_block_size = 0;  // vLLM's cache_config.block_size (mamba_align splits by it); 0: block_size
+  KvCacheConfig kv;                    // number of blocks (null block included) and cache groups
+  std::uint32_t block_size = 16;       // tokens of a hashed block: vLLM's scheduler block size (multiplied by the context-parallel sizes)
+  std::uint32_t cache_block_size = 0;  // vLLM's cache_config.block_size, by which mamba_align splits prefills; 0: block_size
   bool mamba_align = false;            // mamba_cache_mode == "align"
   KvLoadFailurePolicy kv_load_failure = KvLoadFailurePolicy::fail;
 
@@ -174,14 +127,15 @@ struct QUIRE_API CoreConfig {
   EncoderOptions encoder;
   ParallelOptions parallel;
   ContinuumOptions continuum;
-  CureOptions cures;
+  FixOptions fixes;
   PressureOptions pressure;
   SwapOptions swap;
-  NewerOptions newer;
+  Vllm032Options newer;
   CoreLimits limits;
   ReportOptions report;
 
-  // Errors name the field; one of the groups after `kv` as in "speculation.num_spec_tokens".
+  // Returns an error if a field is out of range or options exclude each other. The error names the field. Fields of the groups after `kv`
+  // have the group's name in front, as in "speculation.num_spec_tokens".
   [[nodiscard]] Result<void> validate() const;
 
   friend bool operator==(const CoreConfig&, const CoreConfig&) = default;

@@ -1,101 +1,164 @@
 #pragma once
-// Whose decisions the core makes, where versions of vLLM differ. Each difference is one rule, and is asked for by its name in one place;
-// nothing in the core asks for a version. docs/vllm_0_32.md says where in vLLM each comes from. Values only; any thread.
+// The rules by which the core's decisions may differ from vLLM 0.19.0: fixes of its errors, and the differences of vLLM 0.32.0.
+// The core tests rules by their names and never tests for a version or for a configured fix. Values; any thread may read them.
+//
+// Brackets name the functions of vLLM 0.19.0 that a rule changes. The rules of a group without brackets change the functions in the group's
+// first line. docs/vllm_0_32.md explains the letters, which stand for files, and lists the functions and pull requests of vLLM 0.32.0.
 #include <cstdint>
 
 namespace quire {
 
-// The engine's own is vllm_0_19, with the cures of CureOptions.
 enum class DecisionProfile : std::uint8_t { vllm_0_19, vllm_0_32 };
 
-// All off: vLLM 0.19.0.
-struct DecisionRules {
-  // Queues. Who waits and holds blocks (CoreSnapshot's skipped_waiting) goes before all others under each policy, and is admitted while new
-  // ones are paused; all others wait in one queue, whether they were passed over or not.
-  bool holders_first = false;
-  bool sessions_take_places = false;  // a session between two inputs counts against max_num_seqs
+// Fixes of errors in vLLM's decisions, as configured. With all options off, decisions are vLLM's. ContinuumOptions has three more fixes.
+struct FixOptions {
+  // Under SchedulingPolicy::priority a step can preempt a request that it has already scheduled. The request's new blocks are in the prefix
+  // cache by then, but nothing will be written to them. vLLM keeps them there, so a later hit reads garbage. With this option they are
+  // removed. [S schedule, _preempt_request]
+  bool forget_unwritten_blocks = false;
+  // With async scheduling, reset_prefix_cache(preempt_running) makes each preempted request drop the next token that arrives for it,
+  // because that token was in flight. vLLM drops a token even if none was in flight. It then loses a valid token and never removes its
+  // placeholder. Near its end the request is no longer scheduled, but stays in the batch until it is aborted. With this option a token is
+  // dropped only if one is in flight. [S reset_prefix_cache]
+  bool discard_only_in_flight = false;
+  // reserve_full_isl counts a block for every token of a request, although a window passes most of them before the last tokens run. In vLLM
+  // a prompt with more tokens than the cache has slots for therefore waits forever, although its windows fit. With this option an admission
+  // reserves no more than the request holds at any one time. [M can_fit_full_sequence]
+  bool reserve_windows_only = false;
+  // Requests with loaded blocks, and sessions with their next input, hold blocks while they wait. If no request runs and the first of them
+  // needs blocks that the others hold, in vLLM all of them wait forever. With this option the last of them then gives its blocks back and
+  // computes them again. [S schedule]
+  bool loaded_give_way = false;
+  // With several cache groups and a connector, vLLM handles group after group: it takes the cached blocks that a request hits, then new
+  // blocks for the tokens to load. A block that a later group hits can be taken as such a new block if no other request holds it. The
+  // request then has the block in both groups, and the load overwrites the hit. With this option all hits are taken first. OffloadConnector
+  // requires it. [C allocate_new_computed_blocks]
+  bool hits_before_loads = false;
+  // vLLM asks a connector about a request when the waiting loop reaches the request, which requires a free batch row and tokens. With a
+  // full batch a request therefore waits for its turn first, and for its blocks afterwards. With this option the core also asks about the
+  // next requests in the queues, one per step. Loads that run while their request waits (ExternalMatch::load_async) start early, in queue
+  // order. They use only blocks that earlier requests do not need. A request gives early loaded blocks back when an earlier request needs
+  // blocks. [S schedule]
+  bool early_loads = false;
+  // With async scheduling, draft tokens in flight count as computed until they are rejected. In vLLM a sliding window therefore moves on
+  // over them, and its first blocks may be gone when the draft tokens are rejected. The next step then attends to whatever these blocks
+  // hold by then. vLLM also subtracts the rejected draft tokens of a result that a reset drops, although the request starts from scratch.
+  // With this option a window moves only over tokens that cannot be rejected, and a dropped result subtracts nothing.
+  // [M allocate_slots, S update_from_output]
+  bool unsure_drafts = false;
+  // With async scheduling a step may be in flight that computes tokens after the end of a session's answer. vLLM appends the token that
+  // this step samples. With the next input it keeps the draft tokens. It also keeps the hash of a block that this token or the answer's
+  // last token had filled, although the block then holds other tokens. With this option a session that waits for input takes no token.
+  // Tokens that its next input replaces lose their block hashes and draft tokens. A session also starts no load while a token of it is in
+  // flight, since that token may end its answer. In vLLM such a session continues with half of its blocks loaded.
+  // [S _update_request_as_session, A _update_request_with_output]
+  bool cut_sessions = false;
+  // A request may run on blocks before their load fails. vLLM cuts it back to the first such block, and it continues there. With async
+  // scheduling the step in flight has run on these blocks too, and its token is accepted. Meanwhile the blocks stay in the prefix cache, so
+  // other requests may hit them and what was computed from them. With several cache groups vLLM cannot recover at all. With this option the
+  // request starts from scratch like a preempted one, as does every request that has hit such a block. Nothing that they computed from
+  // these blocks is hit, accepted or stored, and they load nothing more. Under KvLoadFailurePolicy::fail they end, with any number of
+  // groups. A request that waits for its load loads at most twice. vLLM asks a connector again as long as it reports tokens that it cannot
+  // load. [S _handle_invalid_blocks, _update_requests_with_invalid_blocks]
+  bool unloaded_begin_anew = false;
+  // A session that waits for its next input holds its blocks. In vLLM other requests wait for these blocks however long that takes. With
+  // this option the session that has waited longest gives its blocks back when another request needs blocks. This happens before any
+  // request is preempted. When the input comes, blocks that are still cached, or that a connector has, are found again. The others are
+  // computed again. [S schedule]
+  bool idle_sessions_yield = false;
 
-  // A step.
-  bool lone_prefill_unbound = false;    // long_prefill_token_threshold is not for a request that is alone
-  bool victims_move_cursor = false;     // a victim before the cursor moves it back, also if this step had nothing for it
-  bool lookahead_at_admission = false;  // slots for a drafter are taken when a request is admitted, not first when it runs
-  bool padded_decodes = false;          // who is admitted for one token runs as many placeholders for drafts as the others do, or waits
-  // What is in flight for a request that is preempted is awaited no more: it is appended when it comes, and changes no count. Until then
-  // the request is passed over. A reset drops it instead, and names whom it preempted in the next plan.
-  bool stale_outputs = false;
-
-  // Results.
-  bool min_tokens_hold_repetition = false;  // min_tokens holds back nothing else
-  bool no_connector_resets = false;         // a reset of the connector's cache succeeds where there is no connector
-  bool refused_tokens_end = false;          // tokens that a grammar refuses end their request, and so does a grammar that is none
-  bool sessions_cut = false;                // an answer ends behind the tokens that are computed for good; see CureOptions::cut_sessions
-
-  // Blocks.
-  bool unnamed_blocks_first = false;     // a freed block without a name is the next to be used
-  bool hits_count_at_admission = false;  // a look-up that comes to nothing is not counted
-  bool resets_by_group = false;          // where no layer keeps a cache there is nothing to reset, nor to tell of it
-  bool tagged_keys = false;              // what goes into a block's name beside tokens says what it is
-
-  // Windows.
-  bool windows_follow_results = false;  // a window moves on over tokens whose results have come
-  bool windows_cap_admission = false;   // no more of a window is reserved than a sequence holds: see SchedulerOptions::max_in_flight_tokens
-  bool sparse_windows = false;          // only blocks that a hit can begin behind get a name: see PrefixCacheOptions::retention_interval
-  bool eagle_drops_once = false;        // with several cache groups EAGLE drops a block once for each length, not once in each pass
-
-  // Transfers.
-  bool loads_leave_room = false;     // one that is awaited begins only beside what those that compute their prompts still need
-  bool unread_load_nothing = false;  // who does not read the prefix cache loads nothing; the connector is asked all the same
-  bool lookups_tell_cached = false;  // what a request has found is told as its last look-up found it, whatever became of a load
-  bool loads_leave_a_token = false;  // also of a load that failed in part the last token of all is left to compute
-  bool ends_show_computed = false;   // at the end a connector is shown blocks of computed tokens, and windows as of results that have come
-  bool hits_before_loads = false;    // CureOptions::hits_before_loads
-  bool passed_load_nothing = false;  // what of a load a window has passed takes no block, also where it has not passed a whole one
-
-  // Encoders.
-  bool outputs_follow_results = false;  // an output may go when the results of its tokens have come, not when they are planned
-  bool inputs_hold_outputs = false;     // who has an input twice holds its output to the last of them, not to the first
-  bool whole_inputs_first = false;      // where none is cut, whether an input fits is asked before whether it is cached
-  bool drafters_need_inputs = false;    // what a drafter reads ahead counts to what is needed of an input
-  bool inputs_bisected = false;         // a chunk's inputs are found by bisection, also where a session has put them out of order
-  bool sizes_must_agree = false;        // an input of another size than what is kept under its name ends its request
-  bool kept_outputs_stay = false;       // what was evicted and is computed again in the same step is not told as freed
+  friend bool operator==(const FixOptions&, const FixOptions&) = default;
 };
 
-constexpr DecisionRules rules_of(DecisionProfile profile) {
-  if (profile == DecisionProfile::vllm_0_19) return {};
-  return {.holders_first = true,
-          .sessions_take_places = true,
-          .lone_prefill_unbound = true,
-          .victims_move_cursor = true,
-          .lookahead_at_admission = true,
-          .padded_decodes = true,
-          .stale_outputs = true,
-          .min_tokens_hold_repetition = true,
-          .no_connector_resets = true,
-          .refused_tokens_end = true,
-          .sessions_cut = true,
-          .unnamed_blocks_first = true,
-          .hits_count_at_admission = true,
-          .resets_by_group = true,
-          .tagged_keys = true,
-          .windows_follow_results = true,
-          .windows_cap_admission = true,
-          .sparse_windows = true,
-          .eagle_drops_once = true,
-          .loads_leave_room = true,
-          .unread_load_nothing = true,
-          .lookups_tell_cached = true,
-          .loads_leave_a_token = true,
-          .ends_show_computed = true,
-          .hits_before_loads = true,
-          .passed_load_nothing = true,
-          .outputs_follow_results = true,
-          .inputs_hold_outputs = true,
-          .whole_inputs_first = true,
-          .drafters_need_inputs = true,
-          .inputs_bisected = true,
-          .sizes_must_agree = true,
-          .kept_outputs_stay = true};
+// Returns the fixes that an engine's core has, under DecisionProfile::vllm_0_19. A simulation of an engine with tiers uses them, too.
+// `early_loads` requires tiers that choose by measured costs.
+constexpr FixOptions engine_fixes(bool early_loads) {
+  FixOptions fixes;
+  fixes.early_loads = early_loads;
+  fixes.forget_unwritten_blocks = fixes.discard_only_in_flight = fixes.reserve_windows_only = true;
+  fixes.loaded_give_way = fixes.hits_before_loads = fixes.unloaded_begin_anew = true;
+  fixes.unsure_drafts = fixes.cut_sessions = fixes.idle_sessions_yield = true;
+  return fixes;
 }
+
+// All rules of one core. A fix is the rule of the same name. Each other rule is on under vLLM 0.32.0 and off under 0.19.0.
+struct DecisionRules : FixOptions {
+  constexpr DecisionRules() = default;  // vLLM 0.19.0 without fixes
+  // Resolves the rules of a configuration. vLLM 0.32.0 has one of the fixes itself.
+  constexpr DecisionRules(DecisionProfile profile, const FixOptions& fixes)
+      : FixOptions(fixes), is_newer_(profile == DecisionProfile::vllm_0_32) {
+    hits_before_loads |= is_newer_;
+  }
+
+ private:
+  bool is_newer_ = false;  // the value of all rules below; therefore before them
+
+ public:
+  // Queues: S schedule.
+  // Requests that hold blocks while they wait (CoreSnapshot's skipped_waiting) go before all others under each policy. They are also
+  // admitted while new requests are paused. All others wait in one queue, whether they were passed over or not.
+  // [S _select_waiting_queue_for_scheduling, _enqueue_waiting_request, get_num_unfinished_requests]
+  bool block_holders_first = is_newer_;
+  bool waiting_sessions_count_as_running = is_newer_;  // a session that waits for input counts against max_num_seqs
+
+  // A step: S schedule.
+  bool no_prefill_threshold_when_alone = is_newer_;  // long_prefill_token_threshold does not limit a request that is alone
+  bool victims_move_cursor = is_newer_;     // a victim before the cursor moves the cursor back, even if this step scheduled nothing for it
+  bool lookahead_at_admission = is_newer_;  // a request gets slots for the drafter when it is admitted, not in its first running step
+  bool padded_decodes = is_newer_;          // a request admitted for one token runs as many draft placeholders as the others, or waits
+  // Tokens in flight of a preempted request are not awaited: they are appended when they arrive, and change no count. Until then the
+  // request is passed over. A reset drops these tokens instead, and the next plan lists the requests that it preempted.
+  // [S _preempt_request, reset_prefix_cache, A _update_request_with_output]
+  bool stale_outputs = is_newer_;
+
+  // Results.
+  bool min_tokens_limits_only_repetition = is_newer_;  // min_tokens suppresses only the repetition check [U check_stop]
+  bool reset_succeeds_without_connector = is_newer_;   // a reset of the connector's cache succeeds without one [S reset_connector_cache]
+  // A request ends if its grammar rejects its tokens or cannot be compiled. [S update_from_output]
+  bool grammar_rejection_ends_request = is_newer_;
+  // An answer ends after the tokens that no result can take back. cut_sessions corrects the session at its next input instead.
+  // [S _handle_stopped_request, _update_request_as_session]
+  bool truncates_session_answers = is_newer_;
+
+  // Blocks.
+  bool unhashed_blocks_first = is_newer_;         // freed blocks without a block hash are reused first [B free_blocks]
+  bool counts_hits_at_admission = is_newer_;      // a look-up is counted only when its request is admitted [M get_computed_blocks]
+  bool reset_is_noop_without_groups = is_newer_;  // without groups, a reset succeeds and reports no event [B reset_prefix_cache]
+  bool tagged_keys = is_newer_;                   // extra keys of a hash are tagged with their kind [K generate_block_hash_extra_keys]
+
+  // Windows.
+  bool windows_advance_on_results = is_newer_;  // a window moves only over tokens that have their results [M allocate_slots]
+  // An admission reserves no more than a window holds: see SchedulerOptions::max_in_flight_tokens. [M can_fit_full_sequence]
+  bool admission_capped_by_window = is_newer_;
+  // Only blocks that a later hit can use get a block hash: see PrefixCacheOptions::retention_interval. [T cache_blocks]
+  bool caches_windows_sparsely = is_newer_;
+  // With several cache groups, EAGLE drops a block once per hit length, not once per search pass. [C find_longest_cache_hit]
+  bool eagle_drops_once = is_newer_;
+
+  // Transfers: S schedule.
+  bool loads_reserve_prefill_blocks = is_newer_;     // a load that its request waits for leaves free the blocks that prefills still need
+  bool no_load_when_cache_read_skipped = is_newer_;  // a request that skips the prefix cache loads nothing, although the connector is asked
+  // Cached tokens are reported as the last look-up found them, even if a load failed. [S schedule, _update_requests_with_invalid_blocks]
+  bool reports_cached_of_last_lookup = is_newer_;
+  // A load that failed in part also leaves the last token to compute. [S _update_waiting_for_remote_kv]
+  bool partial_loads_leave_last_token = is_newer_;
+  // A connector sees an ended request's computed blocks, and windows as of tokens with results. [S _connector_finished]
+  bool finish_shows_computed_blocks = is_newer_;
+  // A load takes no block for tokens that a window has passed, even if it has not passed a whole block. [T allocate_new_computed_blocks]
+  bool no_load_for_skipped_tokens = is_newer_;
+
+  // Encoders: S _try_schedule_encoder_inputs.
+  // An encoder output may be released when its tokens have their results, not when they are planned. [S _update_after_schedule]
+  bool encoder_outputs_freed_on_results = is_newer_;
+  // A request with an input twice holds the output until the last of them is computed, not the first. [E free_encoder_input]
+  bool encoder_outputs_held_per_input = is_newer_;
+  // With disable_chunked_mm_input, whether an input fits is checked before whether it is cached.
+  bool input_fit_checked_before_cache = is_newer_;
+  bool inputs_include_drafter_lookahead = is_newer_;  // tokens that a drafter reads ahead count when a step's inputs are chosen
+  bool inputs_found_by_bisection = is_newer_;         // a chunk's inputs are found by bisection, even if a session has them out of order
+  bool rejects_mismatched_encoder_sizes = is_newer_;  // an input ends its request if a cached output with its identifier has another size
+  // An output that is evicted and computed again in one step is not reported as freed. [E get_freed_mm_hashes]
+  bool recomputed_outputs_not_freed = is_newer_;
+};
 
 }  // namespace quire

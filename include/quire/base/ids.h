@@ -1,5 +1,5 @@
 #pragma once
-// Typed identifiers: a BlockId is never a RequestId.
+// Typed identifiers: a BlockId cannot be used as a RequestId.
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace quire {
 
 template <class Tag, class Rep>
-// A number of one kind. It compares and hashes like the number, converts to no other kind, and is made by naming its kind: BlockId{7}.
+// A number of one kind. It compares and hashes like the number and converts to no other kind. BlockId{7} makes one.
 struct Id {
   using rep = Rep;
   Rep value{};
@@ -19,14 +19,14 @@ struct Id {
 using BlockId = Id<struct BlockTag, std::uint32_t>;
 // A request, unique for the life of an engine and never reused.
 using RequestId = Id<struct RequestTag, std::uint64_t>;
-// A row of the worker's persistent batch: 0 <= value < max_num_seqs. Reused once the request has left.
+// A row of the worker's persistent batch: 0 <= value < max_num_seqs. It is reused after its request has left the batch.
 using Slot = Id<struct SlotTag, std::uint32_t>;
 // One scheduler step, counted from 0.
 using StepId = Id<struct StepTag, std::uint64_t>;
-// An entry of the vocabulary.
+// Index into the vocabulary.
 using TokenId = std::int32_t;
 
-// Stands in block tables where a window has passed a token's block. It is never allocated, freed or written to.
+// The null block: in block tables it replaces blocks that a window has passed. It is never allocated, freed or written to.
 inline constexpr BlockId kNullBlock{0};
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// Log lines: an event and its fields, as text ("request id=... status=200") or as one JSON object per line. They are written by a thread of
-// the logger's own. Where nobody reads them the oldest are dropped: logging never waits. Any thread.
+// Log lines: an event and its fields, as text ("request id=... status=200") or as one JSON object per line. A thread of the logger writes
+// them. If the reader is too slow, the oldest lines are dropped: logging never waits. Any thread.
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -15,33 +15,36 @@ namespace quire {
 enum class LogLevel : std::uint8_t { debug, info, warn, error, off };
 enum class LogFormat : std::uint8_t { text, json };
 
-// The descriptor is not closed by the logger, and must stay open as long as it lives.
+// Options of a logger. The logger does not close the descriptor, which must stay open as long as the logger lives.
 struct LogOptions {
   LogLevel level = LogLevel::info;
   LogFormat format = LogFormat::text;
   int descriptor = 2;              // stderr
-  std::size_t queue_lines = 4096;  // not written yet
+  std::size_t queue_lines = 4096;  // most lines that wait to be written
 };
 
+// A named value in a log line.
 struct LogField {
-  std::string_view name;  // a literal: letters and underscores
+  std::string_view name;  // a literal of letters and underscores
   std::variant<std::string_view, std::uint64_t, double> value;
 };
 
+// Writes log lines to a descriptor without blocking its callers.
 class QUIRE_API Logger {
  public:
   explicit Logger(const LogOptions& options);
-  // Writes what is queued, as far as somebody reads it.
+  // Writes the queued lines that the descriptor accepts without waiting.
   ~Logger();
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
+  // Returns true if lines of this level are written.
   [[nodiscard]] bool is_on(LogLevel level) const { return level >= level_; }
-  // One line. `event` is a literal; text may be any bytes. Never prompts, answers or keys.
-  // Returns at once: the line is made on the calling thread and queued. Lines below the level cost a comparison.
+  // Writes one line. `event` is a literal; text in `fields` may hold any bytes. Prompts, answers and keys must not be logged. The calling
+  // thread makes the line, queues it and returns immediately. Lines below the level cost a comparison.
   void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
 
-  // Lines that were not written because nobody read them.
+  // Returns the number of lines that were dropped because the descriptor did not accept them in time.
   [[nodiscard]] std::uint64_t num_dropped() const;
 
  private:

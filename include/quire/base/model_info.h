@@ -1,7 +1,6 @@
 #pragma once
-// What a model file says of itself.
-// Values. Made when a model is inspected or loaded, and never changed; any thread may read them. Sizes of heads and layers are counts of
-// numbers unless a unit is given. What a model cannot be asked for is empty or 0, and not an error.
+// The description of a model that its files give. Values: made when a model is inspected or loaded, and never changed; any thread may read
+// them. Sizes of heads and layers count elements unless a unit is given. A property that a model does not have is empty or 0, not an error.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,27 +8,27 @@
 #include <vector>
 
 #include "quire/base/ids.h"
-#include "quire/base/picture.h"
+#include "quire/base/image.h"
 #include "quire/base/pooling.h"
 
 namespace quire {
 
-// Everything a tokenizer needs, whatever file it came from.
+// Everything that a tokenizer needs, from any kind of file.
 struct TokenizerSpec {
   enum class Algorithm : std::uint8_t { bpe_bytes, sentencepiece, unsupported };
   enum class TokenType : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
-  // How an added token treats its neighbours (tokenizer.json); tokens not listed have no flag.
+  // How an added token treats its neighbours (tokenizer.json). Tokens that are not listed have no flag.
   struct AddedToken {
     TokenId id = 0;
-    bool strip_left = false;   // swallows the white space before it
-    bool strip_right = false;  // and after it
-    bool single_word = false;  // only between word borders
-    bool normalized = false;   // matched in the normalized text
+    bool strip_left = false;   // removes the white space before it
+    bool strip_right = false;  // removes the white space after it
+    bool single_word = false;  // matches only between word boundaries
+    bool normalized = false;   // matched after all others, in the normalized text
   };
 
   Algorithm algorithm = Algorithm::unsupported;
-  std::string pre;                          // GGUF's tokenizer.ggml.pre; empty when split_patterns tells
-  std::vector<std::string> split_patterns;  // tokenizer.json: regular expressions applied in turn
+  std::string pre;                          // GGUF's tokenizer.ggml.pre; empty if split_patterns is set
+  std::vector<std::string> split_patterns;  // regular expressions of tokenizer.json, applied in turn
   std::vector<std::string> tokens;          // id -> piece (byte-level alphabet for bpe_bytes, U+2581 spaces for sentencepiece)
   std::vector<TokenType> types;             // per token
   std::vector<float> scores;                // per token, sentencepiece only
@@ -37,50 +36,59 @@ struct TokenizerSpec {
   std::string normalizer;                   // "", "nfc"
   bool add_space_prefix = false;
   bool space_prefix_first_only = false;      // the prefix goes before the text only, not before each piece between added tokens
-  bool space_prefix_unless_present = false;  // and not where the text (or piece) begins with a space already
+  bool space_prefix_unless_present = false;  // no prefix where the text (or piece) already begins with a space
   bool add_bos = false;
   bool add_eos = false;
-  bool ignore_merges = false;  // a whole pre-token that is a vocabulary entry is taken as it is (Llama 3)
+  bool ignore_merges = false;  // a pre-token that is in the vocabulary is not split (Llama 3)
+  bool ids_are_ranks = false;  // bpe_bytes without a list of merges: neighbours merge into the token with the lowest id (tiktoken)
+  // tokenizer.json: added tokens match as they are written. False: U+2581 in an added token stands for a space.
+  bool added_tokens_verbatim = false;
+  bool replaces_spaces_after_added_tokens = false;  // sentencepiece: spaces become U+2581 only after added tokens are found (Metaspace)
+  // All ids before and after a text, if there is more than one. Empty: add_bos and add_eos apply.
+  std::vector<TokenId> before, after;
   std::optional<TokenId> bos, eos, unk, pad;
   std::vector<TokenId> eog;              // every id that ends a generation, eos included
-  std::vector<AddedToken> added_tokens;  // those with a flag set
+  std::vector<AddedToken> added_tokens;  // tokens with a flag that is set
   std::string chat_template;             // empty: none
-  std::string unsupported;               // why, when algorithm is unsupported
+  std::string unsupported;               // the reason, if algorithm is unsupported
+  std::vector<std::string> notes;        // parts of the files that are not used
 };
 
-// The matrices of a model that are in one form in memory.
-struct HeldMatrices {
+// Matrices of a model that have the same form in memory.
+struct WeightFormatSummary {
   std::string form;  // "4 bits", "6 bits", "8 bits", "bf16", "f32"
   std::uint32_t count = 0;
   std::uint64_t bytes = 0;
-  bool in_integers = false;  // multiplied in integers where activations are (ActivationMode), which is fast; else in floats
+  // Multiplied as integers, which is fast, where activations are integers (ActivationMode); else as floats.
+  bool multiplies_integers = false;
 };
 
-// What a layer knows of earlier tokens: their keys and values, a state that each token changes, or both side by side.
+// How a layer remembers earlier tokens: keys and values, a state that each token changes, or both.
 enum class LayerMemory : std::uint8_t { attention, state, both };
 
-// Of a model of two halves: what its encoder reads, and how much of it the decoder attends to.
+// The encoder of an encoder-decoder model: the size of its input, and of the output that the decoder attends to.
 struct EncoderInfo {
-  std::uint32_t num_positions = 0;  // that come out; 0: the model has none
-  std::uint32_t num_features = 0;   // of each of 2 * num_positions places of an input (of a sound, bands)
+  std::uint32_t num_positions = 0;  // positions of the output; 0: the model has no encoder
+  std::uint32_t num_features = 0;   // features of each of the 2 * num_positions input positions (audio: bands)
 };
 
-// How a model that writes down sounds wants its answers drawn (generation_config.json).
+// How a speech-to-text model samples its answers (generation_config.json).
 struct SpeechInfo {
-  std::vector<TokenId> suppressed{};  // are never drawn
-  std::vector<TokenId> not_first{};   // no answer begins with one
-  std::uint32_t max_first_time = 50;  // steps of 0.02 s
+  std::vector<TokenId> suppressed{};  // tokens that are never sampled
+  std::vector<TokenId> not_first{};   // tokens that never begin an answer
+  std::uint32_t max_first_time = 50;  // latest first timestamp, in steps of 0.02 s
   std::optional<bool> is_multilingual{};
 };
 
-// Experts of a mixture that come from a file when a pass wants them (WeightsOptions::expert_bytes), since the start.
+// Use of MoE experts that are read from a file when a forward pass needs them (WeightsOptions::expert_bytes), since the start.
 struct ExpertReads {
-  std::uint64_t num_used = 0;  // by passes, each expert once in a layer
-  std::uint64_t num_read = 0;  // of these were not in memory
+  std::uint64_t num_used = 0;  // experts used by forward passes, each once per layer and pass
+  std::uint64_t num_read = 0;  // used experts that were not in memory
   std::uint64_t bytes_read = 0;
-  std::uint64_t num_damaged = 0;  // matrices whose bytes were others than were written, or gone: packed again from the model
+  std::uint64_t num_damaged = 0;  // matrices with wrong or missing bytes in the file, packed again from the model
 };
 
+// The properties of one model.
 struct ModelInfo {
   std::string name;
   std::string architecture;  // "llama", "qwen2", "qwen3", ...
@@ -92,28 +100,32 @@ struct ModelInfo {
   std::uint32_t head_dim = 0;
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;            // tokens
-  std::vector<std::uint32_t> sliding_windows;  // tokens, by layer, the current one among them; 0: none; empty: no layer has one
+  std::vector<std::uint32_t> sliding_windows;  // tokens, by layer, the current one included; 0: no window; empty: no layer has one
   bool latent_attention = false;               // one vector per token for all heads, of head_dim values (multi-head latent attention)
-  std::vector<LayerMemory> layer_memories;     // by layer; empty: keys and values in all
-  // Of a layer with a state: "short_conv", ..., and the shapes of its parts, which are f32. Empty: no layer has one.
+  std::vector<LayerMemory> layer_memories;     // by layer; empty: all layers keep keys and values
+  // Kind of the layers' states ("short_conv", ...), and the shapes of a state's parts, which are f32. Empty: no layer has a state.
   std::string state_kind;
   std::vector<std::vector<std::uint64_t>> state_shapes;
-  std::uint32_t num_experts = 0;  // of a mixture, in each layer that has any; 0: none
+  std::uint32_t num_experts = 0;  // experts in each MoE layer; 0: there is no such layer
   std::uint32_t experts_per_token = 0;
   std::uint64_t num_parameters = 0;
-  std::uint64_t num_used_parameters = 0;  // by one token: without the experts that it does not go through
-  std::uint64_t weight_bytes = 0;         // in memory, unpacked into kernel formats
-  std::uint64_t expert_bytes = 0;         // of these, of routed experts
-  std::vector<HeldMatrices> held{};       // estimated from the header, the largest first
-  std::string quantisation{};             // of a Hugging Face folder: "GPTQ, 4 bits in groups of 128"; empty: it names none
-  std::vector<std::string> notes{};       // what is not as the file's maker may expect
-  std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; every copy of this shares it
+  std::uint64_t num_active_parameters = 0;   // parameters that one token uses: without the experts that it does not use
+  std::uint64_t weight_bytes = 0;            // in memory, in the formats of the kernels
+  std::uint64_t expert_bytes = 0;            // part of weight_bytes: routed experts
+  std::vector<WeightFormatSummary> held{};   // estimated from the header, largest first
+  std::string quantisation{};                // as a Hugging Face folder states it: "GPTQ, 4 bits in groups of 128"; empty: not stated
+  std::vector<std::string> notes{};          // differences from what the file's maker may expect
+  std::vector<std::string> packing_notes{};  // loaded model: why packed weights were not cached or not used
+  bool has_output = true;                    // false: there is no output matrix, so the model serves embeddings but generates no tokens
+  std::shared_ptr<const TokenizerSpec> tokenizer = std::make_shared<TokenizerSpec>();  // never null; all copies of this share it
   PoolingInfo pooling{};
-  PictureInfo pictures{};
+  ImageInfo pictures{};
   EncoderInfo encoder{};
-  SpeechInfo speech{};  // of one with an encoder
+  SpeechInfo speech{};  // for models with an encoder
 
+  // Returns true for an encoder-decoder model.
   [[nodiscard]] bool has_encoder() const { return encoder.num_positions > 0; }
+  // Returns true if a layer keeps a state.
   [[nodiscard]] bool has_states() const { return !state_shapes.empty(); }
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// An image, sound or other item behind placeholder tokens of a prompt. The rules are those of vLLM V1's PlaceholderRange (v0.19.0).
+// Images, audio and other items that placeholder tokens of a prompt stand for. The rules are as in vLLM V1's PlaceholderRange (v0.19.0).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,13 +9,13 @@
 
 namespace quire {
 
-// Tokens [offset, offset + length) of the request stand for one item.
+// The tokens [offset, offset + length) of a request, which stand for one item.
 class PlaceholderRange {
  public:
   PlaceholderRange() = default;
   // Every position takes an embedding.
   PlaceholderRange(std::uint32_t offset, std::uint32_t length) : offset_(offset), length_(length) {}
-  // Position i takes an embedding where is_embed[i] is not 0; the mask has one entry per position.
+  // Position i takes an embedding if is_embed[i] is not 0. The mask has one entry per position.
   PlaceholderRange(std::uint32_t offset, std::span<const std::uint8_t> is_embed)
       : offset_(offset), length_(static_cast<std::uint32_t>(is_embed.size())) {
     embeds_cumsum_.reserve(is_embed.size());
@@ -26,18 +26,19 @@ class PlaceholderRange {
   [[nodiscard]] std::uint32_t offset() const { return offset_; }
   [[nodiscard]] std::uint32_t length() const { return length_; }
   [[nodiscard]] std::uint32_t end() const { return offset_ + length_; }
-  // The same item further on (the inputs of a session count from their own start).
+  // Returns the range of the same item, `tokens` further on. Inputs of a session count from their own start.
   [[nodiscard]] PlaceholderRange moved_by(std::uint32_t tokens) const {
     PlaceholderRange moved = *this;
     moved.offset_ += tokens;
     return moved;
   }
 
-  // Embeddings of the whole item: what encoder budgets count.
+  // Returns the number of embeddings of the whole item, which encoder budgets count.
   [[nodiscard]] std::uint32_t num_embeds() const { return embeds_cumsum_.empty() ? length_ : embeds_cumsum_.back(); }
 
-  // The embeddings [first, second) that positions [start, end) of this range take. As in vLLM, an end of 0 or less counts from the back
-  // (the scheduler of a drafting model asks so for an item it has not reached). Requires start < length and -length < end <= length.
+  // Returns the embeddings [first, second) that positions [start, end) of this range take. As in vLLM, an end of 0 or less counts from the
+  // back: the scheduler of a draft model passes such an end for an item that it has not reached. Requires start < length and -length < end
+  // <= length.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> embeds_in_range(std::int64_t start, std::int64_t end) const {
     if (embeds_cumsum_.empty()) return {start, end};
     return {start > 0 ? cumsum_at(start - 1) : 0, cumsum_at(end - 1)};
@@ -53,17 +54,18 @@ class PlaceholderRange {
 
   std::uint32_t offset_ = 0;
   std::uint32_t length_ = 0;
-  // Sums, not flags: the encoder budget asks how many embeddings a part of the item takes in every step in which that part is scheduled.
+  // Sums instead of flags: in every step with a part of the item, the encoder budget needs that part's number of embeddings.
   std::vector<std::uint32_t> embeds_cumsum_;  // embeddings in positions [0, i]; empty: every position has one
 };
 
-// What an encoder reads: [2 * ModelInfo::encoder.num_positions][num_features].
+// Input of an encoder, with the shape [2 * ModelInfo::encoder.num_positions][num_features].
 struct EncoderInput {
   std::vector<float> features;
 };
 
+// One multimodal item of a request.
 struct MultimodalFeature {
-  std::string identifier;  // names the content: equal identifiers share encoder outputs and blocks
+  std::string identifier;  // identifies the content: equal identifiers share encoder outputs and blocks
   PlaceholderRange position;
 };
 

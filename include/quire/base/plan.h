@@ -1,10 +1,10 @@
 #pragma once
-// What the core plans for the worker in one step, and what the worker answers.
+// The core's plan for one step of the worker, and the worker's result.
 //
-// A plan is a view: it stays valid until the step is applied. The worker keeps the token histories, so a plan never carries a
-// token that was sampled in a step still in flight. Made on the core's thread; a worker may read it on others until then. A worker treats
-// the parts in this order: released slots, admitted requests, block-table deltas, stores, fences, blocks to zero, block copies, loads, then
-// the forward pass.
+// A plan is a view: it stays valid until the step is applied. The worker keeps the token histories, so a plan never carries a token that is
+// sampled in a step still in flight. Plans are made on the core's thread. A worker may read a plan on other threads until it is applied. A
+// worker handles the parts in this order: released slots, admitted requests, block-table deltas, stores, fences, block copies, blocks to
+// zero, loads, then the forward pass.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -22,31 +22,31 @@ struct AdmittedRequest {
   std::span<const TokenId> tokens;      // prompt, then outputs known so far
   std::uint32_t num_prompt_tokens = 0;  // tokens[0 .. num_prompt_tokens) are the prompt
   const SamplingParams* sampling = nullptr;
-  std::int64_t lora_id = 0;  // of the adapter that it runs with; 0: the model alone
+  std::int64_t lora_id = 0;  // LoRA adapter of the request; 0: the base model
 };
 
 // vLLM's scheduled_new_reqs, scheduled_resumed_reqs and scheduled_running_reqs.
 enum class ScheduledKind : std::uint8_t { fresh, resumed, running };
 
-// Tokens [num_computed_tokens, num_computed_tokens + num_tokens) of this slot's history run in this step.
+// A request in this step: tokens [num_computed_tokens, num_computed_tokens + num_tokens) of its slot's history run.
 struct ScheduledRequest {
   RequestId id;
   Slot slot;
   std::uint32_t num_computed_tokens = 0;
   std::uint32_t num_tokens = 0;
   bool samples = false;  // the last scheduled token is the last known one, so a token is sampled after it
-  bool pools = false;    // it is the last one of a pooling request, whose hidden row is its output
+  bool pools = false;    // the last scheduled token is the last one of a pooling request; its hidden row is the output
   ScheduledKind kind = ScheduledKind::running;
-  bool send_all_tokens = false;                   // was not in the plan before this one: the worker may have forgotten its tokens
+  bool send_all_tokens = false;                   // the request was not in the previous plan: the worker may have forgotten its tokens
   std::int32_t num_output_tokens = 0;             // placeholders included
-  std::span<const TokenId> drafts;                // the last so many of the scheduled tokens; -1: the worker's own proposals
-  std::span<const TokenId> new_tokens;            // pipeline without async: the tokens sampled since, for the first stage
-  std::span<const std::uint32_t> encoder_inputs;  // indices of the multimodal inputs whose encoder runs in this step
+  std::span<const TokenId> drafts;                // draft tokens, the last of the scheduled tokens; -1: the worker's own proposals
+  std::span<const TokenId> new_tokens;            // pipeline parallelism without async: newly sampled tokens, for the first stage
+  std::span<const std::uint32_t> encoder_inputs;  // indices of the multimodal inputs that are encoded in this step
 };
 
 enum class TableUpdate : std::uint8_t { append, replace_all, replace_one };
 
-// What changes in one request's block table of one cache group. append: behind what is there. replace_all: the table is these blocks.
+// A change of one request's block table in one cache group. append: adds `blocks` at the end. replace_all: the table becomes `blocks`.
 // replace_one: the entry at `index` becomes the one block of `blocks`.
 struct BlockTableDelta {
   Slot slot;
@@ -57,58 +57,58 @@ struct BlockTableDelta {
   std::span<const BlockId> blocks;
 };
 
-// The whole block in every layer of the group, after all steps before this one. Copies are made in the plan's order: a source may be the
-// destination of a later one.
+// A copy of a whole block in every layer of the group, after all earlier steps. Copies run in the plan's order. A source may also be the
+// destination of a later copy, or a block to zero: its owner gave it back in the same plan, and another request took it.
 struct BlockCopy {
-  RequestId id;  // whose block the destination is
+  RequestId id;  // request that owns the destination
   std::uint32_t group = 0;
   BlockId source, destination;
 };
 
-// The step number is that of the plan; results name it. Lists that are empty mean that nothing of the kind happens.
+// All work of one step. Results refer to the plan by its step number. An empty list means that there is no such work.
 struct StepPlan {
   StepId step;
-  std::span<const Slot> released;  // finished or preempted since the last plan
+  std::span<const Slot> released;  // slots of requests that finished or were preempted since the last plan
   std::span<const AdmittedRequest> admitted;
   std::span<const BlockTableDelta> table_deltas;
-  std::span<const BlockCopy> copies;            // of blocks shared since a fork that this step writes to
+  std::span<const BlockCopy> copies;            // copies of blocks that a fork shares and that this step writes to
   std::span<const ScheduledRequest> scheduled;  // vLLM's num_scheduled_tokens, in its order
   std::uint32_t num_scheduled_tokens = 0;
 
-  std::span<const RequestId> finished;                      // since the last plan, each once
-  std::span<const RequestId> preempted;                     // by this plan, in order
-  std::span<const std::uint32_t> num_common_prefix_blocks;  // per cache group: of all running requests
-  std::span<const std::string_view> freed_encoder_outputs;  // identifiers the worker may forget
-  std::span<const BlockId> blocks_to_zero;
-  std::span<const Transfer> transfers;  // that begin with this plan
-  std::span<const TransferId> fences;   // open stores and loads whose blocks this plan writes to: over before it does
+  std::span<const RequestId> finished;                      // requests that finished since the last plan, each once
+  std::span<const RequestId> preempted;                     // requests that this plan preempts, in order
+  std::span<const std::uint32_t> num_common_prefix_blocks;  // per cache group: blocks that all running requests share
+  std::span<const std::string_view> freed_encoder_outputs;  // identifiers of outputs that the worker may forget
+  std::span<const BlockId> blocks_to_zero;  // new blocks of this plan, if layers keep states; none is the destination of a copy
+  std::span<const Transfer> transfers;      // transfers that begin with this plan
+  std::span<const TransferId> fences;       // open stores and loads of blocks that this plan writes to; they end before it does
   bool has_structured_output = false;
   bool pending_structured_output = false;  // a grammar waits for tokens in flight
 };
 
-// Tokens are grouped by request, in the plan's order. Each scheduled request with samples == true has one token, and one more per accepted
-// draft. With asynchronous scheduling the first one is required: the core holds a placeholder for it, and a request that never gets it is
-// not scheduled up to its end (as in vLLM).
+// A token that a step sampled. Tokens are grouped by request, in the plan's order. Each scheduled request with samples == true has one
+// token, and one more per accepted draft token. With async scheduling the first one is required: the core holds a placeholder for it. A
+// request that never gets it is not scheduled up to its end (as in vLLM).
 struct SampledToken {
   RequestId id;
   TokenId token = 0;
 };
 
-// What the worker says of one plan, in the order in which plans were made. The views must live until apply() returns; the core copies what
-// it keeps.
+// The worker's result of one plan. Results arrive in the order in which plans were made. The views must stay valid until apply() returns;
+// the core copies what it keeps.
 struct StepResult {
   StepId step{};
   std::span<const SampledToken> sampled{};
 
-  std::span<const RequestId> pooled{};            // have their pooled output
-  bool has_connector_output = false;              // the four below count
+  std::span<const RequestId> pooled{};            // requests that have their pooled output
+  bool has_connector_output = false;              // the next four fields count
   std::span<const RequestId> finished_sending{};  // in the order in which they are handled
   std::span<const RequestId> finished_receiving{};
-  std::span<const BlockId> invalid_blocks{};  // could not be loaded
-  // Requests whose loads failed, of those that wait for one; where block ids do not tell. They are received too, then or later.
+  std::span<const BlockId> invalid_blocks{};  // blocks that could not be loaded
+  // Waiting requests with a failed load, if block ids do not identify them. finished_receiving lists them too, in this result or later.
   std::span<const RequestId> failed_receiving{};
-  // Transfers of this plan or an earlier one that are over. The core derives the three lists above from them; a host that begins none gives
-  // the lists themselves.
+  // Transfers of this plan or an earlier one that have ended. From them the core derives finished_sending, finished_receiving and
+  // invalid_blocks. A host that begins no transfers fills these lists itself.
   std::span<const TransferCompletion> completions{};
 };
 

@@ -1,11 +1,11 @@
 #pragma once
-// What a plan moves between KV blocks and another place, and what comes back.
+// Transfers that a plan begins between KV blocks and another tier, and their completions.
 //
-// States of a transfer, and who moves it:
-//   open  a plan names it                           TransferList::add, on a connector's behalf
-//   over  the transport has said so, and how        the result of that plan or of a later one, through Core::apply()
+// States of a transfer, and the call that moves it there:
+//   open  a plan names it                                   TransferList::add, for a connector
+//   over  the transport has reported that, and the outcome  the result of that plan or of a later one, through Core::apply()
 //
-// Values with views, of the core's thread; a transport reads a transfer on other threads until it has said that it is over.
+// Values with views, used on the core's thread. A transport reads a transfer on other threads until it has reported that it is over.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,51 +14,54 @@
 
 namespace quire {
 
-// One transfer, unique for the life of a core; later ones are greater.
+// Identifies one transfer; unique for the life of a core. Later transfers have greater ids.
 using TransferId = Id<struct TransferTag, std::uint64_t>;
 
 enum class TransferDirection : std::uint8_t {
   load,  // fills the blocks
-  store  // reads what the steps before this plan have written to them (a block that a request hits may be written by the plan itself)
+  store  // reads what earlier steps have written to the blocks (a block that a request hits may be written only by this plan)
 };
 
-// What must not begin before the transfer is over.
+// The work that must not begin before the transfer is over.
 enum class TransferNeed : std::uint8_t {
-  nothing,        // a store, or a load whose request waits for it (ExternalMatch::load_async)
+  nothing,        // a store, or a load that its request waits for (ExternalMatch::load_async)
   step,           // the forward pass of this plan
   layer_by_layer  // layer i of the forward pass of this plan needs layer i of the blocks
 };
 
+// Moves blocks between the KV cache and the slots of a tier.
 struct Transfer {
   TransferId id;
-  RequestId request;  // for which
+  RequestId request;  // the request that the transfer is for
   TransferDirection direction = TransferDirection::load;
   TransferNeed need = TransferNeed::nothing;
   std::uint32_t group = 0;                // cache group
-  std::uint32_t tier = 0;                 // whose places they are, where an engine has several
-  std::span<const BlockId> blocks;        // each once
-  std::span<const std::uint64_t> places;  // parallel to `blocks`: where each is outside; the connector's own numbers
+  std::uint32_t tier = 0;                 // tier of the slots, if an engine has several
+  std::span<const BlockId> blocks;        // each block once
+  std::span<const std::uint64_t> places;  // parallel to `blocks`: the slot of each, in the connector's numbers
 };
 
-// Transfer::tier of what the core moves on its own account: blocks of preempted requests (SwapOptions). Its places are 0 to
-// num_swap_places - 1.
+// Transfer::tier of the core's own transfers, which move blocks of preempted requests (SwapOptions). Their slots are numbered from 0 to
+// num_swap_slots - 1.
 inline constexpr std::uint32_t kSwapTier = UINT32_MAX;
 
 enum class TransferOutcome : std::uint8_t { done, failed };
 
+// The outcome of one transfer.
 struct TransferCompletion {
   TransferId transfer;
   TransferOutcome outcome = TransferOutcome::done;
-  std::uint64_t bytes = 0;                // moved
-  double seconds = 0.0;                   // from its beginning
-  std::span<const BlockId> bad_blocks{};  // a load that failed: the blocks that hold nothing good; empty: all of the transfer
+  std::uint64_t bytes = 0;                // bytes moved
+  double seconds = 0.0;                   // since its beginning
+  std::span<const BlockId> bad_blocks{};  // failed load: blocks without valid content; empty: all blocks of the transfer
 };
 
-// What a connector adds to a plan.
+// Adds a connector's transfers to a plan.
 class TransferList {
  public:
-  // `transfer.id` is ignored; its views are copied. nullopt: ask again with the next plan, or never. As many transfers are open as may be
-  // (CoreLimits::max_open_transfers); or it is a store, and it is not known yet whether a load came that the step in flight needs.
+  // Adds a transfer to the plan and returns its id. `transfer.id` is ignored; the views are copied. Returns nullopt if
+  // CoreLimits::max_open_transfers transfers are open. It also does so for a store while a load that the step in flight needs is not over.
+  // The connector may then ask again with the next plan, or never.
   virtual std::optional<TransferId> add(const Transfer& transfer) = 0;
 
  protected:

@@ -1,6 +1,6 @@
 #pragma once
-// What became of a request and why, as facts: what it waited for and how long, which of its tokens were found where, why the others were
-// not, and who took its blocks. Gathered from the core's events where they are made; whoever shows them only words them.
+// Explains what happened to a request, as facts: what it waited for and how long, which of its tokens were found where, why the others were
+// missed, and which request took its blocks. The facts come from the core's events; callers only put them into words.
 //
 //   Explainer explainer(ExplainOptions::of(config));
 //   const auto core = Core::create(config, {.events = &explainer}).value();
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,91 +24,102 @@ namespace quire {
 
 class Core;
 
-// Why tokens had to be computed at a request's first admission. Blocks are judged as they were when it was looked up.
+// Why tokens were computed at a request's first admission. Blocks are judged by their state when the request was looked up.
 enum class MissCause : std::uint8_t {
-  never_stored,   // nobody has computed them, or so long ago that it is not remembered (RequestExplanation::remembered_since)
-  diverged,       // what stands before them was stored, and went on otherwise
-  evicted,        // stored, then needed for `by`
-  forgotten,      // stored, then taken back: its content was wrong or unknown
-  reset,          // stored, then all were forgotten by the host
-  behind_a_miss,  // stored, but of no use without the tokens before
-  last_token,     // stored, but a token must be computed to draw the next one
+  never_stored,   // no request of the tenant has computed them, as far as remembered (`remembered_since`)
+  diverged,       // the tokens before them were stored, but other tokens followed, in a request of the same tenant
+  evicted,        // stored, then evicted for `by`
+  forgotten,      // stored, then removed because the content was wrong or unknown
+  reset,          // stored, then the host reset the cache
+  behind_a_miss,  // stored, but unusable without the tokens before them
+  last_token,     // stored, but one token must be computed to sample the next one
   other_group,    // stored in one cache group, not in another (windows, states)
-  partial_block,  // behind the last full block: these are never stored
-  load_failed,    // a tier had them, and they did not come
-  not_looked_up   // the request, or the host, wanted no look at the cache
+  partial_block,  // after the last full block: partial blocks are not stored
+  load_failed,    // a tier had them, but the load failed
+  not_looked_up   // the request or the host skipped the cache lookup
 };
 inline constexpr std::size_t kNumMissCauses = 11;
 inline constexpr std::size_t kNumEventCauses = 20;
 
+// One cause of waiting.
 struct WaitFact {
-  EventCause cause = EventCause::none;  // none: until the next step began
+  EventCause cause = EventCause::none;  // none: waited for the next step to begin
   double seconds = 0.0;
-  std::uint64_t num_steps = 0;  // that began meanwhile and held it back for this
+  std::uint64_t num_steps = 0;  // steps that began meanwhile and did not admit it for this cause
 };
 
-// Tokens in a row that were missed for one reason.
+// Consecutive tokens that were missed for one cause.
 struct MissFact {
   MissCause cause{};
   std::uint32_t first_token = 0, num_tokens = 0;
-  // evicted, forgotten, reset: of the first of them, when, and for whom (0: nobody).
+  // evicted, forgotten, reset: when the first of them was lost, and for which request (0: none).
   StepId step{};
   double time_s = 0.0;
   RequestId by{};
-  std::string by_name{};  // its name, if it is of the same tenant; empty: of another one, or not known any more
-  // diverged: the first token that differs, those of the request around it, and those that were stored from there on.
+  std::string by_name{};  // the name of `by` if it is of the same tenant; empty: another tenant, or forgotten
+  // diverged: the first token that differs; this request's tokens before and after it; the stored tokens from it on.
   std::optional<std::uint32_t> differs_at{};
   std::vector<TokenId> before{}, own{}, stored{};
 };
 
+// One preemption of a request.
 struct PreemptionFact {
   StepId step{};
   double time_s = 0.0;
   EventCause cause = EventCause::none;
-  RequestId by{};         // who lacked blocks; itself where it had none to take
-  std::string by_name{};  // as MissFact::by_name
+  RequestId by{};         // the request that needed blocks; this request itself if no other could be preempted
+  std::string by_name{};  // like `MissFact::by_name`
   std::uint32_t num_missing_blocks = 0;
-  std::uint32_t num_lost_tokens = 0;  // computed, and to be computed again unless the cache still has them
+  bool swapped_out = false;           // its blocks were swapped out (`SwapOptions`) and not lost
+  std::uint32_t num_lost_tokens = 0;  // its computed tokens, minus the tokens found when it resumes
 };
 
+// The facts about one request.
 struct RequestExplanation {
   RequestId id{};
-  std::string name, tenant;  // as it came (NewRequest::name, RequestTags::tenant)
+  std::string name, tenant;  // values as submitted (`NewRequest::name`, `RequestTags::tenant`)
   double queued_s = 0.0;
   std::optional<double> admitted_s, ended_s;
   StepId admitted_step{};
-  std::vector<WaitFact> waits;        // until the first admission, and
+  std::vector<WaitFact> waits;        // until the first admission; the longest first
   std::vector<WaitFact> later_waits;  // after preemptions, or between inputs; the longest first
-  RequestId behind{};                 // who was in front when it was last held back; 0: nobody is to blame
-  std::string behind_name;            // as MissFact::by_name
-  // At its first admission: num_tokens is the sum of the five numbers below. `shared`: from the request that it was forked from.
+  RequestId blocked_by{};             // head of the queue when the queue last blocked this request; 0: no other request
+  std::string blocked_by_name;        // like `MissFact::by_name`
+  // At the first admission: `num_tokens` is the sum of the four other numbers. `num_shared`: shared with the request it was forked from.
   std::uint32_t num_tokens = 0, num_cached = 0, num_external = 0, num_shared = 0, num_missed = 0;
-  std::array<std::uint32_t, kNumMissCauses> missed{};  // by cause; their sum is num_missed
-  std::vector<MissFact> misses;                        // in order; the first kMaxMissFacts
+  std::array<std::uint32_t, kNumMissCauses> missed{};  // by cause; their sum is `num_missed`
+  std::vector<MissFact> misses;                        // in order; the first `kMaxMissFacts`
   std::uint32_t num_preemptions = 0;
-  std::vector<PreemptionFact> preemptions;  // the first kMaxPreemptionFacts
-  StepId remembered_since{};                // blocks that were lost before that step may be forgotten; 0: none is
+  std::vector<PreemptionFact> preemptions;  // the first `kMaxPreemptionFacts`
+  StepId remembered_since{};                // blocks lost before this step may be forgotten; 0: none is
 
   static constexpr std::size_t kMaxMissFacts = 32, kMaxPreemptionFacts = 16;
 };
 
-// Over all requests, since the start.
+// Totals over all requests since the start.
 struct ExplainTotals {
   std::array<std::uint64_t, kNumMissCauses> missed_tokens{};
   std::array<double, kNumEventCauses> waited_s{};
   std::array<std::uint64_t, kNumEventCauses> preemptions{};
 };
 
+// Leading tokens of a prompt in blocks that one tenant's requests have computed or found, as far as the explainer remembers.
+struct TenantPrefix {
+  std::uint32_t num_cached_tokens = 0;  // in the prefix cache
+  std::uint32_t num_known_tokens = 0;   // these, and following ones that were cached and may be in a tier
+};
+
+// Limits of an Explainer.
 struct ExplainOptions {
-  std::uint32_t num_ended = 1000;     // requests that are remembered when they have ended
-  std::uint32_t num_blocks = 0;       // names that are remembered, cached or lost; at least twice the cache's blocks
-  std::uint32_t block_size = 0;       // tokens that are found or missed as one
-  std::uint32_t hash_block_size = 0;  // tokens that have a name (RequestView::block_hashes)
-  // For the core of such a configuration: about 180 bytes for each of its blocks, twice, and 12 MiB.
+  std::uint32_t num_ended = 1000;     // ended requests to remember
+  std::uint32_t num_blocks = 0;       // block hashes to remember, cached or lost; at least twice the cache's blocks
+  std::uint32_t block_size = 0;       // tokens that are hit or missed together
+  std::uint32_t hash_block_size = 0;  // tokens per block hash (`RequestView::block_hashes`)
+  // Returns options for a core with this configuration. Memory: about 360 bytes per block of the cache, and 12 MiB.
   QUIRE_API static ExplainOptions of(const CoreConfig& config, std::uint32_t num_ended = 1000);
 };
 
-// Belongs to the core's thread, and outlives the core.
+// Collects facts from a core's events. Belongs to the core's thread and outlives the core.
 class QUIRE_API Explainer final : public EventSink {
  public:
   explicit Explainer(const ExplainOptions& options);
@@ -115,16 +127,18 @@ class QUIRE_API Explainer final : public EventSink {
   Explainer(const Explainer&) = delete;
   Explainer& operator=(const Explainer&) = delete;
 
-  // Once, before the core's first call.
+  // Call once, before the core's first call.
   void follow(const Core& core);
   void on_event(const Event& event) override;
 
-  // As of now, or of the last event if that came later. nullopt: it is not known, or has ended so long ago that it is forgotten.
+  // Returns the facts at `now_s`, or at the last event if that is later. nullopt: the request is not known, or forgotten after its end.
   [[nodiscard]] std::optional<RequestExplanation> explain(RequestId id, double now_s = 0.0) const;
-  // Requests of that name, the oldest first.
+  // Returns the requests of that name, the oldest first.
   [[nodiscard]] std::vector<RequestId> find(std::string_view name) const;
   [[nodiscard]] const ExplainTotals& totals() const;
-  // Of one that waits: for what, as the last step said; none: until the next one begins, or it does not wait.
+  // Returns how much of a prompt the tenant's requests have computed or found. `block_hashes`: format of RequestView::block_hashes.
+  [[nodiscard]] TenantPrefix tenant_prefix(std::string_view tenant, std::span<const std::uint8_t> block_hashes) const;
+  // Returns what a waiting request waits for, as of the last step; none: it waits for the next step, or does not wait.
   [[nodiscard]] EventCause waits_for(RequestId id) const;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// Chat templates: a subset of Jinja 2 with the settings that Hugging Face transformers uses (trim_blocks, lstrip_blocks, loop controls,
-// the `generation` tag, an immutable sandbox). Within the subset the text equals jinja2's; what is outside it is refused by parse() as far
-// as the template's text shows it, and by render() where it depends on a value.
+// Renders chat templates in a subset of Jinja 2, with the settings of Hugging Face transformers (trim_blocks, lstrip_blocks, loop controls,
+// the `generation` tag, an immutable sandbox). Within the subset the output equals jinja2's. Other constructs are rejected: by parse() if
+// the template's text shows them, by render() if they depend on a value.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "quire/base/api.h"
+#include "quire/base/cancellation_point.h"
 #include "quire/base/error.h"
 #include "quire/text/tokenizer.h"
 
@@ -19,21 +20,24 @@ class value;
 
 namespace quire {
 
-// Every loop, call and copy counts, so a template that runs away ends with `too_large`.
+// Limits of one rendering. Every loop, call and copy counts, so a runaway template ends with `too_large`.
 struct TemplateLimits {
   std::uint64_t max_steps = 5'000'000;                           // evaluated expressions, statements and copied elements
-  std::uint64_t max_output_bytes = std::uint64_t{16} << 20;      // of the rendered text and of any text on the way
-  std::uint64_t max_allocated_bytes = std::uint64_t{256} << 20;  // all texts made on the way, together
+  std::uint64_t max_output_bytes = std::uint64_t{16} << 20;      // limit for the rendered text and each intermediate text
+  std::uint64_t max_allocated_bytes = std::uint64_t{256} << 20;  // limit for all intermediate texts together
   std::uint32_t max_depth = 400;                                 // nested statements, expressions and macro calls
 };
 
+// Options of one rendering.
 struct TemplateOptions {
-  // Seconds since 1970-01-01 of the local wall clock, for strftime_now. Absent: strftime_now is not defined, as in older transformers.
+  // Local wall-clock time in seconds since 1970-01-01, for strftime_now. Absent: strftime_now is undefined, as in older transformers.
   std::optional<std::int64_t> now_s;
   TemplateLimits limits;
+  // Checked every few thousand steps; null: never. Its exceptions propagate through render().
+  const CancellationPoint* cancellation = nullptr;
 };
 
-// One turn of a plain conversation. The role is handed to the template as it is: which roles it knows is the template's business.
+// One turn of a plain conversation. The role is passed to the template unchanged; the template decides which roles it accepts.
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant"
   std::string content;
@@ -43,20 +47,21 @@ namespace jinja {
 struct Program;
 }
 
-// Immutable after parse(): cheap to copy, and render() may be called from several threads at once.
+// A parsed chat template. Immutable: cheap to copy, and render() may be called from several threads at the same time.
 class QUIRE_API ChatTemplate {
  public:
   static constexpr std::size_t kMaxSourceBytes = std::size_t{1} << 20;
 
-  // Errors (field "chat_template"): `invalid_argument` for a syntax error, `unsupported` for a construct outside the subset, `too_large`;
-  // the message names the line and the construct: "line 12: filter 'foo' is not supported".
+  // Parses a template. Errors (field "chat_template"): `invalid_argument` for a syntax error, `unsupported` for a construct outside the
+  // subset, `too_large`; the message names the line and the construct: "line 12: filter 'foo' is not supported".
   static Result<ChatTemplate> parse(std::string_view source);
 
-  // `context` is an object: messages, tools (array or null), add_generation_prompt, bos_token, eos_token and any further names the
-  // template reads. Errors: `invalid_argument` with field "messages" and the template's own words if it called raise_exception; else with
-  // field "chat_template" `invalid_argument` (the template cannot digest this conversation), `unsupported` or `too_large`.
+  // Renders the template. `context` is an object: messages, tools (array or null), add_generation_prompt, bos_token, eos_token and other
+  // names that the template reads. If the template called raise_exception, the error is `invalid_argument` with field "messages" and the
+  // template's message. Other errors have field "chat_template": `invalid_argument` (the template fails for this conversation),
+  // `unsupported`, `too_large`.
   [[nodiscard]] Result<std::string> render(const boost::json::value& context, const TemplateOptions& options = {}) const;
-  // A plain conversation and the prompt for its next answer, without tools. strftime_now is defined.
+  // Renders a plain conversation with the prompt for its next answer, without tools. strftime_now is defined.
   [[nodiscard]] Result<std::string> render(std::span<const ChatMessage> messages, const Tokenizer& tokenizer) const;
 
  private:

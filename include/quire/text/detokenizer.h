@@ -1,5 +1,5 @@
 #pragma once
-// Tokens of one stream to text, as they come. Owned by one thread at a time.
+// Converts the tokens of one stream to text as they arrive. Owned by one thread at a time.
 #include <string>
 #include <string_view>
 
@@ -10,26 +10,27 @@
 
 namespace quire {
 
+// Options of a Detokenizer.
 struct DetokenizerOptions {
-  bool skip_special = true;    // control tokens give no text
-  bool start_of_text = false;  // the stream begins a text instead of going on from a prompt: SentencePiece's first space is taken away
+  bool skip_special = true;    // control tokens produce no text
+  bool start_of_text = false;  // the stream does not continue a prompt, so SentencePiece's first space is removed
 };
 
-// Tokens do not end where characters do: a character may come in several tokens, and its bytes are held back until it is whole. At most 3
-// bytes wait, so a stream lags by less than one character.
+// Converts tokens to text. A character may consist of several tokens: its bytes are held back until it is complete. At most 3 bytes are
+// held, so the text is late by less than one character.
 class QUIRE_API Detokenizer {
  public:
-  // `tokenizer` must outlive this.
+  // `tokenizer` must outlive the detokenizer.
   explicit Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options = {});
 
-  // The text that this token completes: whole UTF-8 characters only, possibly none. Bytes that cannot begin or continue a character become
-  // U+FFFD as soon as that is certain. The view is valid until the next call.
+  // Returns the text that this token completes: only complete UTF-8 characters, possibly none. Invalid bytes become U+FFFD as soon as they
+  // are known to be invalid. The view is valid until the next call.
   std::string_view push(TokenId token);
 
-  // The end of the stream: what was held back, as U+FFFD. The detokenizer is then as new.
+  // Ends the stream: returns U+FFFD for held bytes, if any, and resets the detokenizer.
   std::string_view flush();
 
-  // Bytes of an unfinished character held back: 0 to 3.
+  // Returns the number of held bytes of an incomplete character: 0 to 3.
   [[nodiscard]] std::size_t num_held_bytes() const { return repair_.num_held_bytes(); }
 
  private:

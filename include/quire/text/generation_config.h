@@ -1,6 +1,5 @@
 #pragma once
-// What a request's sampling is where it says nothing: a model's generation_config.json, as vLLM 0.19.0 applies it
-// (ModelConfig.get_diff_sampling_param).
+// Default sampling parameters from a model's generation_config.json, applied as in vLLM 0.19.0 (ModelConfig.get_diff_sampling_param).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,30 +10,31 @@
 
 namespace quire {
 
-// Absent: the model says nothing, and the API's own default counts. Units and ranges are those of SamplingParams.
+// Defaults for requests that do not set a parameter. Absent: the API's default applies. Units and ranges are those in SamplingParams.
 struct GenerationDefaults {
   std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   std::optional<std::int64_t> top_k{};        // -1 and 0: all tokens
-  std::optional<std::uint32_t> max_tokens{};  // of a chat's answer; a completion has 16
-  std::optional<std::uint32_t> max_limit{};   // of any answer, whatever was asked for
+  std::optional<std::uint32_t> max_tokens{};  // default for chat answers; a completion has 16
+  std::optional<std::uint32_t> max_limit{};   // upper limit for every answer, whatever the request asks for
 
   friend bool operator==(const GenerationDefaults&, const GenerationDefaults&) = default;
 };
 
+// The sources of default sampling parameters.
 struct GenerationConfigOptions {
-  std::string source = "auto";  // "auto": the file beside the model, if there is one; "vllm": none; else a folder that has one
-  std::string overrides{};      // JSON in the same names, which go before those of the file
+  std::string source = "auto";  // "auto": the model's file, if any; "vllm": none; else a folder with the file
+  std::string overrides{};      // JSON with the file's names; takes precedence over the file
 };
 
-// Of text as generation_config.json has it: max_new_tokens is max_tokens here; other names mean nothing. As transformers tells only what
-// differs from its own defaults, a top_k of 50 is none, unless it is an override.
+// Parses the text of a generation_config.json. max_new_tokens becomes max_tokens; unknown names are ignored. A top_k of 50 is ignored,
+// since transformers writes only values that differ from its defaults; in overrides it is kept.
 QUIRE_API Result<GenerationDefaults> parse_generation_config(std::string_view json);
 
-// `model`: a file or a folder. A max_new_tokens of overrides, or of a folder that was named, is max_limit as well. Errors: a file that
-// cannot be read, or is no object of JSON; a value that no request could have.
+// Reads the defaults for `model`, a file or a folder. A max_new_tokens from overrides, or from an explicitly named folder, also sets
+// max_limit. Errors: the file cannot be read or is not a JSON object; a value is not allowed in a request.
 QUIRE_API Result<GenerationDefaults> read_generation_config(const std::string& model, const GenerationConfigOptions& options);
 
-// "temperature 0.6, top_p 0.95"; empty: none.
+// Returns "temperature 0.6, top_p 0.95"; empty: no defaults.
 QUIRE_API std::string describe(const GenerationDefaults& defaults);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Text to token ids and back. Immutable after create: every member may be called from any thread, and from several at once.
+// Converts text to token ids and back. Immutable after create(): all methods may be called from several threads at the same time.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -11,52 +11,58 @@
 #include <vector>
 
 #include "quire/base/api.h"
+#include "quire/base/cancellation_point.h"
 #include "quire/base/error.h"
 #include "quire/base/ids.h"
 #include "quire/base/model_info.h"
 
 namespace quire {
 
+// Options of encode().
 struct EncodeOptions {
-  bool add_special = true;     // beginning- and end-of-sequence ids, where the model wants them
-  bool parse_special = false;  // control tokens written out in the text become their ids; user-defined ones always do
-  std::size_t max_tokens = std::numeric_limits<std::size_t>::max();  // more are an error, found soon after they are there
+  bool add_special = true;     // add beginning- and end-of-sequence ids, if the model uses them
+  bool parse_special = false;  // control tokens in the text become their ids; user-defined tokens always do
+  std::size_t max_tokens = std::numeric_limits<std::size_t>::max();  // more tokens are an error, detected soon after the limit
+  // Checked between parts of a text; null: never. Its exceptions propagate through encode().
+  const CancellationPoint* cancellation = nullptr;
 };
 
+// A model's tokenizer.
 class QUIRE_API Tokenizer {
  public:
-  // Errors: `unsupported` (an algorithm or pre-tokenizer this build does not know, named), `corrupt` (lists that contradict each other).
+  // Creates a tokenizer. Errors: `unsupported` (this build does not know the algorithm or pre-tokenizer, which is named), `corrupt`
+  // (contradictory lists).
   static Result<std::unique_ptr<const Tokenizer>> create(const TokenizerSpec& spec);
 
   virtual ~Tokenizer() = default;
 
-  // The ids that Hugging Face `tokenizers` gives. Bytes that are not UTF-8 count as U+FFFD, as bytes.decode(errors="replace") of Python
-  // has them. O(n log n). Errors: `too_large`: the text has 1 GiB or more, or gives more than options.max_tokens ids.
+  // Returns the ids that Hugging Face `tokenizers` gives. Bytes that are not UTF-8 become U+FFFD, as with Python's
+  // bytes.decode(errors="replace"). O(n log n). Error: `too_large`: the text has 1 GiB or more, or gives more than options.max_tokens ids.
   [[nodiscard]] virtual Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  // Always valid UTF-8: bytes that are not become U+FFFD. An id outside the vocabulary is left out. SentencePiece's space before the first
-  // word is taken away. `skip_special` leaves out control tokens.
+  // Returns the text of the tokens. It is always valid UTF-8: other bytes become U+FFFD. Ids outside the vocabulary are ignored.
+  // SentencePiece's space before the first word is removed. `skip_special` omits control tokens.
   [[nodiscard]] virtual std::string decode(std::span<const TokenId> tokens, bool skip_special = true) const = 0;
 
-  // The bytes this token stands for, as they are: possibly part of a character only. Empty for an id outside the vocabulary.
-  // The view lives as long as the tokenizer.
+  // Returns the exact bytes of a token, possibly only part of a character; empty for an id outside the vocabulary. The view is valid as
+  // long as the tokenizer.
   [[nodiscard]] virtual std::string_view token_bytes(TokenId token) const = 0;
 
-  // Bytes of the longest token.
+  // Returns the size in bytes of the longest token.
   [[nodiscard]] virtual std::size_t max_token_bytes() const = 0;
 
-  // The id of a token by its text ("<|im_end|>", " the").
+  // Returns the id of the token with this text ("<|im_end|>", " the").
   [[nodiscard]] virtual std::optional<TokenId> find(std::string_view token_text) const = 0;
 
-  // Control and unknown tokens: not part of what the model says.
+  // Returns whether it is a control or unknown token, which is not part of the answer's text.
   [[nodiscard]] virtual bool is_special(TokenId token) const = 0;
 
   [[nodiscard]] virtual std::uint32_t vocab_size() const = 0;
   [[nodiscard]] virtual std::optional<TokenId> bos() const = 0;
   [[nodiscard]] virtual std::optional<TokenId> eos() const = 0;
-  // Every id that ends a generation, sorted.
+  // Returns all ids that end a generation, sorted.
   [[nodiscard]] virtual std::span<const TokenId> eog() const = 0;
-  // A text's first space is not part of it (SentencePiece); see DetokenizerOptions::start_of_text.
+  // Returns whether a text's first space is removed (SentencePiece); see DetokenizerOptions::start_of_text.
   [[nodiscard]] virtual bool strips_leading_space() const = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// UTF-8 that may be broken, made whole as bytes.decode("utf-8", errors="replace") of Python does: one U+FFFD per longest part that could
-// have begun a character (Unicode, chapter 3.9, table 3-7).
+// Makes broken UTF-8 valid like Python's bytes.decode("utf-8", errors="replace"): one U+FFFD per maximal part that could begin a character
+// (Unicode, chapter 3.9, table 3-7).
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace quire {
 
-// Of one text, by one thread at a time.
+// Repairs one text. Used by one thread at a time.
 class QUIRE_API Utf8Repair {
  public:
-  // Appends to `out` every character that `bytes` completes; at most 3 bytes are held back.
+  // Appends to `out` each character that `bytes` completes; holds back at most 3 bytes.
   void push(std::string_view bytes, std::string& out);
-  // Appends U+FFFD if a character was left unfinished.
+  // Appends U+FFFD if the last character is incomplete.
   void flush(std::string& out);
   [[nodiscard]] std::size_t num_held_bytes() const { return num_held_; }
 
@@ -25,8 +25,8 @@ class QUIRE_API Utf8Repair {
 
   std::array<char, 4> held_{};
   std::uint8_t num_held_ = 0;
-  std::uint8_t length_ = 0;                       // of the character begun
-  unsigned char lowest_ = 0x80, highest_ = 0xBF;  // allowed next byte
+  std::uint8_t length_ = 0;                       // bytes of the current character
+  unsigned char lowest_ = 0x80, highest_ = 0xBF;  // range of the next byte
 };
 
 }  // namespace quire

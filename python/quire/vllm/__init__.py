@@ -2,10 +2,11 @@
 
     vllm serve MODEL --scheduler-cls quire.vllm.Scheduler
 
-or beside it, only compared: quire.vllm.ShadowScheduler. And a KV connector, with vLLM's scheduler or quire's: quire.vllm.Connector.
+`quire.vllm.ShadowScheduler` runs the core next to vLLM's scheduler and only compares. `quire.vllm.Connector` is a KV connector for vLLM's
+scheduler or quire's.
 
-One adapter per vLLM version. Under a version without one the scheduler is refused; the shadow compares with the nearest one's decisions,
-and says so.
+There is one adapter per vLLM version. Under a version without an adapter the scheduler is refused; the shadow compares with the decisions
+of the nearest version, and logs that.
 """
 
 import importlib
@@ -22,7 +23,7 @@ def _numbers(version: str) -> tuple:
 
 
 def nearest(version: str) -> str:
-    """Of the versions that have an adapter: the newest that is not newer than `version`, else the oldest."""
+    """Returns the newest version with an adapter that is not newer than `version`, or else the oldest version with an adapter."""
     older = [known for known in _ADAPTERS if _numbers(known) <= _numbers(version)]
     return max(older, key=_numbers) if older else min(_ADAPTERS, key=_numbers)
 
@@ -36,16 +37,16 @@ def _module_for(version: str):
 
 def _refusal() -> ImportError:
     return ImportError(
-        f"quire.vllm serves vLLM {' and '.join(_ADAPTERS)}, and this is vLLM {vllm.__version__}; install the nearest, {nearest(_VERSION)}, or leave out "
-        "--scheduler-cls to go back to vLLM's own scheduler. --scheduler-cls quire.vllm.ShadowScheduler finds out where this version decides otherwise"
+        f"quire.vllm supports vLLM {' and '.join(_ADAPTERS)}, and this is vLLM {vllm.__version__}; install version {nearest(_VERSION)}, or leave out "
+        "--scheduler-cls to use vLLM's own scheduler. --scheduler-cls quire.vllm.ShadowScheduler reports where the decisions of this version differ"
     )
 
 
 def _shadow_class():
     if _VERSION not in _ADAPTERS:
         logging.getLogger("vllm.quire").warning(
-            "quire.vllm.ShadowScheduler: quire has no adapter for vLLM %s; vLLM's scheduler is compared with the decisions of vLLM %s, and a "
-            "difference may be one of the two versions",
+            "quire.vllm.ShadowScheduler: quire has no adapter for vLLM %s; vLLM's scheduler is compared with the decisions of vLLM %s, so a "
+            "difference may be a difference between the two versions",
             vllm.__version__,
             nearest(_VERSION),
         )
@@ -53,7 +54,7 @@ def _shadow_class():
 
 
 def __getattr__(name: str):
-    if name == "ShadowScheduler":  # only who asks for it needs vLLM's own scheduler
+    if name == "ShadowScheduler":  # imported on first use: only this class needs vLLM's own scheduler
         return _shadow_class()
     if name == "Scheduler":
         if _VERSION not in _ADAPTERS:
@@ -62,19 +63,19 @@ def __getattr__(name: str):
     if name == "Connector":
         if _VERSION not in _ADAPTERS:
             raise ImportError(
-                f"quire.vllm.Connector is for vLLM {' and '.join(_ADAPTERS)}, and this is vLLM {vllm.__version__}; install one of these"
+                f"quire.vllm.Connector supports vLLM {' and '.join(_ADAPTERS)}, and this is vLLM {vllm.__version__}; install one of these versions"
             )
         return importlib.import_module("quire.vllm._connector").Connector
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def is_served() -> bool:
-    """There is an adapter for this very version."""
+    """Returns whether there is an adapter for exactly this version."""
     return _VERSION in _ADAPTERS
 
 
 def scheduler_for_shadow():
-    """The class that the shadow computes beside vLLM's own."""
+    """Returns the class that the shadow runs next to vLLM's own scheduler."""
     return _module_for(_VERSION if _VERSION in _ADAPTERS else nearest(_VERSION)).Scheduler
 
 

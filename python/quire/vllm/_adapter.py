@@ -1,7 +1,7 @@
-"""What quire.vllm.Scheduler is under every version of vLLM: synchronous or asynchronous, as the configuration says.
+"""The parts of quire.vllm.Scheduler that are the same under every version of vLLM, for synchronous and asynchronous scheduling.
 
-The decisions are the core's. This file makes vLLM's objects of them, and lets vLLM's connectors, grammars and publishers answer. A version
-(v0_19.py, v0_32.py) is a class that says what it decides by, what it refuses, and which objects it has otherwise.
+The core decides. This file converts its decisions to vLLM's objects, and passes its questions to vLLM's connectors, grammars and
+publishers. A version (v0_19.py, v0_32.py) is a class that states its decision profile, what it refuses, and which objects differ.
 """
 
 import random
@@ -24,12 +24,12 @@ import quire
 from quire import _core
 from quire.vllm import _continuum, _requests
 from quire.vllm._config import core_config, refuse
-from quire.vllm._convert import joined_stats
-from quire.vllm._setup import attach_parties, bind_block_pool, read_encoder_budget, read_limits
-from quire.vllm._looks import Looks
+from quire.vllm._convert import merged_stats
+from quire.vllm._setup import attach_vllm_objects, bind_block_pool, read_encoder_budget, read_limits
+from quire.vllm._scheduler_views import SchedulerViews
 from quire.vllm._views import KvCacheManager
 
-logger = init_logger("vllm.quire")  # below vLLM's own logger, which has the handlers
+logger = init_logger("vllm.quire")  # below vLLM's logger, which has the handlers
 
 _STATUSES = [
     RequestStatus.WAITING,
@@ -50,14 +50,14 @@ _QUIRE_PAUSE = dict(zip(PauseState, quire.PauseState))
 _PAUSE = dict(zip(quire.PauseState, PauseState))
 
 
-class Adapter(Looks, SchedulerInterface):
+class Adapter(SchedulerViews, SchedulerInterface):
     """vLLM's scheduler with quire's core: `vllm serve MODEL --scheduler-cls quire.vllm.Scheduler`.
 
-    What Looks has, and `kv_cache_manager`, are snapshots to look at; changing them changes nothing.
+    `kv_cache_manager` and the properties of SchedulerViews are snapshots for reading; changing them changes nothing.
     """
 
     decisions: quire.DecisionProfile
-    hooks: type  # who answers the core's questions; _hooks.py
+    hooks: type  # answers the core's questions; _hooks.py
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Adapter(Looks, SchedulerInterface):
         log_stats: bool = False,
         **kwargs,
     ) -> None:
-        self.take_arguments(kwargs, block_size)
+        self.take_version_arguments(kwargs, block_size)
         if kwargs:
-            refuse(f"the constructor arguments {sorted(kwargs)}", "use the vLLM version this package names")
+            refuse(f"the constructor arguments {sorted(kwargs)}", "install a version of vLLM that this package supports")
         self.vllm_config = vllm_config
         self.scheduler_config = vllm_config.scheduler_config
         self.cache_config = vllm_config.cache_config
@@ -86,49 +86,49 @@ class Adapter(Looks, SchedulerInterface):
         self.include_finished_set = include_finished_set
         self.log_stats = log_stats
         read_limits(self)
-        self._meet(mm_registry)
+        self._attach_objects(mm_registry)
         self._core_config = core_config(self)
         self._core_config.validate()
-        self._plan_output = None  # the SchedulerOutput in the making, once the connector was shown it
-        self._worker_output = None  # the KVConnectorOutput of the step that is being taken
-        self._idle = []  # (finished sets, statistics, events) of idle steps that were passed over, for the next outputs
+        self._plan_output = None  # SchedulerOutput of the plan that is being made, after the connector was shown it
+        self._worker_output = None  # KVConnectorOutput of the step that is being applied
+        self._idle = []  # (finished sets, statistics, events) of skipped idle steps, for the next outputs
         self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
         self.bind_connector()
         logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
 
-    def take_arguments(self, given: dict, block_size: int) -> None:
-        """Takes those out of `given` that the version's scheduler has beside the ones named here."""
+    def take_version_arguments(self, given: dict, block_size: int) -> None:
+        """Removes the arguments from `given` that only this version's scheduler has."""
 
-    def newer_options(self) -> dict:
-        """Options of the core that only newer versions have."""
+    def version_options(self) -> dict:
+        """Returns options of the core that only newer versions have."""
         return {}
 
     def bind_connector(self) -> None:
-        """Shows the connector the blocks."""
+        """Gives the connector access to the blocks."""
         bind_block_pool(self)
 
-    def check_served(self) -> None:
-        """Refuses what the version has no decisions for."""
+    def check_supported(self) -> None:
+        """Refuses configurations for which this version has no decisions."""
 
     def describe_groups(self) -> None:
-        """Notes what events tell of the cache groups."""
+        """Records what events report about the cache groups."""
 
     def bridge_options(self) -> dict:
-        """What VllmBridge is told beside what is the same under every version."""
-        return {"asks_grammars": False, "prefill_stats": None}
+        """Returns the options of VllmBridge that differ between versions."""
+        return {"uses_grammar_manager": False, "prefill_stats": None}
 
     def make_output(self, pieces) -> SchedulerOutput:
-        """A plan's pieces (_core.VllmBridge.schedule) as vLLM's object."""
+        """Converts the pieces of a plan (_core.VllmBridge.schedule) to vLLM's object."""
         raise NotImplementedError
 
-    def _meet(self, mm_registry) -> None:
-        """Those who answer, and how much of the encoder's outputs is kept for them."""
+    def _attach_objects(self, mm_registry) -> None:
+        """Attaches the objects that answer the core, and reads the budgets of the encoder."""
         read_encoder_budget(self, mm_registry, mm_registry.supports_multimodal_inputs(self.vllm_config.model_config))
-        attach_parties(self)
+        attach_vllm_objects(self)
 
     @cached_property
     def _native(self) -> _core.VllmBridge:
-        # Made when first used: vLLM chooses the root of all block hashes after it has made the scheduler.
+        # The bridge is made on first use: vLLM chooses the root of all block hashes after it has made the scheduler.
         root = getattr(kv_cache_utils, "NONE_HASH", None)
         if root is not None:
             self._core_config.root_hash = bytes(root)
@@ -144,9 +144,9 @@ class Adapter(Looks, SchedulerInterface):
                 "has_connector": self.connector is not None,
                 "has_encoder_connector": self.ec_connector is not None,
                 "has_grammar": True,
-                "names_tools": self.policy is quire.SchedulingPolicy.CONTINUUM,
-                "fold_resumed": bool(self.use_v2_model_runner),
-                "carry_tokens": self.use_pp and not self._is_async,
+                "detects_tools": self.policy is quire.SchedulingPolicy.CONTINUUM,
+                "resumed_as_new": bool(self.use_v2_model_runner),
+                "sends_new_token_ids": self.use_pp and not self._is_async,
                 "routed_group": self._routed_group,
                 "trace": self.trace,
                 "journal": self.journal,
@@ -162,7 +162,7 @@ class Adapter(Looks, SchedulerInterface):
     def _random(self) -> int:
         return random.getrandbits(64) if self.kv_metrics_sample else 0
 
-    # One step: schedule(), then update_from_output() with what the workers answered.
+    # One step: schedule(), then update_from_output() with the workers' result.
 
     def schedule(self) -> SchedulerOutput:
         pieces, structured, pending = self._native.schedule(time.monotonic(), self._random())
@@ -184,14 +184,14 @@ class Adapter(Looks, SchedulerInterface):
         perf_stats = None
         if self.perf_metrics and self.perf_metrics.is_enabled():
             perf_stats = self.perf_metrics.get_step_perf_stats_per_gpu(scheduler_output)
-        transfer_stats, sending, receiving, invalid, failed = self.stats_before(worker), None, None, None, ()
+        transfer_stats, sending, receiving, invalid, failed = self.connector_stats_before_update(worker), None, None, None, ()
         if worker:
             sending, receiving = worker.finished_sending or (), worker.finished_recving or ()
             invalid, failed = worker.invalid_block_ids or (), getattr(worker, "failed_recving", ())
             self._worker_output = worker
         scheduled = scheduler_output.num_scheduled_tokens
         for _ in range(self._native.num_idle_before(scheduled)):
-            self._pass_over_idle()
+            self._apply_idle_step()
         try:
             by_client, finished, stats, events = self._native.update(
                 scheduled,
@@ -211,9 +211,9 @@ class Adapter(Looks, SchedulerInterface):
         finally:
             self._worker_output = None
         for idle in self._idle:
-            finished, stats, events = self._joined(idle, (finished, stats, events))
+            finished, stats, events = self._merged_results(idle, (finished, stats, events))
         self._idle.clear()
-        transfer_stats = self.stats_after(worker, transfer_stats)
+        transfer_stats = self.connector_stats_after_update(worker, transfer_stats)
         self._publish(events)
         outputs = {client: EngineCoreOutputs(outputs=made) for client, made in by_client.items()}
         for client, names in (finished or {}).items():
@@ -225,34 +225,34 @@ class Adapter(Looks, SchedulerInterface):
             first = next(iter(outputs.values()), None)
             if first is None:
                 first = outputs[0] = EngineCoreOutputs()
-            first.scheduler_stats = self.make_stats_of(stats, transfer_stats, model_runner_output.cudagraph_stats, perf_stats)
+            first.scheduler_stats = self.convert_stats(stats, transfer_stats, model_runner_output.cudagraph_stats, perf_stats)
         return outputs
 
-    def _pass_over_idle(self) -> None:
-        """The oldest step scheduled nothing, and its result will not come: vLLM does not miss it."""
+    def _apply_idle_step(self) -> None:
+        """Applies an empty result for the oldest step, which scheduled nothing: its result will not come, and vLLM does not miss it."""
         nothing = ({}, {}, [], None, {}, None, None, None, None, None)
         _, *told = self._native.update(*nothing, time.monotonic(), self._random())
         self._idle.append(told)
 
     @staticmethod
-    def _joined(earlier, later):
+    def _merged_results(earlier, later):
         finished = {client: set(names) for client, names in (earlier[0] or {}).items()}
         for client, names in (later[0] or {}).items():
             finished.setdefault(client, set()).update(names)
-        return finished, joined_stats(earlier[1], later[1]), [*(earlier[2] or ()), *(later[2] or ())]
+        return finished, merged_stats(earlier[1], later[1]), [*(earlier[2] or ()), *(later[2] or ())]
 
-    def stats_before(self, worker):
-        """The connector's statistics, if it is asked before the step's results are taken."""
+    def connector_stats_before_update(self, worker):
+        """Returns the connector's statistics, if this version asks before the step's results are applied."""
         stats = worker.kv_connector_stats if worker else None
         if stats and self.connector:
-            self._native.requests()  # it may look at requests that it keeps
+            self._native.requests()  # the connector may read requests that it holds
             own = self.connector.get_kv_connector_stats()
             if own:
                 stats = stats.aggregate(own)
         return stats
 
-    def stats_after(self, worker, stats):
-        """The same, if it is asked behind that."""
+    def connector_stats_after_update(self, worker, stats):
+        """Returns the connector's statistics, if this version asks after the step's results are applied."""
         return stats
 
     def _publish(self, events) -> None:
@@ -282,7 +282,7 @@ class Adapter(Looks, SchedulerInterface):
     def make_grammar_output(self, names, bitmask, scheduler_output) -> GrammarOutput:
         return GrammarOutput(names, bitmask)
 
-    def make_stats_of(self, stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
+    def convert_stats(self, stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
         raise NotImplementedError
 
     def make_event(self, event):
@@ -297,7 +297,7 @@ class Adapter(Looks, SchedulerInterface):
         invalid = {name: tokens.count(-1) for name, tokens in drafts.items()}
         scheduler_output.num_invalid_spec_tokens = {name: count for name, count in invalid.items() if count}
 
-    # Requests come and go.
+    # Adding and ending requests.
 
     def add_request(self, request: Request) -> None:
         native = self._native
@@ -306,14 +306,14 @@ class Adapter(Looks, SchedulerInterface):
             return
         if request.resumable:
             request.streaming_queue = deque()
-        native.add(request, _requests.new_request(request, self._names_blocks), time.monotonic())
+        native.add(request, _requests.new_request(request, self._has_block_hashes), time.monotonic())
 
     def _continue_session(self, session: Request, request: Request) -> None:
         update = StreamingUpdate.from_request(request)
         name = session.request_id
         if session.streaming_queue is None:
-            raise ValueError(f"request_id: {name} is known already; give each request an id of its own")
-        if RequestStatus.is_finished(session.status):  # a transfer keeps its blocks: nothing comes of it any more
+            raise ValueError(f"request_id: {name} already exists; use a different id for each request")
+        if RequestStatus.is_finished(session.status):  # a transfer still holds its blocks; the input has no effect
             session.streaming_queue.append(update)
             return
         waits = session.status == RequestStatus.WAITING_FOR_STREAMING_REQ
@@ -327,14 +327,14 @@ class Adapter(Looks, SchedulerInterface):
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: RequestStatus) -> list[tuple[str, int]]:
         if not RequestStatus.is_finished(finished_status):
-            raise ValueError(f"finished_status: {finished_status!r} is not a finished one")
+            raise ValueError(f"finished_status: {finished_status!r} is not a finished status")
         if isinstance(request_ids, str):
             request_ids = (request_ids,)
         elif request_ids is not None:
             request_ids = set(request_ids)
         return self._native.finish(request_ids, _QUIRE_STATUS[finished_status], time.monotonic())
 
-    # What the engine asks.
+    # Calls of vLLM's engine.
 
     def get_num_unfinished_requests(self) -> int:
         return self._native.counts()[2]
@@ -360,11 +360,11 @@ class Adapter(Looks, SchedulerInterface):
 
     def reset_connector_cache(self) -> bool:
         if self.connector is None:
-            return self.reset_of_none()
+            return self.reset_without_connector()
         return self._native.reset_connector_cache()
 
-    def reset_of_none(self) -> bool:
-        """What a reset of the connector's cache comes to where there is no connector."""
+    def reset_without_connector(self) -> bool:
+        """Returns the result of a reset of the connector's cache if there is no connector."""
         logger.warning("reset_connector called but no KV connector is configured.")
         return False
 
@@ -373,14 +373,14 @@ class Adapter(Looks, SchedulerInterface):
 
     def make_stats(self) -> SchedulerStats | None:
         stats = self._native.make_stats()
-        return None if stats is None else self.make_stats_of(stats)
+        return None if stats is None else self.convert_stats(stats)
 
     def shutdown(self) -> None:
         if self.trace and "_native" in self.__dict__:
             logger.info("quire.vllm.Scheduler: trace %s: %d steps written, %d left out", self.trace["path"], *self._native.flush_trace())
         if self.journal and "_native" in self.__dict__:
             path, size, ended = self._native.flush_journal()
-            logger.info("quire.vllm.Scheduler: journal %s: %d bytes%s", path, size, f"; it ended before: {ended}" if ended else "")
+            logger.info("quire.vllm.Scheduler: journal %s: %d bytes%s", path, size, f"; it ended early: {ended}" if ended else "")
         if self.kv_event_publisher:
             self.kv_event_publisher.shutdown()
         if self.connector is not None:
@@ -395,11 +395,12 @@ class Adapter(Looks, SchedulerInterface):
 
     @connector.setter
     def connector(self, connector) -> None:
-        """Tests and plug-ins put in one of their own. Whether there is one decides what the core does, so that changes only at rest."""
+        """Tests and plug-ins replace the connector. The core decides differently with and without a connector, so one can be added or
+        removed only while there are no requests."""
         had = getattr(self, "_connector", None) is not None
         if "_native" in self.__dict__ and had != (connector is not None):
             if self._native.stale_requests():
-                raise RuntimeError("connector: it can be added or taken away only while the scheduler has no requests; replacing one is fine")
-            del self._native  # made anew when first used, with an empty cache
+                raise RuntimeError("connector: can be added or removed only while the scheduler has no requests; it can be replaced at any time")
+            del self._native  # made again on first use, with an empty cache
         self._connector = connector
-        self._names_blocks = self.cache_config.enable_prefix_caching or connector is not None  # vLLM's requests have a hasher then
+        self._has_block_hashes = self.cache_config.enable_prefix_caching or connector is not None  # vLLM's requests have a block hasher then

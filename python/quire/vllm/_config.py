@@ -1,7 +1,7 @@
-"""vLLM's configuration as the core's. What cannot be served is refused here, with the reason.
+"""Converts vLLM's configuration to the core's. A configuration that cannot be served is refused here, with the reason.
 
-Called once, by the process of vLLM's EngineCore, when its scheduler is made. An option that would change a decision and is not known to the
-core must be refused: a scheduler that decides otherwise than vLLM would, and does not say so, is worse than none.
+Called once, in the process of vLLM's EngineCore, when its scheduler is made. An option that would change a decision and is not known to the
+core must be refused: a scheduler that silently decides differently from vLLM is worse than none.
 """
 
 import quire
@@ -12,7 +12,7 @@ HASHES = {
     "xxhash": quire.HashAlgorithm.XXHASH,
     "xxhash_cbor": quire.HashAlgorithm.XXHASH_CBOR,
 }
-# Class name of a vLLM KVCacheSpec -> the core's spec, and the fields of its own that the two share.
+# Class name of a vLLM KVCacheSpec -> the core's spec, and the additional fields that both have.
 SPECS = {
     "FullAttentionSpec": (quire.FullAttentionSpec, ("sliding_window", "attention_chunk_size")),
     "MLAAttentionSpec": (quire.MlaAttentionSpec, ("sliding_window", "attention_chunk_size")),
@@ -30,7 +30,7 @@ class Unsupported(ValueError):
 
 
 def refuse(what: str, remedy: str):
-    raise Unsupported(f"quire.vllm.Scheduler does not serve {what}; {remedy}, or leave out --scheduler-cls")
+    raise Unsupported(f"quire.vllm.Scheduler does not support {what}; {remedy}, or leave out --scheduler-cls")
 
 
 def _dtype(dtype) -> quire.CacheDtype:
@@ -44,12 +44,12 @@ def _mamba(spec, vllm_spec) -> None:
 
 
 def kv_spec(vllm_spec):
-    """The core's spec for a vLLM KVCacheSpec. Layers of one type share the first one's."""
+    """Returns the core's spec for a vLLM KVCacheSpec. Layers of one type share the spec of the first layer."""
     name = type(vllm_spec).__name__
     if name == "UniformTypeKVCacheSpecs":
         return kv_spec(next(iter(vllm_spec.kv_cache_specs.values())))
     if name not in SPECS:
-        refuse(f"KV-cache specs of type {name}", f"known are {', '.join(SPECS)}")
+        refuse(f"KV-cache specs of type {name}", f"use one of {', '.join(SPECS)}")
     cls, fields = SPECS[name]
     spec = cls()
     spec.block_size = vllm_spec.block_size
@@ -84,13 +84,13 @@ def speculation(vllm_config) -> dict:
     num = speculative_config.num_speculative_tokens
     eagle = bool(speculative_config.use_eagle())
     lookahead = getattr(vllm_config, "num_lookahead_tokens", None)
-    if lookahead is None:  # older versions of vLLM leave it to their scheduler
+    if lookahead is None:  # older versions of vLLM compute it in their scheduler
         lookahead = num if eagle or speculative_config.uses_draft_model() else 0
     return {"num_spec_tokens": num, "use_eagle": eagle, "num_lookahead_tokens": lookahead}
 
 
 def core_config(s) -> quire.CoreConfig:
-    """The core's options for the scheduler `s`, whose vLLM-side attributes are set."""
+    """Returns the core's options for the scheduler `s`, after its attributes from vLLM are set."""
     scheduler, cache, parallel = s.scheduler_config, s.cache_config, s.parallel_config
     transfer = s.vllm_config.kv_transfer_config
     align = s.kv_cache_config.has_mamba_layers and cache.mamba_cache_mode == "align"
@@ -129,7 +129,7 @@ def core_config(s) -> quire.CoreConfig:
         if transfer is not None and transfer.kv_load_failure_policy == "recompute"
         else quire.KvLoadFailurePolicy.FAIL,
         include_finished_set=s.include_finished_set,
-        **s.newer_options(),
+        **s.version_options(),
         **{"policy": quire.SchedulingPolicy.PRIORITY if s.policy.value == "priority" else quire.SchedulingPolicy.FCFS, **s.own_options},
         **speculation(s.vllm_config),
     )

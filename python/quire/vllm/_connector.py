@@ -1,39 +1,40 @@
-"""quire.vllm.Connector: a KV connector of vLLM that keeps KV blocks in host memory and in a folder below it; docs/vllm.md.
+"""quire.vllm.Connector: a KV connector of vLLM that stores KV blocks in host memory and in a folder below it; docs/vllm.md.
 
     vllm serve MODEL --kv-transfer-config '{"kv_connector": "Connector", "kv_connector_module_path": "quire.vllm", "kv_role": "kv_both",
       "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"cpu_bytes_to_use": 8000000000}}'
 
-It has what OffloadingConnector cannot be given by a spec: loads that are weighed against computing, shared, begun before a request's turn, and
-awaited layer by layer. vLLM makes it twice, for its scheduler and in each worker. What differs between versions of vLLM: _connector_vllm.py.
+It has features that a spec cannot add to OffloadingConnector: loads that are weighed against computing, shared between requests, begun
+before a request's turn, and awaited layer by layer. vLLM makes it for its scheduler and in each worker. _connector_vllm.py has the
+differences between versions of vLLM.
 """
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 
 from quire.vllm._connector_options import options_of, windows_of
 from quire.vllm._connector_scheduler import SchedulerHalf
-from quire.vllm._connector_vllm import Basis, ConnectorPromMetrics, ConnectorSpec, ConnectorStats, canonical, check_served, tell_of_disk
+from quire.vllm._connector_vllm import ConnectorBase, ConnectorPromMetrics, ConnectorSpec, ConnectorStats, canonical, check_supported, record_disk_transfers
 from quire.vllm._connector_worker import WorkerHalf
 
 
-class Connector(Basis):
+class Connector(ConnectorBase):
     def __init__(self, vllm_config, role, kv_cache_config=None):
         super().__init__(vllm_config, role, kv_cache_config)
         extra = vllm_config.kv_transfer_config.kv_connector_extra_config
         self.options = options_of(extra)
         windows = windows_of(vllm_config, kv_cache_config, extra)
-        check_served(vllm_config, kv_cache_config, self.options)
+        check_supported(vllm_config, kv_cache_config, self.options)
         spec = ConnectorSpec(vllm_config, kv_cache_config)
         self.scheduler_half = self.worker_half = None
         if role == KVConnectorRole.SCHEDULER:
             self.scheduler_half = SchedulerHalf(spec, windows, self.options)
-            self._disk = {}  # what the metrics were told of it
+            self._disk = {}  # statistics of the disk at the last report
         else:
             self.worker_half = WorkerHalf(spec, kv_cache_config)
 
-    # Workers.
+    # Calls in the workers.
 
     def register_kv_caches(self, kv_caches):
-        self.worker_half.meet(canonical(self.worker_half.spec, self._kv_cache_config, kv_caches))
+        self.worker_half.register_caches(canonical(self.worker_half.spec, self._kv_cache_config, kv_caches))
 
     def handle_preemptions(self, kv_connector_metadata):
         self.worker_half.begin(kv_connector_metadata)
@@ -45,18 +46,18 @@ class Connector(Basis):
         self.worker_half.wait_for_layer(layer_name)
 
     def save_kv_layer(self, layer_name, kv_layer, attn_metadata, **kwargs) -> None:
-        """Stores begin with the next step."""
+        """Does nothing: stores begin with the next step."""
 
     def wait_for_save(self):
-        self.worker_half.end_loads_in_step()
+        self.worker_half.wait_for_loads_in_step()
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        return self.worker_half.take_bad()
+        return self.worker_half.take_bad_blocks()
 
     def build_connector_worker_meta(self):
         return self.worker_half.take_meta()
 
-    # The scheduler.
+    # Calls in the scheduler.
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         return self.scheduler_half.match(request, num_computed_tokens)
@@ -92,7 +93,7 @@ class Connector(Basis):
         stats, half.stats = half.stats, ConnectorStats()
         if half.has_disk:
             now = half.native.stats()
-            tell_of_disk(stats, now, self._disk)
+            record_disk_transfers(stats, now, self._disk)
             self._disk = now
         return None if stats.is_empty() else stats
 

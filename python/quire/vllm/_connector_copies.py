@@ -1,6 +1,6 @@
-"""Copies between a KV cache that is host memory itself and the memory beside it, by jobs of quire.vllm.Connector.
+"""Copies between a KV cache that is in host memory and the memory of the tier, for jobs of quire.vllm.Connector.
 
-Loads and stores have a thread each: a load waits for no store.
+Loads and stores have separate threads: a load never waits for a store.
 """
 
 from dataclasses import dataclass
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from quire._core import BlockCopier
 from quire.vllm._connector_meta import Job
 
-_FIRST_PART = 1 << 40  # numbers of parts lie above those of jobs
+_FIRST_PART = 1 << 40  # numbers of parts are above the numbers of jobs
 
 
 @dataclass
-class Over:
+class EndedJob:
     """A job that is over."""
 
     job: int
-    is_good: bool
+    is_successful: bool
     size: int | None
     seconds: float | None
 
 
 class HostCopies:
-    """`factor`: blocks of the cache in a slot."""
+    """Copies for jobs. `factor`: blocks of the cache per slot."""
 
     def __init__(self, to_host: BlockCopier, to_device: BlockCopier, factor: int):
         self._to_host, self._to_device, self._factor = to_host, to_device, factor
@@ -38,7 +38,8 @@ class HostCopies:
         return True
 
     def load_parts(self, job: Job, num_tensors: int) -> list[int]:
-        """By tensor, in their order; each is waited for by its number, and the job is over when all are."""
+        """Begins one copy per tensor, in the order of the tensors, and returns their numbers for wait_loads(). The job is over when all
+        copies are."""
         parts = []
         for tensor in range(num_tensors):
             self._last += 1
@@ -48,7 +49,7 @@ class HostCopies:
         return parts
 
     def _pages(self, job: Job) -> list[int]:
-        """A load may begin in the middle of its first slot, where the KV cache has the rest already."""
+        """Returns the job's pages in host memory. A load may begin in the middle of its first slot if the KV cache has the rest already."""
         pages = [slot * self._factor + part for slot in job.slots for part in range(self._factor)]
         return pages[len(pages) - len(job.blocks) :]
 
@@ -58,13 +59,13 @@ class HostCopies:
     def wait_loads(self, jobs) -> None:
         self._to_device.wait(list(jobs))
 
-    def take_stores(self) -> list[Over]:
-        return [Over(job, True, size, seconds) for job, size, seconds in self._to_host.take_over(True)]
+    def take_stores(self) -> list[EndedJob]:
+        return [EndedJob(job, True, size, seconds) for job, size, seconds in self._to_host.take_over(True)]
 
-    def take_loads(self) -> list[Over]:
-        whole = {}  # parts of a job that are over at the same time are one
+    def take_loads(self) -> list[EndedJob]:
+        whole = {}  # parts of a job that have ended are reported together
         for number, size, seconds in self._to_device.take_over(False):
             job = self._parts.pop(number, number)
-            before = whole.get(job, Over(job, True, 0, 0.0))
-            whole[job] = Over(job, True, before.size + size, before.seconds + seconds)
+            before = whole.get(job, EndedJob(job, True, 0, 0.0))
+            whole[job] = EndedJob(job, True, before.size + size, before.seconds + seconds)
         return list(whole.values())

@@ -1,18 +1,19 @@
-"""What a load costs against computing the same tokens, by what was measured lately: the policy `measured` of quire.vllm.Connector.
+"""Compares the cost of a load with the cost of computing the same tokens, by recent measurements: the policy `measured` of
+quire.vllm.Connector.
 
-A load is not begun where it would take longer. While one of the costs is not known, blocks are loaded; and so they are now and then where
-loads have been declined for a while, so that a tier that has become faster is found to be.
+A load is not begun if it would take longer. While one of the costs is not known, blocks are loaded. Measurements of loads expire, so blocks
+are loaded again after loads have been declined for a while: a tier that has become faster is noticed.
 """
 
 import time
 
-STALE_S = 30.0  # a measured load counts for so long
-_KEPT = 0.7  # of what was known, at each new measurement
-_MIN_TOKENS = 32  # of a step that says how fast prompts are computed
+STALE_S = 30.0  # a measured load counts for this time
+_SMOOTHING = 0.7  # weight of the old value at each new measurement
+_MIN_TOKENS = 32  # a step with fewer prompt tokens is not measured
 
 
-class Speed:
-    """Seconds for one thing, by the latest measurements."""
+class CostPerItem:
+    """Seconds per item, by the latest measurements."""
 
     def __init__(self):
         self.seconds, self.at = None, 0.0
@@ -21,30 +22,30 @@ class Speed:
         if number <= 0 or seconds < 0:
             return
         one = seconds / number
-        self.seconds = one if self.seconds is None else _KEPT * self.seconds + (1 - _KEPT) * one
+        self.seconds = one if self.seconds is None else _SMOOTHING * self.seconds + (1 - _SMOOTHING) * one
         self.at = now
 
     def known(self, now: float, stale_s: float | None = None) -> float | None:
         return None if stale_s is not None and now - self.at > stale_s else self.seconds
 
 
-class Costs:
+class LoadCosts:
     def __init__(self, clock=time.monotonic):
         self._clock = clock
-        self._compute, self._copy, self._read = Speed(), Speed(), Speed()
-        self._steps = {}  # step -> (begin, tokens of prompts)
+        self._compute, self._copy, self._read = CostPerItem(), CostPerItem(), CostPerItem()
+        self._steps = {}  # step -> (begin, prompt tokens)
         self._last_end = 0.0
         self._disk = (0, 0.0)
 
-    def step_begins(self, step: int, num_tokens: int, num_prompt_tokens: int) -> None:
-        """Steps that mostly compute prompts say how fast that goes."""
+    def begin_step(self, step: int, num_tokens: int, num_prompt_tokens: int) -> None:
+        """Begins to measure a step that mostly computes prompts."""
         if num_prompt_tokens >= _MIN_TOKENS and 2 * num_prompt_tokens >= num_tokens:
             self._steps[step] = (self._clock(), num_prompt_tokens)
 
-    def step_ends(self, step: int) -> None:
+    def end_step(self, step: int) -> None:
         now = self._clock()
         begin, num_tokens = self._steps.pop(step, (now, 0))
-        # Behind another one a step begins when that is over.
+        # A step that follows another step begins when that one is over.
         self._compute.add(num_tokens, now - max(begin, self._last_end), now)
         self._last_end = now
         for passed in [one for one in self._steps if one < step]:
@@ -53,13 +54,14 @@ class Costs:
     def copied(self, num_blocks: int, seconds: float) -> None:
         self._copy.add(num_blocks, seconds, self._clock())
 
-    def look_at_disk(self, stats: dict) -> None:
+    def add_disk_reads(self, stats: dict) -> None:
         number, seconds = stats["num_read"], stats["reading_s"]
         self._read.add(number - self._disk[0], seconds - self._disk[1], self._clock())
         self._disk = (number, seconds)
 
-    def load_pays(self, num_tokens: int, num_blocks: int, num_below: int) -> bool:
-        """num_blocks are copied, those of loads under way included, num_below of them are to come up from disk before."""
+    def is_load_faster(self, num_tokens: int, num_blocks: int, num_below: int) -> bool:
+        """Returns whether a load is faster, or a cost is unknown. num_blocks are copied, including the loads in flight; num_below of them
+        must be read from disk first."""
         now = self._clock()
         compute, copy, read = self._compute.known(now), self._copy.known(now, STALE_S), self._read.known(now, STALE_S)
         if compute is None or (copy is None and num_blocks > 0) or (read is None and num_below > 0):
@@ -67,8 +69,8 @@ class Costs:
         return num_blocks * (copy or 0.0) + num_below * (read or 0.0) <= num_tokens * compute
 
 
-class NoCosts(Costs):
-    """The policy `exact`: what is there is loaded."""
+class AlwaysLoad(LoadCosts):
+    """The policy `exact`: blocks that are stored are always loaded."""
 
-    def load_pays(self, num_tokens, num_blocks, num_below):
+    def is_load_faster(self, num_tokens, num_blocks, num_below):
         return True

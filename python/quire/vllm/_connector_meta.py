@@ -1,49 +1,49 @@
-"""What the two halves of quire.vllm.Connector tell each other, and what they count."""
+"""Messages between the two halves of quire.vllm.Connector, and its counters."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata, KVConnectorWorkerMetadata
 
-# What the scheduler's half counts: name in the metrics behind vllm:kv_offload_quire_, and what it is.
+# Counters of the scheduler's half: name of the metric after vllm:kv_offload_quire_, and its description.
 COUNTERS = {
-    "loaded_tokens": "Tokens of prompts that were loaded instead of computed",
-    "declined_tokens": "Tokens that were computed although they could have been loaded, for it was faster",
-    "joined_loads": "Loads of blocks that were being loaded for another request at that time",
-    "early_blocks": "Blocks that came up from disk before their request was looked at",
-    "failed_blocks": "Blocks whose load failed",
+    "loaded_tokens": "Total number of prompt tokens that were loaded instead of computed",
+    "declined_tokens": "Total number of prompt tokens that were computed because that was faster than loading them",
+    "joined_loads": "Total number of loads of blocks that were being loaded for another request at the same time",
+    "early_blocks": "Total number of blocks that were read from disk before the turn of their request",
+    "failed_blocks": "Total number of blocks with a failed load",
 }
 
 
 @dataclass
 class Job:
-    """Blocks of a request and the slots of host memory that they go to, or come from."""
+    """Blocks of a request, and the slots of host memory that they are copied to or from."""
 
     id: int
     request: str
     blocks: list[int]
     slots: list[int]
-    numbers: list[int] = field(default_factory=list)  # of a store over a disk: what is written beside each slot
-    first: int = 0  # of a load: the first block's place in the request
-    in_step: bool = False  # of a load: the step itself needs it, layer by layer
+    numbers: list[int] = field(default_factory=list)  # for a store above a disk: the number to write for each slot
+    first: int = 0  # for a load: index of the first block in the request
+    in_step: bool = False  # for a load: the step itself needs it, layer by layer
 
 
 @dataclass
 class ConnectorMetadata(KVConnectorMetadata):
     step: int
-    computes: bool  # tokens; a worker cannot tell by its forward pass, which with vLLM 0.32.0's newer runner is over when it is asked
+    computes: bool  # computes tokens; workers cannot see that: in vLLM 0.32.0's newer runner the forward pass is over by then
     loads: list[Job] = field(default_factory=list)
-    stores: list[Job] = field(default_factory=list)  # of what this step computes
-    fences: list[int] = field(default_factory=list)  # stores whose blocks this step writes to
-    held: list[str] = field(default_factory=list)  # requests that have ended, to be told of when their stores are over
+    stores: list[Job] = field(default_factory=list)  # stores of blocks that this step computes
+    fences: list[int] = field(default_factory=list)  # stores of blocks that this step writes to
+    held: list[str] = field(default_factory=list)  # ended requests that must be reported when their stores are over
 
 
 @dataclass
 class WorkerMetadata(KVConnectorWorkerMetadata):
-    step: int | None = None  # that has computed something
-    over: Counter = field(default_factory=Counter)  # job -> workers that are done with it
+    step: int | None = None  # the step, if it computed tokens
+    over: Counter = field(default_factory=Counter)  # job -> number of workers that have ended it
     failed_stores: set = field(default_factory=set)
-    failed_loads: set = field(default_factory=set)  # as a whole: told by request
+    failed_loads: set = field(default_factory=set)  # failed as a whole: reported by request
     copies: list = field(default_factory=list)  # (blocks, seconds) of loads
 
     def aggregate(self, other):

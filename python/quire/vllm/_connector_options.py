@@ -1,11 +1,11 @@
-"""What kv_connector_extra_config says to quire.vllm.Connector, checked. docs/vllm.md lists the options."""
+"""Checks the options of quire.vllm.Connector in kv_connector_extra_config. docs/vllm.md lists the options."""
 
 from dataclasses import dataclass
 
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec, UniformTypeKVCacheSpecs
 
-# name -> (what it is, what else may be said)
-_VLLMS = (
+# Options of OffloadingConnector with quire's spec, then the options of this connector with their defaults.
+_VLLM_OPTIONS = (
     "cpu_bytes_to_use",
     "block_size",
     "eviction_policy",
@@ -15,13 +15,13 @@ _VLLMS = (
     "disk_bytes_to_use",
     "disk_model_id",
 )
-_OWN = {"policy": "measured", "join_loads": True, "early_loads": True, "layer_by_layer": False}
-_NUMBERS = ("cpu_bytes_to_use", "block_size", "store_threshold", "max_tracker_size")
+_QUIRE_OPTIONS = {"policy": "measured", "join_loads": True, "early_loads": True, "layer_by_layer": False}
+_INTEGER_OPTIONS = ("cpu_bytes_to_use", "block_size", "store_threshold", "max_tracker_size")
 
 
 @dataclass
 class Options:
-    """Those that OffloadingConnector's spec does not have."""
+    """The options that OffloadingConnector's spec does not have."""
 
     policy: str
     join_loads: bool
@@ -30,39 +30,39 @@ class Options:
 
 
 def options_of(extra: dict) -> Options:
-    known = (*_VLLMS, *_OWN)
+    known = (*_VLLM_OPTIONS, *_QUIRE_OPTIONS)
     for name in extra:
         if name not in known:
-            raise ValueError(f"kv_connector_extra_config: there is no option {name!r}; the options are {', '.join(known)}")
-    for name in _NUMBERS:
+            raise ValueError(f"kv_connector_extra_config: option {name!r} does not exist; use one of {', '.join(known)}")
+    for name in _INTEGER_OPTIONS:
         value = extra.get(name, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ValueError(f"{name}: {value!r} is no whole number from 0 on")
+            raise ValueError(f"{name}: {value!r} is not a whole number of at least 0")
     if not extra.get("cpu_bytes_to_use"):
-        raise ValueError("cpu_bytes_to_use: it must be given; give the bytes of host memory over all workers")
-    own = {name: extra.get(name, default) for name, default in _OWN.items()}
+        raise ValueError("cpu_bytes_to_use: is not set; set it to the bytes of host memory of all workers together")
+    own = {name: extra.get(name, default) for name, default in _QUIRE_OPTIONS.items()}
     if own["policy"] not in ("measured", "exact"):
-        raise ValueError(f"policy: there is no {own['policy']!r}; give measured or exact")
+        raise ValueError(f"policy: is {own['policy']!r}; use measured or exact")
     for name in ("join_loads", "early_loads", "layer_by_layer"):
         if not isinstance(own[name], bool):
-            raise ValueError(f"{name}: {own[name]!r} is neither true nor false")
+            raise ValueError(f"{name}: {own[name]!r} is not a boolean; use true or false")
     return Options(**own)
 
 
 def windows_of(vllm_config, kv_cache_config, extra: dict) -> list[int]:
-    """Of each cache group the tokens that one attends to, itself among them; 0: all. What cannot be served is refused."""
+    """Returns for each cache group how many tokens a token attends to, itself included; 0: all. Refuses what cannot be served."""
     groups, parallel = kv_cache_config.kv_cache_groups, vllm_config.parallel_config
     if parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size != 1:
-        raise ValueError("quire.vllm.Connector does not serve context parallelism: a context is spread over ranks")
+        raise ValueError("quire.vllm.Connector does not support context parallelism, which spreads a context over ranks")
     windows = [_window_of(group.kv_cache_spec) for group in groups]
     sizes = {group.kv_cache_spec.block_size for group in groups}
     if len(sizes) != 1:
-        raise ValueError(f"quire.vllm.Connector does not serve cache groups with blocks of several sizes ({sorted(sizes)} tokens)")
+        raise ValueError(f"quire.vllm.Connector does not support cache groups with different block sizes ({sorted(sizes)} tokens)")
     is_plain = windows == [0]
     if not is_plain and extra.get("block_size", min(sizes)) != min(sizes):
-        raise ValueError("block_size: with several cache groups or a window blocks have the cache's own size; leave it out")
+        raise ValueError("block_size: must be the block size of the cache if there are several cache groups or a sliding window; leave it out")
     if set(windows) == {1}:
-        raise ValueError("quire.vllm.Connector: tokens attend to nothing but themselves, so there is nothing to keep")
+        raise ValueError("quire.vllm.Connector: each token of this model attends only to itself, so there are no blocks to store")
     return windows
 
 
@@ -72,7 +72,7 @@ def _window_of(spec) -> int:
         if len(windows) == 1:
             return windows.pop()
     elif isinstance(spec, FullAttentionSpec):
-        return 0  # also where layers with a window are kept as if they had none
+        return 0  # also if layers with a window are stored as if they had no window
     elif type(spec) is SlidingWindowSpec:
         return spec.sliding_window
-    raise ValueError(f"quire.vllm.Connector does not serve layers of {type(spec).__name__}; it serves full attention and sliding windows")
+    raise ValueError(f"quire.vllm.Connector does not support layers of {type(spec).__name__}; it supports full attention and sliding windows")

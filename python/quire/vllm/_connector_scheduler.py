@@ -1,9 +1,9 @@
-"""The scheduler's half of quire.vllm.Connector: what is loaded for whom, and what is stored. On the engine's thread; it moves no byte and waits
-for nothing.
+"""The scheduler's half of quire.vllm.Connector: it decides what is loaded for which request, and what is stored. It runs on the engine's
+thread, moves no bytes and waits for nothing.
 
-Which blocks host memory has, and who goes, is decided by the core's ledgers (quire.OffloadManager, quire.TieredOffload). Here stands what vLLM's
-OffloadingConnectorScheduler keeps: which block of which request is where, which jobs are under way. A job ends here when all workers have said
-that it is over; a block is found from then on.
+The core's ledgers (quire.OffloadManager, quire.TieredOffload) decide which blocks host memory has and which are evicted. This file has the
+state of vLLM's OffloadingConnectorScheduler: which block of which request is where, and which jobs are in flight. A job ends here when all
+workers have reported its end; its blocks are found from then on.
 """
 
 from collections import Counter
@@ -11,27 +11,27 @@ from dataclasses import dataclass, field
 
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
 
-from quire.vllm._connector_costs import Costs, NoCosts
+from quire.vllm._connector_costs import LoadCosts, AlwaysLoad
 from quire.vllm._connector_meta import ConnectorMetadata, Job
-from quire.vllm._connector_names import ABSENT, BELOW, COMING, REACHABLE, STORED, Names, end_of_hit, first_needed, wanted
+from quire.vllm._connector_keys import ABSENT, ON_DISK, LOADING, REACHABLE, STORED, OffloadKeys, end_of_hit, first_needed, needed_keys
 from quire.vllm._connector_vllm import ConnectorStats
-from quire.vllm._offload_trouble import Reporter
+from quire.vllm._offload_checks import DiskProblemLogger
 
 NULL_BLOCK = 0
-_MOST_FAILURES = 2  # loads of a request that came to nothing; no third is begun
-_EARLY_AT_ONCE = 4  # requests that are looked at in a step before their turn
+_MAX_FAILED_LOADS = 2  # failed loads of a request; no third load is begun
+_MAX_EARLY_PER_STEP = 4  # queued requests that are examined per step before their turn
 
 
 def _wants_all_computed(request) -> bool:
-    """Log probabilities of its prompt are made of rows that are computed."""
+    """Returns whether every token must be computed: log probabilities of a prompt need computed rows."""
     return bool(getattr(request, "skip_reading_prefix_cache", False))
 
 
 @dataclass
-class Tracked:
+class TrackedRequest:
     request: object
-    blocks: list  # by group, those of its table; what a window has passed is still in it
-    next_stored: int = 0  # the first offloaded block that is not decided upon
+    blocks: list  # by group, the blocks of its table, including blocks that a window has passed
+    next_stored: int = 0  # the first offloaded block that was not considered yet
     loads: set = field(default_factory=set)  # jobs
     stores: set = field(default_factory=set)
     num_failed: int = 0
@@ -39,14 +39,14 @@ class Tracked:
 
 
 @dataclass
-class UnderWay:
+class InFlightJob:
     job: Job
-    tracked: Tracked
-    names: list[bytes]
-    remaining: int  # workers
+    tracked: TrackedRequest
+    keys: list[bytes]
+    remaining: int  # workers that have not ended it
     is_load: bool
     bad: set = field(default_factory=set)  # blocks that could not be loaded
-    is_lost: bool = False  # a load of which nothing counts: its request begins anew
+    has_failed_entirely: bool = False  # a load that failed as a whole: its request starts from scratch
 
 
 class SchedulerHalf:
@@ -56,26 +56,26 @@ class SchedulerHalf:
         self.has_disk = hasattr(self.native, "bring_up")
         self._num_workers = spec.vllm_config.parallel_config.world_size
         self._block_size, self._factor = spec.gpu_block_size[0], spec.block_size_factor
-        self._tokens = self._block_size * self._factor  # of an offloaded block
-        self._names = Names(len(windows), self._factor)
+        self._tokens = self._block_size * self._factor  # per offloaded block
+        self._keys = OffloadKeys(len(windows), self._factor)
         self._has_windows = any(windows)
-        self._joins = options.join_loads or not spec.vllm_config.cache_config.enable_prefix_caching
-        self.costs = Costs() if options.policy == "measured" else NoCosts()
-        self._reporter = Reporter() if self.has_disk else None
+        self._joins_loads = options.join_loads or not spec.vllm_config.cache_config.enable_prefix_caching
+        self.costs = LoadCosts() if options.policy == "measured" else AlwaysLoad()
+        self._reporter = DiskProblemLogger() if self.has_disk else None
         self.stats = ConnectorStats()
-        self._requests: dict[str, Tracked] = {}
-        self._jobs: dict[int, UnderWay] = {}
+        self._requests: dict[str, TrackedRequest] = {}
+        self._jobs: dict[int, InFlightJob] = {}
         self._last_job, self._step = 0, 0
         self._sources: dict[int, int] = {}  # block -> the last job that stores it
-        self._loading = Counter()  # names
-        self._doomed = set()  # names whose load failed, and which others load
-        self._matched = {}  # request -> (local tokens of its last match, tokens that were declined)
+        self._loading = Counter()  # keys
+        self._failed_keys = set()  # keys with a failed load that other jobs are still loading
+        self._matched = {}  # request -> (local tokens of its last match, declined tokens)
         self._loads, self._held = [], []  # for the next step
-        self._early = {}  # requests that are queued and were not looked at
-        self._early_blocks = {}  # request -> blocks that come up for it, until it has its turn
-        self._told, self._removed = set(), []  # with KV events: what is stored, as far as they say
+        self._early = {}  # queued requests that were not examined yet
+        self._early_blocks = {}  # request -> blocks that are read from disk for it before its turn
+        self._reported_hashes, self._removed = set(), []  # with KV events: hashes reported as stored, and hashes to report as removed
 
-    # What vLLM's scheduler asks.
+    # Calls of vLLM's scheduler.
 
     def match(self, request, num_local: int):
         """get_num_new_matched_tokens"""
@@ -84,29 +84,29 @@ class SchedulerHalf:
         if _wants_all_computed(request):
             return 0, False
         num, start = self._num_loadable(request), num_local // self._tokens
-        names = self._names.of_all(request, 0, num)
-        self.native.touch([name for block in zip(*names) for name in block])
+        keys = self._keys.keys_by_group(request, 0, num)
+        self.native.touch([key for block in zip(*keys) for key in block])
         tracked = self._requests.get(request.request_id)
-        if num * self._tokens < num_local + self._tokens or (tracked is not None and tracked.num_failed >= _MOST_FAILURES):
+        if num * self._tokens < num_local + self._tokens or (tracked is not None and tracked.num_failed >= _MAX_FAILED_LOADS):
             return 0, False
-        names = [own[start:] for own in names]
-        self._count([name for block in zip(*names) for name in block])
-        places = self._places(names)
-        reach = self._end(places, start, REACHABLE) if self.has_disk else start
+        keys = [own[start:] for own in keys]
+        self._count([key for block in zip(*keys) for key in block])
+        states = self._find_states(keys)
+        reach = self._end(states, start, REACHABLE) if self.has_disk else start
         if reach > start:
-            below = self._num_below(places, start, reach)
-            if below and self._pays(names, start, reach, num_local, below) and self._bring_up(names, start, reach):
+            below = self._num_below(states, start, reach)
+            if below and self._is_load_faster(keys, start, reach, num_local, below) and self._read_from_disk(keys, start, reach):
                 return None, False
-            places = self._places(names) if below else places
-        end = self._end(places, start, (STORED,))
+            states = self._find_states(keys) if below else states
+        end = self._end(states, start, (STORED,))
         num_tokens = end * self._tokens - num_local
         if num_tokens < self._tokens:
             return 0, False
-        if not self._pays(names, start, end, num_local, 0):
+        if not self._is_load_faster(keys, start, end, num_local, 0):
             self._matched[request.request_id] = (num_local, num_tokens)
             return 0, False
-        if self._loading and any(name in self._loading for name in wanted(names, self._windows, start, end, self._tokens)):
-            if not self._joins:
+        if self._loading and any(key in self._loading for key in needed_keys(keys, self._windows, start, end, self._tokens)):
+            if not self._joins_loads:
                 return None, False
         return num_tokens, not self._options.layer_by_layer
 
@@ -116,10 +116,10 @@ class SchedulerHalf:
         self._early.pop(name, None)
         self._early_blocks.pop(name, None)
         tracked = self._requests.get(name)
-        if tracked is None or tracked.has_ended:  # or another one of that name
-            tracked = self._requests[name] = Tracked(request, [])
-            self.native.use([one for own in zip(*self._names.of_all(request, 0, request.num_tokens // self._tokens)) for one in own])
-        tracked.blocks = [[] for _ in self._windows]  # they come with the plan
+        if tracked is None or tracked.has_ended:  # or another request of that name
+            tracked = self._requests[name] = TrackedRequest(request, [])
+            self.native.use([key for block in zip(*self._keys.keys_by_group(request, 0, request.num_tokens // self._tokens)) for key in block])
+        tracked.blocks = [[] for _ in self._windows]  # filled when the plan arrives
         num_local, num_declined = self._matched.pop(name, (0, 0))
         self.stats.count("declined_tokens", num_declined)
         if num_external:
@@ -130,37 +130,37 @@ class SchedulerHalf:
         self._step += 1
         meta = ConnectorMetadata(self._step, output.total_num_scheduled_tokens > 0, loads=self._loads, held=self._held)
         self._loads, self._held = [], []
-        meta.fences = self._fences(self._take_blocks(output), meta.loads)
+        meta.fences = self._fences(self._update_block_tables(output), meta.loads)
         meta.stores = self._decide_stores(output)
-        self._note_step(output)
+        self._begin_step_measurement(output)
         if self.has_disk:
-            self.costs.look_at_disk(self.native.stats())
-            self._bring_up_early()
+            self.costs.add_disk_reads(self.native.stats())
+            self._read_early_from_disk()
         return meta
 
     def update(self, output) -> None:
         """update_connector_output"""
         if output.invalid_block_ids:
-            self._note_bad(output.invalid_block_ids)
+            self._add_bad_blocks(output.invalid_block_ids)
         meta = output.kv_connector_worker_meta
         if meta is None:
             return
         for id in meta.failed_stores:
             self._jobs[id].bad.add(id)
         for id in meta.failed_loads:
-            self._jobs[id].is_lost = True
+            self._jobs[id].has_failed_entirely = True
         for id, number in meta.over.items():
-            under_way = self._jobs[id]
-            under_way.remaining -= number
-            if under_way.remaining <= 0:
-                self._end_job(id, under_way)
+            in_flight = self._jobs[id]
+            in_flight.remaining -= number
+            if in_flight.remaining <= 0:
+                self._end_job(id, in_flight)
         for num_blocks, seconds in meta.copies:
             self.costs.copied(num_blocks, seconds)
         if meta.step is not None:
-            self.costs.step_ends(meta.step)
+            self.costs.end_step(meta.step)
 
     def finished(self, request) -> bool:
-        """request_finished; True: its blocks stay until a worker names it as sent."""
+        """request_finished; returns True if the blocks must stay until a worker reports the request as sent."""
         name = request.request_id
         for waiting in (self._early, self._early_blocks, self._matched):
             waiting.pop(name, None)
@@ -168,22 +168,22 @@ class SchedulerHalf:
         if tracked is None or tracked.has_ended:
             return False
         tracked.has_ended = True
-        is_held = bool(tracked.stores) and not tracked.loads  # vLLM itself keeps the blocks of one that is being loaded
+        is_held = bool(tracked.stores) and not tracked.loads  # vLLM itself keeps the blocks of a request that is being loaded
         if is_held:
             self._held.append(name)
-        self._forget_if_over(name, tracked)
+        self._remove_if_ended(name, tracked)
         return is_held
 
-    def heard_of(self, request) -> None:
-        """It has been queued."""
+    def on_queued(self, request) -> None:
+        """A request has been queued."""
         if self.has_disk and self._options.early_loads and not _wants_all_computed(request):
             self._early[request.request_id] = request
 
     def reset(self) -> None:
-        self._names.begin_anew()
-        if self._told:
-            self._removed.append(list(self._told))
-            self._told.clear()
+        self._keys.start_again()
+        if self._reported_hashes:
+            self._removed.append(list(self._reported_hashes))
+            self._reported_hashes.clear()
 
     def events(self):
         if self._reporter is not None:
@@ -192,64 +192,65 @@ class SchedulerHalf:
         removed, self._removed = self._removed, []
         for hashes in removed:
             yield BlockRemoved(block_hashes=hashes, medium=medium)
-        for names, is_removed in self.native.take_events():
-            hashes = self._names.hashes(names)
+        for keys, is_removed in self.native.take_events():
+            hashes = self._keys.hashes(keys)
             if is_removed:
-                hashes = [one for one in hashes if one in self._told]
-                self._told.difference_update(hashes)
+                hashes = [one for one in hashes if one in self._reported_hashes]
+                self._reported_hashes.difference_update(hashes)
                 if hashes:
                     yield BlockRemoved(block_hashes=hashes, medium=medium)
             else:
-                self._told.update(hashes)
+                self._reported_hashes.update(hashes)
                 yield BlockStored(block_hashes=hashes, parent_block_hash=None, token_ids=[], lora_id=None, block_size=self._tokens,
                                   medium=medium, lora_name=None)  # fmt: skip
 
-    # What can be loaded.
+    # Blocks that can be loaded.
 
     def _num_loadable(self, request) -> int:
-        """The last token runs anew; its window begins a token earlier than that of the next one. A step needs a token to compute."""
+        """Returns how many offloaded blocks may be loaded. The last token is computed again, and its window begins one token earlier than
+        the window of the next token. A step needs a token to compute."""
         keeps_one = self._has_windows or self._options.layer_by_layer
         return max(0, request.num_tokens - keeps_one) // self._tokens
 
-    def _places(self, names: list) -> list:
-        places = [self.native.find(own) for own in names]
-        if self._doomed:
-            places = [[ABSENT if name in self._doomed else place for name, place in zip(*both)] for both in zip(names, places)]
-        return places
+    def _find_states(self, keys: list) -> list:
+        states = [self.native.find(own) for own in keys]
+        if self._failed_keys:
+            states = [[ABSENT if key in self._failed_keys else state for key, state in zip(*both)] for both in zip(keys, states)]
+        return states
 
-    def _end(self, places, start, good) -> int:
-        return end_of_hit(places, self._windows, start, self._tokens, good)
+    def _end(self, states, start, good) -> int:
+        return end_of_hit(states, self._windows, start, self._tokens, good)
 
-    def _num_below(self, places, start, end) -> int:
-        return sum(place in (COMING, BELOW) for place in wanted(places, self._windows, start, end, self._tokens))
+    def _num_below(self, states, start, end) -> int:
+        return sum(state in (LOADING, ON_DISK) for state in needed_keys(states, self._windows, start, end, self._tokens))
 
-    def _pays(self, names, start, end, num_local, num_below) -> bool:
-        num_blocks = len(wanted(names, self._windows, start, end, self._tokens)) + self._loading.total()
-        return self.costs.load_pays(end * self._tokens - num_local, num_blocks, num_below)
+    def _is_load_faster(self, keys, start, end, num_local, num_below) -> bool:
+        num_blocks = len(needed_keys(keys, self._windows, start, end, self._tokens)) + self._loading.total()
+        return self.costs.is_load_faster(end * self._tokens - num_local, num_blocks, num_below)
 
-    def _bring_up(self, names, start, end) -> bool:
-        names = wanted(names, self._windows, start, end, self._tokens)
-        self.native.touch(names)  # those that are there do not go for the others
-        return self.native.bring_up(names)
+    def _read_from_disk(self, keys, start, end) -> bool:
+        keys = needed_keys(keys, self._windows, start, end, self._tokens)
+        self.native.touch(keys)  # blocks that are stored must not be evicted for the others
+        return self.native.bring_up(keys)
 
-    def _count(self, names) -> None:
+    def _count(self, keys) -> None:
         if self.has_disk:
-            self.native.count(names)
+            self.native.count(keys)
         else:
-            self.native.lookup(names)
+            self.native.lookup(keys)
 
-    def _bring_up_early(self) -> None:
-        """In the order of the queue, into a quarter of host memory at most."""
+    def _read_early_from_disk(self) -> None:
+        """Reads blocks of queued requests from disk, in the order of the queue, into at most a quarter of host memory."""
         room = self.native.num_slots // 4 - sum(self._early_blocks.values())
-        for name, request in list(self._early.items())[:_EARLY_AT_ONCE]:
-            names = self._names.of_all(request, 0, self._num_loadable(request))
-            places = self._places(names)
-            end = self._end(places, 0, REACHABLE)
-            number = self._num_below(places, 0, end)
+        for name, request in list(self._early.items())[:_MAX_EARLY_PER_STEP]:
+            keys = self._keys.keys_by_group(request, 0, self._num_loadable(request))
+            states = self._find_states(keys)
+            end = self._end(states, 0, REACHABLE)
+            number = self._num_below(states, 0, end)
             if number > room:
                 return
-            del self._early[name]  # its turn comes, or all of it is up
-            if number and self._pays(names, 0, end, 0, number) and self._bring_up(names, 0, end):
+            del self._early[name]  # not examined again before its turn
+            if number and self._is_load_faster(keys, 0, end, 0, number) and self._read_from_disk(keys, 0, end):
                 self._early_blocks[name] = number
                 self.stats.count("early_blocks", number)
                 room -= number
@@ -259,95 +260,96 @@ class SchedulerHalf:
     def _plan_load(self, tracked, ids, num_local, num_external) -> None:
         first, end = num_local // self._block_size, (num_local + num_external) // self._block_size
         job = Job(self._new_id(), tracked.request.request_id, [], [], first=first, in_step=self._options.layer_by_layer)
-        names = []
+        keys = []
         for group, window in enumerate(self._windows):
             begin = max(first, first_needed(window, end * self._block_size, self._block_size))
-            # All that vLLM has given blocks for: whatever is not null it takes for computed from now on.
+            # Loads everything that vLLM has allocated blocks for: vLLM takes each block that is not null as computed from now on.
             begin = min((at for at in range(first, end) if ids[group][at] != NULL_BLOCK), default=end) if window else begin
-            own = self._names.of(tracked.request, group, begin // self._factor, end // self._factor)
+            own = self._keys.of(tracked.request, group, begin // self._factor, end // self._factor)
             job.slots += self.native.prepare_load(own)
             job.blocks += ids[group][begin:end]
-            names += own
-        if any(name in self._loading for name in names):
+            keys += own
+        if any(key in self._loading for key in keys):
             self.stats.count("joined_loads", 1)
-        self._loading.update(names)
+        self._loading.update(keys)
         tracked.loads.add(job.id)
         tracked.next_stored = end // self._factor
-        self._jobs[job.id] = UnderWay(job, tracked, names, self._num_workers, is_load=True)
+        self._jobs[job.id] = InFlightJob(job, tracked, keys, self._num_workers, is_load=True)
         self._loads.append(job)
         self.stats.count("loaded_tokens", num_external)
 
-    def _note_bad(self, blocks) -> None:
-        for under_way in self._jobs.values():
-            if under_way.is_load:
-                under_way.bad |= blocks.intersection(under_way.job.blocks)
+    def _add_bad_blocks(self, blocks) -> None:
+        for in_flight in self._jobs.values():
+            if in_flight.is_load:
+                in_flight.bad |= blocks.intersection(in_flight.job.blocks)
 
-    def _end_job(self, id, under_way) -> None:
+    def _end_job(self, id, in_flight) -> None:
         del self._jobs[id]
-        job, names, tracked = under_way.job, under_way.names, under_way.tracked
-        if under_way.is_load:
+        job, keys, tracked = in_flight.job, in_flight.keys, in_flight.tracked
+        if in_flight.is_load:
             tracked.loads.discard(id)
-            self._loading -= Counter(names)
-            self.native.complete_load(names)
-            if under_way.is_lost:
-                self._drop_all(tracked, under_way)
-            elif under_way.bad:
-                self._drop_bad(tracked, under_way)
-            for name in self._doomed.intersection(names):
-                self._discard(name)
+            self._loading -= Counter(keys)
+            self.native.complete_load(keys)
+            if in_flight.has_failed_entirely:
+                self._drop_load(tracked, in_flight)
+            elif in_flight.bad:
+                self._drop_bad_blocks(tracked, in_flight)
+            for key in self._failed_keys.intersection(keys):
+                self._discard(key)
         else:
             tracked.stores.discard(id)
-            self.native.complete_store(names, not under_way.bad)
+            self.native.complete_store(keys, not in_flight.bad)
             for block in job.blocks:
                 if self._sources.get(block) == id:
                     del self._sources[block]
-        self._forget_if_over(job.request, tracked)
+        self._remove_if_ended(job.request, tracked)
 
-    def _drop_bad(self, tracked, under_way) -> None:
-        """They are computed again, and stored anew. One group: of several no vLLM knows failed loads by block."""
-        job = under_way.job
+    def _drop_bad_blocks(self, tracked, in_flight) -> None:
+        """Drops bad blocks, which are computed and stored again. There is one group: for several no version of vLLM handles failed loads by
+        block."""
+        job = in_flight.job
         tracked.num_failed += 1
-        self.stats.count("failed_blocks", len(under_way.bad))
+        self.stats.count("failed_blocks", len(in_flight.bad))
         for at, block in enumerate(job.blocks):
-            if block in under_way.bad:
+            if block in in_flight.bad:
                 index = (job.first + at) // self._factor
                 tracked.next_stored = min(tracked.next_stored, index)
-                self._discard(under_way.names[index - job.first // self._factor])
+                self._discard(in_flight.keys[index - job.first // self._factor])
 
-    def _drop_all(self, tracked, under_way) -> None:
+    def _drop_load(self, tracked, in_flight) -> None:
         tracked.num_failed += 1
-        self.stats.count("failed_blocks", len(under_way.job.blocks))
+        self.stats.count("failed_blocks", len(in_flight.job.blocks))
         tracked.next_stored = 0
-        for name in under_way.names:
-            self._discard(name)
+        for key in in_flight.keys:
+            self._discard(key)
 
-    def _discard(self, name) -> None:
-        if name in self._loading:
-            self._doomed.add(name)
+    def _discard(self, key) -> None:
+        if key in self._loading:
+            self._failed_keys.add(key)
         else:
-            self._doomed.discard(name)
-            self.native.discard(name)
+            self._failed_keys.discard(key)
+            self.native.discard(key)
 
     # Stores.
 
-    def _take_blocks(self, output) -> list[int]:
-        """The tables of requests in the plan; which blocks it writes to."""
+    def _update_block_tables(self, output) -> list[int]:
+        """Updates the block tables of requests in the plan, and returns the blocks that the plan writes to."""
         written = []
         for new in output.scheduled_new_reqs:
-            written += self._take_table(new.req_id, new.block_ids, new.num_computed_tokens)
+            written += self._set_block_table(new.req_id, new.block_ids, new.num_computed_tokens)
         cached = output.scheduled_cached_reqs
         for name, blocks, num_computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens):
             if blocks is None:
                 continue
             if name in cached.resumed_req_ids:
-                written += self._take_table(name, blocks, num_computed)
+                written += self._set_block_table(name, blocks, num_computed)
                 continue
             for own, new in zip(self._requests[name].blocks, blocks):
                 own += new
                 written += new
         return written
 
-    def _take_table(self, name, blocks, num_computed) -> list[int]:
+    def _set_block_table(self, name, blocks, num_computed) -> list[int]:
         self._requests[name].blocks = [list(own) for own in blocks]
         return [block for own in blocks for block in own[num_computed // self._block_size :]]
 
@@ -370,43 +372,43 @@ class SchedulerHalf:
         return jobs
 
     def _store(self, tracked, end: int) -> Job | None:
-        request, held = tracked.request, {}  # name -> (group, offloaded block)
-        names = self._names.of_all(request, tracked.next_stored, end)
+        request, held = tracked.request, {}  # key -> (group, offloaded block)
+        keys = self._keys.keys_by_group(request, tracked.next_stored, end)
         gone = [first_needed(window, request.num_computed_tokens, self._block_size) for window in self._windows]
         for at in range(tracked.next_stored, end):
-            for group, own in enumerate(names):
+            for group, own in enumerate(keys):
                 if at >= gone[group]:
                     held[own[at - tracked.next_stored]] = (group, at)
         store = self.native.prepare_store(list(held))
         if store is None:
-            return None  # they are asked for again with the next full block
+            return None  # tried again with the next full block
         tracked.next_stored = end
         stored, slots, *numbers, _ = store
         if not stored:
             return None
         job = Job(self._new_id(), request.request_id, [], list(slots), numbers=list(numbers[0]) if numbers else [])
-        for name in stored:
-            group, at = held[name]
+        for key in stored:
+            group, at = held[key]
             job.blocks += tracked.blocks[group][at * self._factor : (at + 1) * self._factor]
-        self.native.touch([name for own in zip(*self._names.of_all(request, 0, end)) for name in own])
+        self.native.touch([key for own in zip(*self._keys.keys_by_group(request, 0, end)) for key in own])
         self._sources.update(dict.fromkeys(job.blocks, job.id))
         tracked.stores.add(job.id)
-        self._jobs[job.id] = UnderWay(job, tracked, stored, self._num_workers, is_load=False)
+        self._jobs[job.id] = InFlightJob(job, tracked, stored, self._num_workers, is_load=False)
         return job
 
-    # Both.
+    # Loads and stores.
 
     def _new_id(self) -> int:
         self._last_job += 1
         return self._last_job
 
-    def _note_step(self, output) -> None:
+    def _begin_step_measurement(self, output) -> None:
         num_prompt = 0
         for name, number in output.num_scheduled_tokens.items():
             request = self._requests[name].request
             num_prompt += max(0, min(number, request.num_prompt_tokens - request.num_computed_tokens))
-        self.costs.step_begins(self._step, output.total_num_scheduled_tokens, num_prompt)
+        self.costs.begin_step(self._step, output.total_num_scheduled_tokens, num_prompt)
 
-    def _forget_if_over(self, name, tracked) -> None:
+    def _remove_if_ended(self, name, tracked) -> None:
         if tracked.has_ended and not tracked.stores and not tracked.loads and self._requests.get(name) is tracked:
             del self._requests[name]

@@ -1,4 +1,4 @@
-"""quire.vllm.Connector's side towards vLLM 0.19.0."""
+"""The parts of quire.vllm.Connector for vLLM 0.19.0."""
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, SupportsHMA
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats, OffloadPromMetrics
@@ -6,55 +6,55 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import Offlo
 from vllm.platforms import current_platform
 from vllm.v1.kv_offload.mediums import CPULoadStoreSpec, GPULoadStoreSpec
 
-from quire.vllm._connector_copies import HostCopies, Over
+from quire.vllm._connector_copies import HostCopies, EndedJob
 from quire.vllm._connector_meta import COUNTERS, Job
 from quire.vllm._offload_copies import NumberedSpec
 from quire.vllm._offload_pages import as_one_group, copier_of
 from quire.vllm._offload_v0_19 import QuireOffloadingSpec
 
-FAILS_BY_REQUEST = False
+SUPPORTS_FAILED_REQUESTS = False
 _COUNTED = "counted"  # the key of the counters in the data of the statistics
 
 
-class Basis(KVConnectorBase_V1, SupportsHMA):
+class ConnectorBase(KVConnectorBase_V1, SupportsHMA):
     @property
     def prefer_cross_layer_blocks(self) -> bool:
         return not self.options.layer_by_layer
 
     def register_cross_layers_kv_cache(self, kv_cache, attn_backend):
-        self.worker_half.meet(canonical(self.worker_half.spec, None, kv_cache, attn_backend))
+        self.worker_half.register_caches(canonical(self.worker_half.spec, None, kv_cache, attn_backend))
 
     def get_finished(self, finished_req_ids):
         return self.worker_half.finished()
 
     def quire_on_queued(self, request) -> None:
-        """A request has been queued: quire.vllm.Scheduler says so; vLLM 0.19.0 tells nobody."""
-        self.scheduler_half.heard_of(request)
+        """Called by quire.vllm.Scheduler when a request has been queued; vLLM 0.19.0 has no such call."""
+        self.scheduler_half.on_queued(request)
 
 
-def check_served(vllm_config, kv_cache_config, options) -> None:
+def check_supported(vllm_config, kv_cache_config, options) -> None:
     if current_platform.is_cuda_alike() and options.layer_by_layer:
-        raise ValueError("quire.vllm.Connector does not serve layer_by_layer on a GPU: vLLM's copies know all layers at once only")
+        raise ValueError("quire.vllm.Connector does not support layer_by_layer on a GPU: vLLM copies all layers together; leave it out")
 
 
-class _Catcher(OffloadingConnectorWorker):
-    """vLLM's way from KV caches of any layout to rows of bytes."""
+class _CanonicalCachesReader(OffloadingConnectorWorker):
+    """Uses vLLM's conversion of KV caches of any layout to rows of bytes."""
 
     def _register_handlers(self, kv_caches):
-        self.caught = kv_caches
+        self.canonical_caches = kv_caches
 
 
 def canonical(spec, kv_cache_config, kv_caches, cross_layers_backend=None):
-    catcher = _Catcher(spec)
+    catcher = _CanonicalCachesReader(spec)
     if cross_layers_backend is not None:
         catcher.register_cross_layers_kv_cache(kv_caches, cross_layers_backend)
     else:
         catcher.register_kv_caches(kv_caches)
-    return catcher.caught
+    return catcher.canonical_caches
 
 
 class ConnectorSpec(QuireOffloadingSpec):
-    """The same memory, folder and options as OffloadingConnector's with quire's spec."""
+    """Has the memory, folder and options of OffloadingConnector with quire's spec."""
 
     def copies(self, kv_caches):
         if current_platform.is_cuda_alike():
@@ -65,7 +65,7 @@ class ConnectorSpec(QuireOffloadingSpec):
 
 
 class DeviceCopies:
-    """Where vLLM's handlers copy, all layers at once."""
+    """Copies by vLLM's handlers, all layers together."""
 
     def __init__(self, to_host, to_device):
         self._to_host, self._to_device = to_host, to_device
@@ -84,22 +84,23 @@ class DeviceCopies:
     def wait_loads(self, jobs) -> None:
         self._to_device.wait(jobs)
 
-    def take_stores(self) -> list[Over]:
-        return _taken(self._to_host)
+    def take_stores(self) -> list[EndedJob]:
+        return _ended_jobs(self._to_host)
 
-    def take_loads(self) -> list[Over]:
-        return _taken(self._to_device)
+    def take_loads(self) -> list[EndedJob]:
+        return _ended_jobs(self._to_device)
 
 
-def _taken(handler) -> list[Over]:
-    return [Over(one.job_id, one.success, one.transfer_size, one.transfer_time) for one in handler.get_finished()]
+def _ended_jobs(handler) -> list[EndedJob]:
+    return [EndedJob(one.job_id, one.success, one.transfer_size, one.transfer_time) for one in handler.get_finished()]
 
 
 class ConnectorStats(OffloadingConnectorStats):
-    """vLLM's, of transfers, and our counters."""
+    """vLLM's statistics of transfers, and quire's counters."""
 
     def record_transfer(self, num_bytes, time, transfer_type):
-        """In the form that vLLM's has when it has gone from process to process: the readers know no other."""
+        """Records a transfer in the form that vLLM's statistics have after they are sent to another process: readers know only this form.
+        """
         self.data.setdefault("_to_".join(transfer_type), []).append({"op_size": num_bytes, "op_time": time})
 
     def count(self, name: str, amount: int) -> None:
@@ -123,7 +124,7 @@ class ConnectorStats(OffloadingConnectorStats):
         return OffloadingConnectorStats(data=transfers).reduce() | self.counted()
 
 
-def tell_of_disk(stats: ConnectorStats, now: dict, told: dict) -> None:
+def record_disk_transfers(stats: ConnectorStats, now: dict, told: dict) -> None:
     for size, seconds, kind in [("bytes_read", "reading_s", ("DISK", "CPU")), ("bytes_written", "", ("CPU", "DISK"))]:
         if now[size] > told.get(size, 0):
             took = now[seconds] - told.get(seconds, 0.0) if seconds else 0.0
@@ -131,7 +132,7 @@ def tell_of_disk(stats: ConnectorStats, now: dict, told: dict) -> None:
 
 
 class ConnectorPromMetrics(OffloadPromMetrics):
-    """vLLM's vllm:kv_offload_*, and vllm:kv_offload_quire_* for the counters."""
+    """vLLM's metrics vllm:kv_offload_*, and vllm:kv_offload_quire_* for the counters."""
 
     def __init__(self, vllm_config, metric_types, labelnames, per_engine_labelvalues):
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)

@@ -1,21 +1,22 @@
-"""The workers' half of quire.vllm.Connector: it copies what the scheduler's half has decided, and says what is over.
+"""The workers' half of quire.vllm.Connector: it copies what the scheduler's half has decided, and reports jobs that have ended.
 
-Stores of a step begin with the next one, as in vLLM's connector, so that they are no part of the step that has computed them. Before a step
-writes to blocks whose stores are under way it waits for these (`fences`). Loads and stores have a thread each: a load waits for no store.
+Stores of a step begin with the next step, as in vLLM's connector, so that they do not delay the step that computed the blocks. Before a
+step writes to blocks with stores in flight, it waits for these stores (`fences`). Loads and stores have separate threads: a load never
+waits for a store.
 """
 
 from quire.vllm._connector_meta import Job, WorkerMetadata
-from quire.vllm._connector_vllm import FAILS_BY_REQUEST, ConnectorStats
+from quire.vllm._connector_vllm import SUPPORTS_FAILED_REQUESTS, ConnectorStats
 
 
 class WorkerHalf:
     def __init__(self, spec, kv_cache_config):
         self.spec, self._groups = spec, kv_cache_config.kv_cache_groups
-        self._is_plain = len(self._groups) == 1
+        self._has_one_group = len(self._groups) == 1
         self._step, self._computes = 0, False
         self._due = []  # stores of the last step
         self._loads_due = []
-        self._loads: dict[int, Job] = {}  # under way
+        self._loads: dict[int, Job] = {}  # in flight
         self._stores: dict[str, set[int]] = {}  # by request
         self._held = set()  # requests that have ended
         self._in_step: dict[int, list[int]] = {}  # job -> its parts, by tensor
@@ -24,11 +25,11 @@ class WorkerHalf:
 
     # The KV cache.
 
-    def meet(self, caches) -> None:
-        """caches: vLLM's CanonicalKVCaches."""
+    def register_caches(self, caches) -> None:
+        """Receives the KV caches, as vLLM's CanonicalKVCaches."""
         self.copies = self.spec.copies(caches)
         self._num_tensors = len(caches.tensors)
-        self._tensors_of = {}  # layer -> the tensors that it reads; all, where it cannot be told
+        self._tensors_of = {}  # layer -> the tensors that it reads; no entry: all tensors
         for group, refs in zip(self._groups, caches.group_data_refs):
             per_layer = len(refs) // len(group.layer_names)
             for i, layer in enumerate(group.layer_names if per_layer * len(group.layer_names) == len(refs) else ()):
@@ -37,7 +38,7 @@ class WorkerHalf:
     # A step.
 
     def begin(self, meta) -> None:
-        """Before the step writes to anything; once."""
+        """Called before the step writes to any block. Only the first call of a step has an effect."""
         if meta.step == self._step:
             return
         self._step, self._computes = meta.step, meta.computes
@@ -50,7 +51,7 @@ class WorkerHalf:
         self._loads_due = meta.loads
 
     def begin_loads(self, meta) -> None:
-        """Where vLLM wants them to begin: behind its own zeroing of blocks."""
+        """Begins the loads where vLLM requires it: after it has zeroed blocks."""
         self.begin(meta)
         loads, self._loads_due = self._loads_due, []
         for job in loads:
@@ -72,64 +73,64 @@ class WorkerHalf:
         if self._in_step:
             self.copies.wait_loads([parts[i] for parts in self._in_step.values() for i in self._tensors_of.get(layer, range(len(parts)))])
 
-    def end_loads_in_step(self) -> None:
+    def wait_for_loads_in_step(self) -> None:
         if self._in_step:
             self.copies.wait_loads([part for parts in self._in_step.values() for part in parts])
 
-    # What is over.
+    # Jobs that have ended.
 
     def finished(self) -> tuple[set[str], set[str]]:
-        """(requests whose stores are over, requests whose loads are)"""
-        self.end_loads_in_step()
+        """Returns (ended requests without open stores, requests with loads that have ended)."""
+        self.wait_for_loads_in_step()
         for over in self.copies.take_stores():
             self._note(over, ("GPU", "CPU"))
             request = next(name for name, jobs in self._stores.items() if over.job in jobs)
-            self._end_store(over.job, request, over.is_good)
+            self._end_store(over.job, request, over.is_successful)
         for over in self.copies.take_loads():
             self._note(over, ("CPU", "GPU"))
             self._meta.copies.append((len(self._loads[over.job].blocks), over.seconds or 0.0))
-            self._end_load(over.job, over.is_good)
+            self._end_load(over.job, over.is_successful)
         due = {job.request for job in self._due}
         sent = {name for name in self._held if not self._stores.get(name) and name not in due}
         self._held -= sent
         received, self._received = self._received, set()
         return sent, received
 
-    def _end_store(self, id, request, is_good) -> None:
+    def _end_store(self, id, request, is_successful) -> None:
         jobs = self._stores[request]
         jobs.discard(id)
         if not jobs:
             del self._stores[request]
         self._meta.over[id] += 1
-        if not is_good:
+        if not is_successful:
             self._meta.failed_stores.add(id)
 
-    def _end_load(self, id, is_good) -> None:
+    def _end_load(self, id, is_successful) -> None:
         job = self._loads.pop(id)
         self._in_step.pop(id, None)
         self._meta.over[id] += 1
         if not job.in_step:
             self._received.add(job.request)
-        if is_good:
+        if is_successful:
             return
-        if self._is_plain and not job.in_step:
+        if self._has_one_group and not job.in_step:
             self._bad.update(job.blocks)
-        elif FAILS_BY_REQUEST and not job.in_step:
+        elif SUPPORTS_FAILED_REQUESTS and not job.in_step:
             self._failed.add(job.request)
             self._meta.failed_loads.add(id)
-        else:  # what has read them is wrong, or vLLM does not know of such loads
+        else:  # a layer has read wrong blocks, or vLLM cannot handle such a failure
             raise RuntimeError(f"KV blocks of request {job.request} could not be copied from host memory")
 
     def _note(self, over, transfer_type) -> None:
         if over.seconds and over.size is not None:
             self.stats.record_transfer(over.size, over.seconds, transfer_type)
 
-    def take_failed(self) -> set[str]:
-        """Requests whose loads failed as a whole."""
+    def take_failed_requests(self) -> set[str]:
+        """Returns the requests with loads that failed as a whole."""
         failed, self._failed = self._failed, set()
         return failed
 
-    def take_bad(self) -> set[int]:
+    def take_bad_blocks(self) -> set[int]:
         bad, self._bad = self._bad, set()
         return bad
 

@@ -1,6 +1,6 @@
 """SchedulingPolicy.CONTINUUM inside vLLM: a request's tags, and the tool that a turn calls.
 
-vLLM's own --scheduling-policy does not know it, so it is asked for with
+vLLM's own --scheduling-policy does not know this policy, so it is selected by
 
     --additional-config '{"quire": {"policy": "continuum", "pins_give_way": true}}'
 
@@ -13,12 +13,12 @@ from vllm.logger import init_logger
 
 logger = init_logger("vllm.quire")
 
-# A bash command in a fence of its own, as mini-swe-agent's models write them.
+# A bash command in a separate code block, as mini-swe-agent's models write it.
 _BLOCK = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 
 
 def tags(request) -> dict:
-    """Of a vLLM request."""
+    """Returns the tags of a vLLM request."""
     extra = request.sampling_params.extra_args if request.sampling_params is not None else None
     if not extra:
         return {}
@@ -26,14 +26,14 @@ def tags(request) -> dict:
 
 
 def tool_in(text: str) -> str:
-    """The first word of the only bash block; "" if there is none, or more than one."""
+    """Returns the first word of the only bash block; "" if there is no such block, or more than one."""
     blocks = _BLOCK.findall(text)
     words = blocks[0].split() if len(blocks) == 1 else []
     return words[0] if words else ""
 
 
 def decoder(vllm_config):
-    """From output tokens to text, by the model's tokenizer; None if it cannot be loaded: then no tool is ever known."""
+    """Returns a function from output tokens to text, by the model's tokenizer; None if it cannot be loaded: then no tool is ever known."""
     try:
         from vllm.tokenizers import get_tokenizer
 
@@ -44,7 +44,10 @@ def decoder(vllm_config):
             trust_remote_code=model.trust_remote_code,
             revision=model.tokenizer_revision,
         )
-    except Exception as error:  # whatever the tokenizer's loader raises: the engine can do without
-        logger.warning("quire.vllm.Scheduler: no tokenizer (%s): tools are known only where requests name them, so few blocks are pinned", error)
+    except Exception as error:  # the loader may raise anything; the engine works without a tokenizer
+        logger.warning(
+            "quire.vllm.Scheduler: the tokenizer could not be loaded (%s): a tool is known only if the request names it, so few blocks are pinned",
+            error,
+        )
         return None
     return lambda tokens: tokenizer.decode(tokens, skip_special_tokens=True)

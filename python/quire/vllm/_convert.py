@@ -1,4 +1,4 @@
-"""Statistics and KV events of the core as vLLM 0.19.0's objects."""
+"""Converts statistics and KV events of the core to vLLM 0.19.0's objects."""
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from vllm.v1.core import kv_cache_utils
@@ -23,8 +23,8 @@ def scheduler_stats(stats, transfer_stats=None, cudagraph_stats=None, perf_stats
     )
 
 
-def joined_stats(earlier, later):
-    """Statistics of two steps as those of one: counts add up, the state is the later one's."""
+def merged_stats(earlier, later):
+    """Returns the statistics of two steps as one: counts are added, the state is the later one's."""
     if earlier is None or later is None:
         return later
 

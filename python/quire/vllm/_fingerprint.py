@@ -1,4 +1,5 @@
-"""What the bytes of a block depend on beside its tokens, in 32 bytes: blocks of another fingerprint are never read."""
+"""The fingerprint of what the bytes of a block depend on besides its tokens, in 32 bytes. Blocks with another fingerprint are never read.
+"""
 
 import hashlib
 import json
@@ -8,8 +9,8 @@ from pathlib import Path
 import vllm
 
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-WHOLE_BYTES = 64 << 20  # files up to here are read as a whole
-SAMPLES, SAMPLE_BYTES = 64, 256 << 10  # of larger ones
+WHOLE_BYTES = 64 << 20  # files up to this size are read as a whole
+SAMPLES, SAMPLE_BYTES = 64, 256 << 10  # samples of larger files
 
 
 def _digest_file(path: Path) -> str:
@@ -33,13 +34,13 @@ def _weights(model: str, revision: str | None) -> list[Path]:
 
         try:
             path = Path(snapshot_download(model, revision=revision, local_files_only=True))
-        except Exception:  # its errors are of many kinds; what is missing is said below
+        except Exception:  # it raises errors of many kinds; the caller reports that files are missing
             return []
     return sorted(file for file in path.rglob("*") if file.suffix in WEIGHTS and file.is_file())
 
 
 def weights_digest(vllm_config, model_id: str | None) -> str:
-    """Of the weights' files, by samples; or what the option disk_model_id says."""
+    """Returns a digest of the weights' files, by samples, or the value of the option disk_model_id."""
     if model_id:
         return f"id {model_id}"
     model_config = vllm_config.model_config
@@ -48,14 +49,14 @@ def weights_digest(vllm_config, model_id: str | None) -> str:
     files = _weights(model_config.model, model_config.revision)
     if not files:
         raise ValueError(
-            f"disk_path: the weights of {model_config.model} are not files that can be told apart; "
-            "name them by the option disk_model_id (another name for other weights), or leave out disk_path"
+            f"disk_path: the weights of {model_config.model} are not in files that can be identified; "
+            "set disk_model_id (a different value for different weights), or leave out disk_path"
         )
     return "\n".join(_digest_file(file) for file in files)
 
 
 def configuration(vllm_config, blocks: list, model_id: str | None) -> str:
-    """blocks: the sizes that names and bytes of a block depend on."""
+    """Returns a digest of the configuration. blocks: the sizes that keys and bytes of a block depend on."""
     model, parallel = vllm_config.model_config, vllm_config.parallel_config
     parts = {
         "vllm": vllm.__version__,

@@ -1,4 +1,4 @@
-"""Answers for the Python parties that the core asks in the middle of a step."""
+"""Passes the questions that the core asks in the middle of a step to vLLM's Python objects."""
 
 import weakref
 
@@ -13,10 +13,10 @@ logger = init_logger("vllm.quire")
 
 
 class Hooks:
-    """One method per question; requests come refreshed."""
+    """One method per question. Requests are refreshed before the call."""
 
     def __init__(self, scheduler):
-        self._scheduler = weakref.proxy(scheduler)  # it owns the core, which owns this
+        self._scheduler = weakref.proxy(scheduler)  # the scheduler owns the core, which owns this object
         self._encoder = scheduler.ec_connector
         self._grammar = scheduler.structured_output_manager
 
@@ -30,7 +30,7 @@ class Hooks:
         if request.num_tokens != num_tokens:
             raise NotImplementedError(
                 f"the connector changed request {request.request_id} from {num_tokens} to {request.num_tokens} tokens in "
-                "get_num_new_matched_tokens(), and quire's core has scheduled by its prompt; leave out --scheduler-cls"
+                "get_num_new_matched_tokens(), which quire does not support; leave out --scheduler-cls"
             )
         return answer
 
@@ -48,7 +48,7 @@ class Hooks:
         self._scheduler._plan_output = output
 
     def order_failed(self, names, num_async):
-        # vLLM walks sets of names; these are built as it builds them, so they are walked alike.
+        # vLLM iterates over sets of names. These sets are built as vLLM builds them, so they have the same order.
         waiting, running = set(), set()
         for index, name in enumerate(names):
             (waiting if index < num_async else running).add(name)

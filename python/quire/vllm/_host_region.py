@@ -1,8 +1,8 @@
-"""The host memory that offloaded blocks lie in: of each worker a file in /dev/shm, which the scheduler's process maps too.
+"""The host memory of offloaded blocks: for each worker a file in /dev/shm, which the scheduler's process maps too.
 
-The worker makes it when its KV cache is there, copies blocks in and out, and writes the number of a slot's block behind it (`written`).
-The scheduler's process attaches those of all workers and moves blocks between them and a folder. Names are taken away as soon as it has:
-then nothing is left behind, however the processes end.
+The worker makes the file when it has its KV cache, copies blocks in and out, and after each copy writes the number of the slot's block
+(`written`). The scheduler's process attaches the files of all workers and moves blocks between them and a folder. It removes the names of
+the files immediately, so that nothing is left over, however the processes end.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ FOLDER = Path("/dev/shm")
 PREFIX = "quire-kv-"
 PAGE = 4096
 HEADER_BYTES = 16 * PAGE
-STALE_S = 60  # whoever makes a file locks it at once
+STALE_S = 60  # seconds until an unlocked file is stale; each file is locked immediately after it was made
 
 
 def _padded(size: int) -> int:
@@ -31,7 +31,7 @@ def _path(engine_id: str, rank: int) -> Path:
 
 
 def _remove_stale():
-    """Of engines that were killed before their scheduler had attached: nobody holds the lock any more."""
+    """Removes files of engines that were killed before their scheduler had attached: no process holds the lock any more."""
     for path in FOLDER.glob(f"{PREFIX}*"):
         try:
             if time.time() - path.stat().st_mtime < STALE_S:
@@ -49,7 +49,7 @@ def _remove_stale():
 
 
 class HostRegion:
-    """`tensors`: a row of page_bytes[i] per slot each; `written`: a number per slot."""
+    """Maps the file of one worker. `tensors`: a row of page_bytes[i] per slot each; `written`: a number per slot."""
 
     def __init__(self, descriptor: int, size: int, header: dict):
         self.num_slots, self.page_bytes, self.layout = header["num_slots"], header["page_bytes"], header["layout"]
@@ -70,15 +70,15 @@ class HostRegion:
 
     @classmethod
     def create(cls, engine_id: str, rank: int, num_slots: int, page_bytes: list[int], layout: str, is_shared: bool):
-        """layout: what the bytes of a page depend on that only the worker knows. Where nobody attaches it has no name."""
+        """Makes the file. layout: what the bytes of a page depend on that only the worker knows. Without is_shared the file has no name."""
         _remove_stale()
         header = {"num_slots": num_slots, "page_bytes": page_bytes, "layout": layout}
         text = json.dumps(header).encode()
-        assert len(text) < HEADER_BYTES, "a header of that many tensors has no room"
+        assert len(text) < HEADER_BYTES, "the header fits into HEADER_BYTES"
         size, path = cls._size(num_slots, page_bytes), _path(engine_id, rank)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # until the process ends: the descriptor stays open
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # held until the process ends, because the descriptor stays open
             os.posix_fallocate(descriptor, 0, size)
             os.pwrite(descriptor, text, 0)
             if not is_shared:
@@ -88,7 +88,7 @@ class HostRegion:
             os.close(descriptor)
             raise ValueError(
                 f"cpu_bytes_to_use: {FOLDER} has no room for {size} bytes of worker {rank} ({error.strerror}); "
-                "give less, or make it larger (docker run --shm-size, Kubernetes emptyDir with medium Memory)"
+                "use a smaller value, or enlarge that file system (docker run --shm-size, Kubernetes emptyDir with medium Memory)"
             ) from error
         region = cls(descriptor, size, header)
         region.descriptor = descriptor
@@ -102,7 +102,7 @@ class HostRegion:
         except OSError as error:
             raise ValueError(
                 f"disk_path: the host memory of worker {rank} is not in {FOLDER} of this machine ({error.strerror}); "
-                "all workers of an engine must run on the machine of its scheduler, and share its /dev/shm: otherwise leave out disk_path"
+                "run all workers of an engine on the machine of its scheduler, with the same /dev/shm, or leave out disk_path"
             ) from error
         try:
             header = json.loads(os.pread(descriptor, HEADER_BYTES, 0).rstrip(b"\0"))

@@ -1,6 +1,6 @@
-"""What happened to a scheduler, as a script that tools/oracle can play: plain values, with the answers of the parties beside it.
+"""Records a scheduler's calls as a script that tools/oracle can play: plain values, and the answers of connectors and grammars.
 
-It holds the token ids of all prompts and answers. It is bounded: where a run grows beyond LIMIT values nothing is kept any more.
+The script holds the token ids of all prompts and answers. It is bounded: when a run exceeds LIMIT values, everything is dropped.
 """
 
 import json
@@ -44,7 +44,7 @@ def _speculation(speculative) -> dict:
 
 
 def configuration(s) -> dict:
-    """Of a quire.vllm.Scheduler, in the oracle's words."""
+    """Returns the configuration of a quire.vllm.Scheduler in the oracle's terms."""
     scheduler, cache, model = s.scheduler_config, s.cache_config, s.vllm_config.model_config
     transfer = s.vllm_config.kv_transfer_config
     return {
@@ -70,7 +70,7 @@ def configuration(s) -> dict:
 
 
 def request_spec(request) -> dict:
-    """A request as it is when it arrives."""
+    """Returns a request in its state at arrival."""
     spec = {
         "id": request.request_id, "tokens": list(request._all_token_ids), "arrival": request.arrival_time, "priority": request.priority,
         "client": request.client_index, "max_tokens": request.max_tokens, "salt": request.cache_salt,
@@ -95,7 +95,7 @@ def _feature(feature) -> list:
 
 
 def result(output) -> dict:
-    """A ModelRunnerOutput: the part that decides."""
+    """Returns the part of a ModelRunnerOutput that decisions depend on."""
     worker = output.kv_connector_output
     told = {"ids": list(output.req_id_to_index.items()), "sampled": [list(row) for row in output.sampled_token_ids or ()]}
     if output.pooler_output:
@@ -127,7 +127,7 @@ class Journal:
             self._events.append(event)
 
     def event_before(self, *event) -> None:
-        """Before the newest: something that it depends on."""
+        """Adds an event before the newest event, which depends on it."""
         if not self.full:
             self._events.insert(len(self._events) - 1, event)
 

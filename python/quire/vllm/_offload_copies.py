@@ -1,7 +1,7 @@
-"""The workers' half of quire.vllm.offload in vLLM 0.19.0: copies between the KV cache and the host memory that the scheduler's process shares.
+"""The workers' half of quire.vllm.offload in vLLM 0.19.0: copies between the KV cache and host memory that the scheduler's process maps.
 
-On a GPU vLLM's own handlers copy, here into our memory; where the KV cache is host memory itself, a thread of ours does, which holds no GIL.
-Behind each store the numbers of its blocks are written beside the slots: only then may a block go to disk.
+On a GPU vLLM's handlers copy, here into our memory. If the KV cache is in host memory, a native thread copies without the GIL. After each
+store the numbers of its blocks are written next to the slots; only then may a block be written to disk.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from quire.vllm._offload_pages import copier_of, device_pages, host_pages
 
 
 class NumberedSpec(CPULoadStoreSpec):
-    """Slots to store to, and what is written beside each when its block is there."""
+    """Slots to store to, and the number that is written for each slot when its block is there."""
 
     def __init__(self, slots: list[int], numbers: list[int]):
         super().__init__(slots)
@@ -37,7 +37,7 @@ class HostCopyHandler(OffloadingHandler):
         source, target = transfer_spec
         device, host = (source, target) if self.to_host else (target, source)
         pages = (host.block_ids[:, None] * self.factor + np.arange(self.factor)).ravel()
-        # A load may begin in the middle of its first slot, where the KV cache has the rest already.
+        # A load may begin in the middle of its first slot if the KV cache has the rest already.
         pages = pages[len(pages) - len(device.block_ids) :]
         slots, numbers = numbers_of(host)
         self.copier.submit(job_id, self.to_host, device.block_ids.tolist(), pages.tolist(), slots, numbers)
@@ -54,17 +54,17 @@ class HostCopyHandler(OffloadingHandler):
 
 
 def host_handlers(kv_caches, region, factor: int):
-    """(device to host, host to device) where the device is host memory."""
+    """Returns (device to host, host to device) for a device that is host memory."""
     copier = copier_of(kv_caches, region)
     return HostCopyHandler(copier, factor, True), HostCopyHandler(copier, factor, False)
 
 
 def device_handlers(kv_caches, region, factor: int):
-    """(device to host, host to device) where vLLM copies."""
+    """Returns (device to host, host to device) for copies by vLLM."""
     from vllm.v1.kv_offload.worker.cpu_gpu import SingleDirectionOffloadingHandler
 
     class MarkingHandler(SingleDirectionOffloadingHandler):
-        """vLLM's, which tells of what is over. Whoever waits for a job does not; the next get_finished() does."""
+        """vLLM's handler, which also marks ended stores as written. wait() does not mark them; the next get_finished() does."""
 
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
@@ -81,15 +81,15 @@ def device_handlers(kv_caches, region, factor: int):
             return results
 
     class OrderedHandler(SingleDirectionOffloadingHandler):
-        """vLLM's, whose loads begin behind what the device was given before: a step under way may still write to their blocks."""
+        """vLLM's handler with loads that begin after all earlier work of the device: a step in flight may still write to their blocks."""
 
         def transfer_async(self, job_id, transfer_spec):
             if not self._stream_pool:
                 self._stream_pool.append(torch.cuda.Stream())
-            self._stream_pool[-1].wait_stream(torch.cuda.current_stream())  # the one that vLLM takes
+            self._stream_pool[-1].wait_stream(torch.cuda.current_stream())  # the stream that vLLM takes
             return super().transfer_async(job_id, transfer_spec)
 
-    if current_platform.is_cuda_alike():  # as pinned memory, which copies need to run beside the model
+    if current_platform.is_cuda_alike():  # as pinned memory, so that copies run concurrently with the model
         torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(region.address, region.num_bytes, 0))
     tensors = {
         "gpu_tensors": device_pages(kv_caches),

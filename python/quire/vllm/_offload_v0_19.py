@@ -1,8 +1,8 @@
-"""quire.vllm.offload for vLLM 0.19.0: its CPUOffloadingSpec, whose decisions are the compiled ledger's, and a folder below.
+"""quire.vllm.offload for vLLM 0.19.0: a CPUOffloadingSpec with the decisions of the compiled ledger, and a folder below host memory.
 
-The decisions of `eviction_policy` lru and arc are vLLM's own; `arc_paper` and `s3fifo` are further ones, and "module:Class" is a
-quire.connectors.EvictionPolicy of your own. vLLM calls the manager on its engine's thread and the handlers in its workers; the manager never
-waits for the disk, and what it has said can be loaded is in host memory.
+With `eviction_policy` lru and arc the decisions are vLLM's own; `arc_paper` and `s3fifo` are further policies, and "module:Class" is a
+user's quire.connectors.EvictionPolicy. vLLM calls the manager on its engine's thread and the handlers in its workers. The manager never
+waits for the disk; blocks that it reports as loadable are in host memory.
 """
 
 import atexit
@@ -22,25 +22,25 @@ from quire.vllm._fingerprint import combined, configuration
 from quire.vllm._host_region import HostRegion
 from quire.vllm._offload_copies import NumberedSpec, device_handlers, host_handlers
 from quire.vllm._offload_pages import page_layout
-from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none, policy_of
+from quire.vllm._offload_checks import DiskProblemLogger, check_disk_options, check_hash_algorithm, logger, opened_or_none, policy_of
 
-NAME_BYTES = 32
+KEY_BYTES = 32
 
 
 class CPUOffloadingManager(OffloadingManager):
-    """The arguments of vLLM's class of this name, and those of its FilterReusedOffloadingManager."""
+    """Takes the arguments of vLLM's class of this name, and of its FilterReusedOffloadingManager."""
 
     def __init__(self, block_size, num_blocks, cache_policy="lru", enable_events=False, store_threshold=0, max_tracker_size=64_000):
         self.block_size, self.medium = block_size, CPULoadStoreSpec.medium()
         self.native = OffloadManager(num_blocks, policy_of(cache_policy), store_threshold, max_tracker_size, enable_events)
-        self._is_short = None  # the hashes: known with the first one
+        self._is_short = None  # whether hashes have fewer than 32 bytes; known after the first hash
 
     def _names(self, hashes: Iterable[bytes]) -> list[bytes]:
-        """The core's names have 32 bytes, as vLLM's default hash has. Shorter hashes are filled up, and their length put behind them."""
+        """The core's keys have 32 bytes, like vLLM's default hash. Shorter hashes are padded, with their length in the last byte."""
         names = list(hashes)
         if self._is_short is None and names:
-            self._is_short = len(names[0]) < NAME_BYTES
-        return [name.ljust(NAME_BYTES - 1, b"\0") + bytes([len(name)]) for name in names] if self._is_short else names
+            self._is_short = len(names[0]) < KEY_BYTES
+        return [name.ljust(KEY_BYTES - 1, b"\0") + bytes([len(name)]) for name in names] if self._is_short else names
 
     def hashes(self, names):
         return [name[: name[-1]] for name in names] if self._is_short else names
@@ -50,7 +50,7 @@ class CPUOffloadingManager(OffloadingManager):
 
     def prepare_load(self, block_hashes):
         names = self._names(block_hashes)
-        self.native.use(names)  # all that vLLM tells of an admission; lru and arc go by touches
+        self.native.use(names)  # the only sign of an admission that vLLM gives; lru and arc count touches
         return CPULoadStoreSpec(self.native.prepare_load(names))
 
     def touch(self, block_hashes):
@@ -77,12 +77,12 @@ class CPUOffloadingManager(OffloadingManager):
 
 
 class TieredOffloadingManager(CPUOffloadingManager):
-    """The same over a folder. `native`: a TieredOffload."""
+    """A manager above a folder. `native`: a TieredOffload."""
 
     def __init__(self, block_size, native):
         self.block_size, self.medium, self.native = block_size, CPULoadStoreSpec.medium(), native
         self._is_short = None
-        self._reporter = Reporter()
+        self._reporter = DiskProblemLogger()
 
     def prepare_store(self, block_hashes):
         store = self.native.prepare_store(self._names(block_hashes))
@@ -99,7 +99,7 @@ class TieredOffloadingManager(CPUOffloadingManager):
 
 
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier, whose manager is quire's, on GPUs and on CPU, and a folder below it."""
+    """vLLM's CPU tier with quire's manager, on GPUs and on CPUs, and a folder below it."""
 
     def __init__(self, vllm_config, kv_cache_config):
         super().__init__(vllm_config, kv_cache_config)
@@ -107,7 +107,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         self._own_handlers = None
         if self.disk_path is not None:
             check_disk_options(self.extra_config, self.num_blocks, self.eviction_policy)
-            check_names(vllm_config)
+            check_hash_algorithm(vllm_config)
 
     def get_manager(self):
         if self._manager is None:
@@ -127,8 +127,9 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         }
 
     def _tiered_manager(self):
-        """None where the folder cannot be had: the engine runs without it."""
-        # vLLM draws the root of all block names anew in each process unless this is set. It reads it after this, in this process, once.
+        """Returns None if the folder cannot be used: the engine runs without it."""
+        # Without this variable vLLM draws a new root of all block hashes in each process. It reads the variable after this, in this
+        # process, once.
         os.environ.setdefault("PYTHONHASHSEED", "0")
         engine, world = self.vllm_config.kv_transfer_config.engine_id, self.vllm_config.parallel_config.world_size
         regions = [HostRegion.attach(engine, rank) for rank in range(world)]
@@ -153,7 +154,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
             return None
         atexit.register(native.close)
         stats = native.stats()
-        logger.info("KV blocks on disk: %d places in %s, host memory for %d blocks", stats["num_places"], self._folder(), self.num_blocks)
+        logger.info("KV blocks on disk: %d slots in %s, host memory for %d blocks", stats["num_places"], self._folder(), self.num_blocks)
         return TieredOffloadingManager(options["block_size"], native)
 
     def _fingerprint(self, layouts):
@@ -161,12 +162,12 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         return combined([configuration(self.vllm_config, blocks, self.extra_config.get("disk_model_id")), *layouts])
 
     def _folder(self):
-        """Each engine of a data-parallel deployment has its own."""
+        """Returns the folder; each engine of a data-parallel deployment has a separate one."""
         parallel = self.vllm_config.parallel_config
         return os.path.join(self.disk_path, f"dp{parallel.data_parallel_rank}") if parallel.data_parallel_size > 1 else self.disk_path
 
     def region(self, kv_caches) -> HostRegion:
-        """This worker's part of the tier."""
+        """Makes this worker's part of the tier."""
         return HostRegion.create(
             self.vllm_config.kv_transfer_config.engine_id,
             self.vllm_config.parallel_config.rank,
@@ -189,16 +190,16 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
 
 
 class QuireOffloadingConnector(OffloadingConnector):
-    """vLLM's connector, whose metrics tell of the disk as well: its own passes on only what the workers count."""
+    """vLLM's connector, with metrics of the disk as well: vLLM's class only passes on the workers' statistics."""
 
-    _told = None
+    _last_stats = None
 
     def get_kv_connector_stats(self):
         manager = self.connector_scheduler.manager if self.connector_scheduler is not None else None
         if not isinstance(manager, TieredOffloadingManager):
             return super().get_kv_connector_stats()
-        now, told = manager.native.stats(), self._told or defaultdict(int)
-        self._told = now
+        now, told = manager.native.stats(), self._last_stats or defaultdict(int)
+        self._last_stats = now
         stats = OffloadingConnectorStats()
         for size, seconds, kind in [("bytes_read", "reading_s", ("DISK", "CPU")), ("bytes_written", "", ("CPU", "DISK"))]:
             if now[size] > told[size]:

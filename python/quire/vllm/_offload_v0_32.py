@@ -1,7 +1,8 @@
-"""quire.vllm.offload for vLLM 0.32.0: its CPUOffloadingSpec, whose decisions are the compiled ledger's, and a folder below.
+"""quire.vllm.offload for vLLM 0.32.0: a CPUOffloadingSpec with the decisions of the compiled ledger, and a folder below host memory.
 
-vLLM calls the manager on its engine's thread and the worker in its workers. The manager never waits for the disk, and what it has called a
-HIT is in host memory. The spec is not told vLLM's whole configuration, and the worker can ask for it: so that one writes it beside its memory.
+vLLM calls the manager on its engine's thread and the worker in its workers. The manager never waits for the disk; blocks that it reports as
+a HIT are in host memory. The spec does not get vLLM's whole configuration, but a worker can read it: worker 0 writes its digest into the
+header of its memory.
 """
 
 import atexit
@@ -30,28 +31,28 @@ from quire._core import OffloadManager, TieredOffload, mark_written
 from quire.vllm._fingerprint import combined, configuration
 from quire.vllm._host_region import HostRegion
 from quire.vllm._offload_pages import copier_of, device_pages, host_pages, page_layout
-from quire.vllm._offload_trouble import Reporter, check_disk_options, check_names, logger, opened_or_none, policy_of
+from quire.vllm._offload_checks import DiskProblemLogger, check_disk_options, check_hash_algorithm, logger, opened_or_none, policy_of
 
-GROUP_BYTES = 4  # behind the hash, in vLLM's keys
+GROUP_BYTES = 4  # after the hash, in vLLM's keys
 COUNTERS = {
-    "vllm:kv_offload_disk_read_bytes": ("bytes_read", "Bytes of KV blocks brought up from disk to host memory."),
-    "vllm:kv_offload_disk_written_bytes": ("bytes_written", "Bytes of KV blocks written from host memory to disk."),
-    "vllm:kv_offload_disk_refused_blocks": ("num_refused", "KV blocks on disk that did not verify."),
-    "vllm:kv_offload_disk_failed_blocks": ("num_failed", "KV blocks that the disk failed to read or to write."),
-    "vllm:kv_offload_disk_dropped_blocks": ("num_dropped", "KV blocks that left host memory before they were written to disk."),
+    "vllm:kv_offload_disk_read_bytes": ("bytes_read", "Total number of bytes of KV blocks read from disk to host memory."),
+    "vllm:kv_offload_disk_written_bytes": ("bytes_written", "Total number of bytes of KV blocks written from host memory to disk."),
+    "vllm:kv_offload_disk_refused_blocks": ("num_refused", "Total number of KV blocks on disk that failed verification."),
+    "vllm:kv_offload_disk_failed_blocks": ("num_failed", "Total number of KV blocks that the disk failed to read or to write."),
+    "vllm:kv_offload_disk_dropped_blocks": ("num_dropped", "Total number of KV blocks that were evicted from host memory before they were written to disk."),
 }
 
 
 class NumberedSpec(CPULoadStoreSpec):
-    """Slots to store to, and what is written beside each when its block is there."""
+    """Slots to store to, and the number that is written for each slot when its block is there."""
 
     def __init__(self, slots, numbers):
         super().__init__(slots)
         self.numbers = numbers
 
 
-class Nothing:
-    """In the place of tiers that could not be made anew: it holds nothing and takes nothing."""
+class EmptyTiers:
+    """Replaces tiers that could not be opened again: it holds nothing and accepts nothing."""
 
     def lookup(self, names):
         return 0
@@ -72,11 +73,11 @@ class Nothing:
 
 
 class LedgerOffloadingManager(OffloadingManager):
-    """native: an OffloadManager, or a TieredOffload. make() makes another one, when all blocks are to be forgotten."""
+    """native: an OffloadManager or a TieredOffload. make() makes another one when all blocks must be forgotten."""
 
     def __init__(self, native, make):
         self.native, self._make = native, make
-        self._group, self._hash_bytes = None, 0  # known with the first key
+        self._group, self._hash_bytes = None, 0  # known after the first key
 
     def _names(self, keys):
         keys = list(keys)
@@ -125,11 +126,11 @@ class LedgerOffloadingManager(OffloadingManager):
 
 
 class TieredOffloadingManager(LedgerOffloadingManager):
-    """The same over a folder, which is emptied with it."""
+    """A manager above a folder. A reset also empties the folder."""
 
     def __init__(self, native, make):
         super().__init__(native, make)
-        self._told, self._reporter = {}, Reporter()
+        self._last_stats, self._reporter = {}, DiskProblemLogger()
         atexit.register(self.shutdown)
 
     def take_events(self):
@@ -139,23 +140,23 @@ class TieredOffloadingManager(LedgerOffloadingManager):
     def get_stats(self):
         stats, now = OffloadingConnectorStats(), self.native.stats()
         for name, (key, _) in COUNTERS.items():
-            if now[key] > self._told.get(key, 0):
-                stats.increase_counter(name, now[key] - self._told.get(key, 0))
-        self._told = now
+            if now[key] > self._last_stats.get(key, 0):
+                stats.increase_counter(name, now[key] - self._last_stats.get(key, 0))
+        self._last_stats = now
         return stats
 
     def reset_cache(self):
-        """The weights may be others from now on: what lies on disk goes, too."""
+        """Deletes the blocks on disk, too: the weights may have changed."""
         self.native.close()
-        self._told = {}
-        self.native = opened_or_none(self._make) or Nothing()
+        self._last_stats = {}
+        self.native = opened_or_none(self._make) or EmptyTiers()
 
     def shutdown(self):
         self.native.close()
 
 
 class HostCopyWorker(OffloadingWorker):
-    """Where the KV cache is host memory: a thread of ours copies, which holds no GIL."""
+    """For a KV cache in host memory: a native thread copies without the GIL."""
 
     def __init__(self, copier, blocks_per_chunk):
         self.copier, self.blocks_per_chunk = copier, blocks_per_chunk
@@ -186,7 +187,7 @@ class HostCopyWorker(OffloadingWorker):
 
 
 class DeviceCopyWorker(OffloadingWorker):
-    """Where the KV cache is a device's: vLLM's handlers copy, into our memory, and tell of what is over."""
+    """For a KV cache on a device: vLLM's handlers copy, to and from our memory, and report the copies that have ended."""
 
     def __init__(self, kv_caches, region, blocks_per_chunk):
         from vllm.v1.kv_offload.cpu.gpu_worker import SingleDirectionOffloadingHandler
@@ -195,10 +196,10 @@ class DeviceCopyWorker(OffloadingWorker):
         common = {
             "blocks_per_chunk": blocks_per_chunk,
             "layer_refs_per_group": kv_caches.group_data_refs,
-            # Without it copies are right as well, and slower.
+            # Without pinned memory copies are correct, but slower.
             "host_memory_is_pinned": host_register(region.address, region.num_bytes),
         }
-        self._written, self._marks = region.written, {}
+        self._written, self._written_numbers = region.written, {}
         self._is_pinned_at = region.address if common["host_memory_is_pinned"] else None
         self.stores, self.loads = (
             SingleDirectionOffloadingHandler(gpu_tensors=device_pages(kv_caches), cpu_tensors=host_pages(region), gpu_to_cpu=gpu_to_cpu, **common)
@@ -207,7 +208,7 @@ class DeviceCopyWorker(OffloadingWorker):
 
     def submit_store(self, job_id, src_spec, dst_spec):
         if isinstance(dst_spec, NumberedSpec):
-            self._marks[job_id] = (dst_spec.block_ids.tolist(), dst_spec.numbers)
+            self._written_numbers[job_id] = (dst_spec.block_ids.tolist(), dst_spec.numbers)
         return self.stores.transfer_async(job_id, src_spec, dst_spec)
 
     def submit_load(self, job_id, src_spec, dst_spec):
@@ -216,8 +217,8 @@ class DeviceCopyWorker(OffloadingWorker):
     def take_stores(self):
         stored = self.stores.get_finished()
         for result in stored:
-            if result.job_id in self._marks:
-                mark_written(self._written, *self._marks.pop(result.job_id))
+            if result.job_id in self._written_numbers:
+                mark_written(self._written, *self._written_numbers.pop(result.job_id))
         return stored
 
     def get_finished(self):
@@ -238,7 +239,7 @@ class DeviceCopyWorker(OffloadingWorker):
 
 
 class QuireOffloadingSpec(CPUOffloadingSpec):
-    """vLLM's CPU tier, whose manager is quire's, on vLLM's CPU backend, too, and with a folder below it."""
+    """vLLM's CPU tier with quire's manager, also on vLLM's CPU backend, and with a folder below it."""
 
     @classmethod
     def build_metric_definitions(cls, extra_config):
@@ -249,29 +250,29 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
     def __init__(self, config):
         super().__init__(config)
         self.disk_path = self.extra_config.get("disk_path")
-        self.check_served()
+        self.check_supported()
         if self.disk_path is not None:
             check_disk_options(self.extra_config, self.num_chunks, self.eviction_policy)
 
-    def check_served(self) -> None:
+    def check_supported(self) -> None:
         if current_platform.is_xpu():
-            raise ValueError("spec_name: QuireOffloadingSpec has not been tried on Intel's GPUs; take TieringOffloadingSpec")
+            raise ValueError("spec_name: QuireOffloadingSpec is not tested on Intel GPUs; use TieringOffloadingSpec")
         if len(self.config.groups) != 1:
             raise ValueError(
-                "spec_name: QuireOffloadingSpec does not serve several KV cache groups under this vLLM; give --disable-hybrid-kv-cache-manager, "
-                "or take quire.vllm.Connector"
+                "spec_name: QuireOffloadingSpec does not support several KV cache groups under this vLLM; set --disable-hybrid-kv-cache-manager, "
+                "or use quire.vllm.Connector"
             )
         if int(self.extra_config.get("store_threshold", 0)) >= 2:
-            raise ValueError("store_threshold: not served by QuireOffloadingSpec under this vLLM; leave it out")
+            raise ValueError("store_threshold: QuireOffloadingSpec does not support it under this vLLM; leave it out")
         for name in ("canonical_layout", "cache_policy_module_path"):
             if self.extra_config.get(name):
-                raise ValueError(f"{name}: not served by QuireOffloadingSpec; leave it out")
+                raise ValueError(f"{name}: QuireOffloadingSpec does not support it; leave it out")
 
-    def whole_config(self):
+    def full_vllm_config(self):
         return get_current_vllm_config()
 
     def _uses_shared_region(self):
-        return False  # every worker has its own memory, and writes all of it
+        return False  # every worker has separate memory, and writes all of it
 
     def get_manager(self):
         if self._manager is None:
@@ -286,7 +287,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         return OffloadManager(self.num_chunks, policy_of(self.eviction_policy), threshold, tracked, self.kv_events_config.enable_kv_cache_events)
 
     def _tiered_manager(self) -> TieredOffloadingManager | None:
-        """None where the folder cannot be had: the engine runs without it."""
+        """Returns None if the folder cannot be used: the engine runs without it."""
         world, engine = self.config.parallel.world_size, self.config.engine_id
         regions = [HostRegion.attach(engine, rank) for rank in range(world)]
         for rank in range(world):
@@ -294,7 +295,7 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         native = opened_or_none(lambda: self._open(regions))
         if native is None:
             return None
-        logger.info("KV blocks on disk: %d places in %s", native.stats()["num_places"], self._folder())
+        logger.info("KV blocks on disk: %d slots in %s", native.stats()["num_places"], self._folder())
         return TieredOffloadingManager(native, lambda: self._open_empty(regions))
 
     def _open(self, regions):
@@ -318,12 +319,12 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         return self._open(regions)
 
     def _folder(self):
-        """Each engine of a data-parallel deployment has its own."""
+        """Returns the folder; each engine of a data-parallel deployment has a separate one."""
         parallel = self.config.parallel
         return os.path.join(self.disk_path, f"dp{parallel.data_parallel_index}") if parallel.data_parallel_size > 1 else self.disk_path
 
     def region(self, kv_caches) -> HostRegion:
-        """This worker's part of the tier."""
+        """Makes this worker's part of the tier."""
         has_disk = self.disk_path is not None
         return HostRegion.create(
             self.config.engine_id,
@@ -335,8 +336,8 @@ class QuireOffloadingSpec(CPUOffloadingSpec):
         )
 
     def _layout(self, kv_caches) -> str:
-        vllm_config = self.whole_config()
-        check_names(vllm_config)
+        vllm_config = self.full_vllm_config()
+        check_hash_algorithm(vllm_config)
         parts = [page_layout(kv_caches), str(self.config.kv_cache_layout)]
         if self.config.parallel.rank == 0:
             blocks = [list(self.tokens_per_block), self.blocks_per_chunk, self.tokens_per_hash]

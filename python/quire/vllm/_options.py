@@ -1,4 +1,4 @@
-"""What --additional-config says to quire: options of the core for which vLLM has no flag. docs/vllm.md lists them.
+"""Reads quire's part of --additional-config: options of the core for which vLLM has no flag. docs/vllm.md lists them.
 
     --additional-config '{"quire": {"admission_watermark": 0.01, "pressure_high": 0.95, "pressure_preempts": true}}'
 """
@@ -10,28 +10,28 @@ from quire.vllm._config import refuse
 
 _CONTINUUM = ("pin_s", "longest_tool_s", "max_jobs", "max_tools", "pins_give_way", "pins_end_with_job", "jobless_in_order")
 _CACHE = ("admission_watermark", "pressure_high", "pressure_low", "pressure_preempts", "lifo_free_blocks")
-# Of quire.Core's step trace, with the defaults of quire serve --trace.
+# Options of quire.Core's step trace, with the defaults of quire serve --trace.
 _TRACE = {"trace": "", "trace_every": 1, "trace_max_steps": 0, "trace_file_bytes": 2**28, "trace_files": 4}
-_TRACE_PATH = "VLLM_SCHED_TRACE_PATH"  # environment variable: `trace`, where the option is not given
-_JOURNAL = {"journal": "", "journal_max_bytes": 2**30, "journal_tokens": True}  # as quire serve has them
+_TRACE_PATH = "VLLM_SCHED_TRACE_PATH"  # environment variable: the value of `trace` if the option is not given
+_JOURNAL = {"journal": "", "journal_max_bytes": 2**30, "journal_tokens": True}  # defaults of quire serve
 _KNOWN = ("policy", *_CACHE, *_CONTINUUM, *_TRACE, *_JOURNAL)
-_PRESSURE_LOW = 0.8  # where only the upper mark is given, as in quire serve
+_PRESSURE_LOW = 0.8  # if only the upper limit is given, as in quire serve
 
 
 def options_of(vllm_config) -> dict:
-    """As options of quire.CoreConfig; {} where vLLM is to decide alone. Ranges are checked by the core."""
+    """Returns options of quire.CoreConfig; {} if none is given. The core checks their ranges."""
     given = _given(vllm_config)
-    _refuse_what_no_worker_does(given)
+    _refuse_block_copy_options(given)
     if unknown := sorted(set(given) - set(_KNOWN)):
-        refuse(f"additional_config: quire.{unknown[0]}", f"the options are {', '.join(_KNOWN)}")
+        refuse(f"additional_config: quire.{unknown[0]}", f"use one of {', '.join(_KNOWN)}")
     policy = given.pop("policy", None)
     if policy not in (None, "continuum"):
-        refuse(f"additional_config: quire.policy={policy!r}", 'say "continuum", or give vLLM\'s own policies by --scheduling-policy')
+        refuse(f"additional_config: quire.policy={policy!r}", 'use "continuum", or set a policy of vLLM with --scheduling-policy')
     if policy is None and (lost := [name for name in given if name in _CONTINUUM]):
-        refuse(f"additional_config: quire.{lost[0]} without its policy", 'add "policy": "continuum"')
+        refuse(f"additional_config: quire.{lost[0]} without the policy continuum", 'add "policy": "continuum"')
     given = {name: value for name, value in given.items() if name not in _TRACE and name not in _JOURNAL}
     for name, value in given.items():
-        _check_kind(name, value, getattr(quire.CoreConfig(), name))
+        _check_type(name, value, getattr(quire.CoreConfig(), name))
     if given.get("pressure_high") and not given.get("pressure_low"):
         given["pressure_low"] = min(_PRESSURE_LOW, given["pressure_high"])
     if policy is not None:
@@ -40,10 +40,10 @@ def options_of(vllm_config) -> dict:
 
 
 def trace_of(vllm_config) -> dict:
-    """What VllmBridge is told of the trace; {}: none is written. Ranges are checked by it. Each engine of several writes files of its own."""
+    """Returns the trace options of VllmBridge, which checks their ranges; {}: no trace. Each data-parallel engine writes separate files."""
     given = {name: value for name, value in _given(vllm_config).items() if name in _TRACE}
     for name, value in given.items():
-        _check_kind(name, value, _TRACE[name])
+        _check_type(name, value, _TRACE[name])
     path = given.get("trace") or os.environ.get(_TRACE_PATH, "")
     if not path:
         if given:
@@ -56,10 +56,10 @@ def trace_of(vllm_config) -> dict:
 
 
 def journal_of(vllm_config) -> dict:
-    """What VllmBridge is told of the journal; {}: none is kept. Each engine of several, and each start, writes a file of its own."""
+    """Returns the journal options of VllmBridge; {}: no journal. Each data-parallel engine, and each start, writes a separate file."""
     given = {name: value for name, value in _given(vllm_config).items() if name in _JOURNAL}
     for name, value in given.items():
-        _check_kind(name, value, _JOURNAL[name])
+        _check_type(name, value, _JOURNAL[name])
     if not given.get("journal"):
         if given:
             refuse(f"additional_config: quire.{next(iter(given))} without a journal", 'add "journal": "DIR"')
@@ -72,31 +72,32 @@ def _given(vllm_config) -> dict:
     additional = getattr(vllm_config, "additional_config", None)
     given = additional.get("quire", {}) if isinstance(additional, dict) else {}
     if not isinstance(given, dict):
-        refuse(f"additional_config: quire={given!r}", 'give an object, such as {"quire": {"admission_watermark": 0.01}}')
+        refuse(f"additional_config: quire={given!r}", 'use an object, such as {"quire": {"admission_watermark": 0.01}}')
     return dict(given)
 
 
-def _refuse_what_no_worker_does(given: dict) -> None:
-    """The core plans copies between blocks for forks, and moves out of the cache and back for swap; SchedulerOutput has no field for either."""
+def _refuse_block_copy_options(given: dict) -> None:
+    """Refuses forks and swap: they copy blocks, or move them out of the cache and back, and SchedulerOutput has no field for that."""
     for name in given:
         if "fork" in name:
             refuse(
-                f"additional_config: quire.{name}: forks share blocks that are copied when one of them writes, and no field of vLLM 0.19.0's "
-                "SchedulerOutput tells a worker to copy a block",
-                "leave it out, and let vLLM make one request of each answer (n)",
+                f"additional_config: quire.{name}: a fork copies a shared block when it writes to it, and vLLM 0.19.0's "
+                "SchedulerOutput has no field for block copies",
+                "leave it out: vLLM makes one request for each of the n answers",
             )
         if "swap" in name:
             refuse(
-                f"additional_config: quire.{name}: swap moves the blocks of a preempted request out and back, and no field of vLLM 0.19.0's "
-                "SchedulerOutput tells a worker to",
-                "leave it out: preempted requests are computed again; what OffloadingConnector holds of them is loaded",
+                f"additional_config: quire.{name}: swap moves the blocks of a preempted request out and back, and vLLM 0.19.0's "
+                "SchedulerOutput has no field for that",
+                "leave it out: preempted requests load the blocks that OffloadingConnector holds, and compute the others again",
             )
 
 
-def _check_kind(name: str, value, default) -> None:
-    """JSON has other kinds than the core; a bool is no number, whatever Python says."""
+def _check_type(name: str, value, default) -> None:
+    """Refuses a value of the wrong type. JSON has other types than the core; a bool is not accepted as a number, although Python accepts
+    it."""
     kind = type(default)
     fits = type(value) is kind or (kind is float and type(value) is int)
     if not fits or (kind is int and not 0 <= value < 2**32):
-        words = {bool: "true or false", int: "a whole number from 0 to 4294967295", float: "a number", str: "a text"}[kind]
-        refuse(f"additional_config: quire.{name}={value!r}", f"give {words}")
+        words = {bool: "true or false", int: "a whole number from 0 to 4294967295", float: "a number", str: "a string"}[kind]
+        refuse(f"additional_config: quire.{name}={value!r}", f"use {words}")

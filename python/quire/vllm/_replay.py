@@ -1,5 +1,5 @@
-"""The parties that answer a scheduler (connectors, grammars), once more: with answers that were given before. The shadow asks its own
-scheduler with what the real parties told vLLM's; a script of the shadow is played with what it wrote down.
+"""Stand-ins for the objects that answer a scheduler (connectors, grammars), with answers that were given before. The shadow gives its
+scheduler the answers that vLLM's scheduler got; a script of the shadow is played with the answers that it recorded.
 """
 
 from collections import defaultdict, deque
@@ -7,12 +7,12 @@ from collections import defaultdict, deque
 from vllm.distributed.kv_transfer.kv_connector.v1 import SupportsHMA
 
 
-class NotAsked(Exception):
-    """There is no answer: vLLM's scheduler had not asked this."""
+class MissingAnswer(Exception):
+    """Raised if there is no answer: vLLM's scheduler did not ask this question."""
 
 
 class Answers:
-    """In order per question and name. `given`: {question: {name: [answer, ...]}}."""
+    """Answers in order, per question and name. `given`: {question: {name: [answer, ...]}}."""
 
     def __init__(self, given: dict | None = None):
         self._queues = defaultdict(deque)
@@ -28,7 +28,7 @@ class Answers:
         if not queue:
             if default:
                 return default[0]
-            raise NotAsked(f"{question} of {name!r}")
+            raise MissingAnswer(f"{question} of {name!r}")
         answer = queue.popleft()
         if not queue:
             del self._queues[question, name]
@@ -36,7 +36,7 @@ class Answers:
 
 
 class ReplayConnector(SupportsHMA):
-    """The scheduler half of a KV connector. `calls`: what it was told."""
+    """The scheduler half of a KV connector. `calls`: the calls that it got."""
 
     def __init__(self, answers: Answers):
         self._answers = answers
@@ -88,7 +88,7 @@ class ReplayEncoderConnector:
 
 
 class ReplayGrammars:
-    """In the place of vLLM's StructuredOutputManager."""
+    """Replaces vLLM's StructuredOutputManager."""
 
     def __init__(self, answers: Answers):
         self._answers = answers

@@ -1,4 +1,4 @@
-"""What the core needs to know of a vLLM Request, and what a session does to one."""
+"""Converts a vLLM Request to the fields that the core needs, and applies the inputs of a session to a Request."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from quire.vllm import _continuum
 
 
 def ending(sampling_params) -> dict:
-    """How a request ends: of a new one, and of each input of a session."""
+    """Returns the end conditions of a new request, or of an input of a session."""
     if sampling_params is None:
         return {"min_tokens": 0, "eos_ids": [], "stop_token_ids": [], "repetition": (0, 0, 0)}
     repetition = sampling_params.repetition_detection
@@ -32,12 +32,12 @@ def features(mm_features) -> list:
     return out
 
 
-def wants_logprobs(sampling) -> bool:
-    """Of its outputs; newer versions of vLLM count their own way."""
+def needs_logprobs(sampling) -> bool:
+    """Returns whether log probabilities of outputs are requested; newer versions of vLLM have another count."""
     return sampling is not None and getattr(sampling, "num_logprobs", sampling.logprobs) is not None
 
 
-def new_request(request, names_blocks: bool) -> dict:
+def new_request(request, has_block_hashes: bool) -> dict:
     lora, sampling = request.lora_request, request.sampling_params
     return {
         **ending(sampling),
@@ -55,9 +55,9 @@ def new_request(request, names_blocks: bool) -> dict:
         "lora_path": lora.lora_path if lora else "",
         "cache_salt": request.cache_salt or "",
         "multimodal": features(request.mm_features),
-        "prompt_embeds": bytes(tensor_data(request.prompt_embeds)) if names_blocks and request.prompt_embeds is not None else None,
-        "wants_logprobs": wants_logprobs(sampling),
-        "pass_hashes": names_blocks,
+        "prompt_embeds": bytes(tensor_data(request.prompt_embeds)) if has_block_hashes and request.prompt_embeds is not None else None,
+        "needs_logprobs": needs_logprobs(sampling),
+        "pass_hashes": has_block_hashes,
     }
 
 
@@ -72,7 +72,8 @@ def session_input(update) -> dict:
 
 
 def take_session_input(request, update, num_prompt_tokens: int) -> bool:
-    """What the next input of a session sets in the Python request, besides tokens; the core has taken it already. True: logprobs are wanted."""
+    """Applies the next input of a session to the Python request, except its tokens; the core has taken it already. Returns whether log
+    probabilities are requested."""
     if update.mm_features:
         base = num_prompt_tokens - len(update.prompt_token_ids or ())
         for feature in update.mm_features:
@@ -80,4 +81,4 @@ def take_session_input(request, update, num_prompt_tokens: int) -> bool:
         request.mm_features.extend(update.mm_features)
     request.arrival_time = update.arrival_time
     request.sampling_params = update.sampling_params
-    return wants_logprobs(update.sampling_params)
+    return needs_logprobs(update.sampling_params)

@@ -1,7 +1,7 @@
-"""What vLLM's scheduler is made of: limits read from vLLM's configuration, and the parties that answer it.
+"""Sets up quire.vllm.Scheduler: limits from vLLM's configuration, and the objects that answer the scheduler.
 
-Called once, by the process of vLLM's EngineCore, when its scheduler is made. Connectors, publishers and grammars are vLLM's own objects: they
-are made in its order, since making them has effects.
+Called once, in the process of vLLM's EngineCore, when its scheduler is made. Connectors, publishers and grammars are vLLM's own objects.
+They are made in vLLM's order, because making them has effects.
 """
 
 from vllm import envs
@@ -20,7 +20,7 @@ from quire.vllm._options import journal_of, options_of, trace_of
 
 
 def read_limits(scheduler) -> None:
-    """What the configuration says of sizes and modes, checked."""
+    """Reads and checks sizes and modes of the configuration."""
     limits, parallel = scheduler.scheduler_config, scheduler.parallel_config
     model = scheduler.vllm_config.model_config
     if not scheduler.cache_config.num_gpu_blocks:
@@ -55,8 +55,8 @@ def read_encoder_budget(scheduler, mm_registry, takes_inputs: bool) -> None:
     scheduler.encoder_cache_size = budget.encoder_cache_size if budget else 0
 
 
-def attach_parties(scheduler) -> None:
-    """Those who answer the scheduler: connectors, the publisher of events, the reader of routed experts."""
+def attach_vllm_objects(scheduler) -> None:
+    """Makes the objects that answer the scheduler: connectors, the publisher of events, the reader of routed experts."""
     config = scheduler.vllm_config
     scheduler.connector = None
     if config.kv_transfer_config is not None:
@@ -80,7 +80,7 @@ def attach_parties(scheduler) -> None:
 def _attach_routed_experts(scheduler) -> None:
     if scheduler.dcp_world_size != 1 or scheduler.pcp_world_size != 1:
         raise ValueError("enable_return_routed_experts does not support context parallelism")
-    from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader  # of vLLM 0.19.0 alone
+    from vllm.model_executor.layers.fused_moe.routed_experts_capturer import RoutedExpertsReader  # only in vLLM 0.19.0
 
     groups = scheduler.kv_cache_config.kv_cache_groups
     if not groups:
@@ -93,13 +93,13 @@ def _attach_routed_experts(scheduler) -> None:
     scheduler.routed_experts_reader.attach_buffer(max_num_kv_tokens=scheduler.max_num_kv_tokens, vllm_config=scheduler.vllm_config)
 
 
-def refuse_pool_takers(connector) -> None:
+def refuse_pool_allocating_connectors(connector) -> None:
     for part in (connector, *getattr(connector, "_connectors", ())):
         if type(part).__name__ == "SimpleCPUOffloadConnector":
-            refuse("SimpleCPUOffloadConnector, which takes blocks out of the scheduler's pool by itself", "use OffloadingConnector")
+            refuse("SimpleCPUOffloadConnector, which allocates blocks from the scheduler's pool itself", "use OffloadingConnector")
 
 
 def bind_block_pool(scheduler) -> None:
-    refuse_pool_takers(scheduler.connector)
+    refuse_pool_allocating_connectors(scheduler.connector)
     if hasattr(scheduler.connector, "bind_gpu_block_pool"):
         scheduler.connector.bind_gpu_block_pool(scheduler.kv_cache_manager.block_pool)

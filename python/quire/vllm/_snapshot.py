@@ -67,7 +67,7 @@ def _encoder(core: dict, names, is_encoder_decoder: bool) -> dict:
 
 
 def encoder_cache(scheduler) -> dict:
-    """The encoder cache alone, in the shape that debug_snapshot() has."""
+    """Returns only the encoder cache, in the form of debug_snapshot()."""
     native = scheduler._native
     return _encoder(native.snapshot(), native.names_of, scheduler.is_encoder_decoder)
 

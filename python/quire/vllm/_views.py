@@ -1,14 +1,14 @@
-"""What others may read of the scheduler's state: snapshots in the shapes that vLLM's own objects have.
+"""Snapshots of the scheduler's state, in the form of vLLM's own objects.
 
-Made when vLLM's connectors, metrics or tests ask, on the thread that steps the scheduler. They look and change nothing: what is
-written to them does not reach the core.
+They are made when vLLM's connectors, metrics or tests ask, on the thread that steps the scheduler. They are read-only: changes to them do
+not reach the core.
 """
 
 from collections import OrderedDict, defaultdict, deque
 
 
 class Block:
-    """A KVCacheBlock to look at: what it is when it is asked."""
+    """A read-only KVCacheBlock with the block's values at the time of reading."""
 
     __slots__ = ("_native", "block_id", "is_null")
 
@@ -34,7 +34,7 @@ class Block:
 
 
 class Blocks:
-    """The blocks of a request, as connectors are given them (vLLM's KVCacheBlocks)."""
+    """The blocks of a request, in the form that connectors get (vLLM's KVCacheBlocks)."""
 
     def __init__(self, native, block_ids: tuple):
         self._native = native
@@ -61,7 +61,7 @@ class Blocks:
 
 
 class FreeQueue:
-    """The blocks that nobody holds, the one that is taken next first."""
+    """The blocks that no request holds, in the order in which they are allocated."""
 
     def __init__(self, pool):
         self._pool = pool
@@ -76,7 +76,7 @@ class FreeQueue:
 
 
 class PrefixIndex:
-    """Which blocks are found by which name: block hash and group id."""
+    """The blocks of each cache key (block hash and group id)."""
 
     def __init__(self, pool):
         self._pool = pool
@@ -99,7 +99,7 @@ class PrefixIndex:
 
 
 class BlockPool:
-    """The pool of blocks, to look at. It cannot be changed from outside: blocks belong to the core."""
+    """The pool of blocks, for reading. It cannot be changed from outside: blocks belong to the core."""
 
     def __init__(self, native, num_blocks: int):
         self._native = native
@@ -121,13 +121,13 @@ class BlockPool:
 
     def __getattr__(self, name: str):
         raise NotImplementedError(
-            f"quire.vllm.Scheduler's block pool has no {name!r}: connectors may look at blocks but not take, touch or free them; "
-            "use a connector that leaves the pool alone, or leave out --scheduler-cls"
+            f"quire.vllm.Scheduler's block pool does not have {name!r}: connectors can read blocks, but not allocate, touch or free them; "
+            "use a connector that only reads the pool, or leave out --scheduler-cls"
         )
 
 
 class GroupManager:
-    """What vLLM's SingleTypeKVCacheManager tells of one cache group."""
+    """The values of vLLM's SingleTypeKVCacheManager for one cache group."""
 
     def __init__(self, native, group: int, spec):
         self._native = native
@@ -159,7 +159,7 @@ class Coordinator:
 
 
 class KvCacheManager:
-    """What vLLM's KVCacheManager tells."""
+    """The values of vLLM's KVCacheManager."""
 
     def __init__(self, native, kv_cache_config, enable_caching: bool):
         self._native = native
@@ -182,7 +182,7 @@ class KvCacheManager:
 
 
 class EncoderCache:
-    """What vLLM's EncoderCacheManager tells; `allocated` and `to_free` are those of encoder-decoder models."""
+    """The values of vLLM's EncoderCacheManager; encoder-decoder models have `allocated` and `to_free`."""
 
     def __init__(self, state: dict, cache_size: int):
         self.cache_size = cache_size
@@ -196,7 +196,7 @@ class EncoderCache:
 
 
 class Queue(deque):
-    """A waiting queue as it was when asked for."""
+    """A copy of a waiting queue."""
 
     def peek_request(self):
         if not self:

@@ -13,18 +13,18 @@ class Scheduler(Adapter):
 
     decisions = quire.DecisionProfile.VLLM_0_19
     hooks = Hooks
-    make_stats_of = staticmethod(scheduler_stats)
+    convert_stats = staticmethod(scheduler_stats)
     make_event = staticmethod(kv_event)
 
     def add_request(self, request) -> None:
-        tell = getattr(self.connector, "quire_on_queued", None)  # of quire.vllm.Connector: vLLM 0.19.0 tells nobody
+        tell = getattr(self.connector, "quire_on_queued", None)  # only quire.vllm.Connector has it: vLLM 0.19.0 has no such call
         is_new = tell is not None and not self._native.is_known(request.request_id)
         super().add_request(request)
         if is_new:
             tell(request)
 
     def make_output(self, pieces) -> SchedulerOutput:
-        # `cached`: the columns of CachedRequestData, in its order.
+        # `cached` has the columns of CachedRequestData, in its order.
         new, *cached, num_tokens, total_tokens, drafts, encoder_inputs, num_common_blocks, finished, freed_encoder, preempted, to_zero = pieces
         return SchedulerOutput(
             scheduled_new_reqs=[self._new_request_data(*piece) for piece in new] if new else [],

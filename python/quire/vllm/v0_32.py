@@ -1,5 +1,5 @@
-"""quire.vllm.Scheduler for vLLM 0.32.0: attention, full, by windows and across, with encoders. docs/vllm_0_32.md says what decides otherwise
-there than in 0.19.0, and why the rest is refused.
+"""quire.vllm.Scheduler for vLLM 0.32.0: full, sliding-window, chunked and cross attention, with encoders. docs/vllm_0_32.md describes which
+decisions differ from 0.19.0, and why the rest is refused.
 """
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventPublisherFactory
@@ -15,17 +15,17 @@ from vllm.v1.structured_output.utils import strip_speculative_padding
 import quire
 from quire.vllm._adapter import Adapter
 from quire.vllm._config import refuse
-from quire.vllm._newer_connector import Connecting, ConnectorHooks, Loads, attach_connector, connector_options
+from quire.vllm._scheduler_connector_v0_32 import ConnectorMixin, ConnectorHooks, LoadStages, attach_connector, connector_options
 from quire.vllm._setup import read_encoder_budget
 
 logger = init_logger("vllm.quire")
 
-_OLDER = "use vLLM 0.19.0, whose decisions quire has for it"
-_PLAIN = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec", "CrossAttentionSpec")
+_USE_V0_19 = "use vLLM 0.19.0, where quire supports this"
+_SUPPORTED_SPECS = ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec", "CrossAttentionSpec")
 
 
 class ManagerHooks(ConnectorHooks):
-    """Of a grammar its manager is asked, for everything but whether it is compiled."""
+    """Asks the grammar manager instead of a request's grammar, except whether the grammar is compiled."""
 
     def grammar_ready(self, request):
         structured = request.structured_output_request
@@ -52,15 +52,15 @@ class ManagerHooks(ConnectorHooks):
 def _refuse_parallel(scheduler) -> None:
     parallel = scheduler.parallel_config
     if parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size != 1:
-        refuse("context parallelism under vLLM 0.32.0", _OLDER)
+        refuse("context parallelism under vLLM 0.32.0", _USE_V0_19)
     if parallel.pipeline_parallel_size > 1 and scheduler.use_v2_model_runner and scheduler._is_async:
-        refuse("pipeline stages with the second model runner and asynchronous scheduling under vLLM 0.32.0", "set VLLM_USE_V2_MODEL_RUNNER=0")
+        refuse("pipeline parallelism with the V2 model runner and asynchronous scheduling under vLLM 0.32.0", "set VLLM_USE_V2_MODEL_RUNNER=0")
 
 
 def _refuse_limits(scheduler) -> None:
     limits = scheduler.scheduler_config
     if limits.prefill_schedule_interval != 1:
-        refuse(f"prefill_schedule_interval={limits.prefill_schedule_interval} under vLLM 0.32.0", "leave it 1")
+        refuse(f"prefill_schedule_interval={limits.prefill_schedule_interval} under vLLM 0.32.0", "set it to 1")
 
 
 def _refuse_drafts(scheduler) -> None:
@@ -68,13 +68,13 @@ def _refuse_drafts(scheduler) -> None:
     if drafts is None:
         return
     if drafts.max_num_new_slots_for_drafting:
-        refuse("drafters that take tokens from a step (draft models, parallel drafting) under vLLM 0.32.0", "use EAGLE, MTP or n-gram drafts")
+        refuse("drafting methods that take tokens from a step (draft models, parallel drafting) under vLLM 0.32.0", "use EAGLE, MTP or n-gram drafts")
     if drafts.num_speculative_tokens_per_batch_size:
-        refuse("num_speculative_tokens_per_batch_size under vLLM 0.32.0", "give one number of drafts")
+        refuse("num_speculative_tokens_per_batch_size under vLLM 0.32.0", "set one number of draft tokens")
     if config.num_prefill_lookahead_tokens > 1:
         refuse("chains of MTP modules under vLLM 0.32.0", "use one module")
     if drafts.use_eagle() and not drafts.use_eagle_block_drop():
-        refuse("EAGLE that keeps its last block under vLLM 0.32.0", "let it drop that")
+        refuse("EAGLE that keeps the last block of a hit under vLLM 0.32.0", "set it to drop that block")
 
 
 def _refuse_cache(scheduler) -> None:
@@ -82,62 +82,62 @@ def _refuse_cache(scheduler) -> None:
     for group in groups:
         specs = getattr(group.kv_cache_spec, "kv_cache_specs", None)
         for spec in specs.values() if specs else (group.kv_cache_spec,):
-            if type(spec).__name__ not in _PLAIN:
-                refuse(f"KV-cache specs of type {type(spec).__name__} under vLLM 0.32.0", _OLDER)
+            if type(spec).__name__ not in _SUPPORTED_SPECS:
+                refuse(f"KV-cache specs of type {type(spec).__name__} under vLLM 0.32.0", _USE_V0_19)
             if getattr(spec, "extra_retained_tokens", 0):
-                refuse("windows that keep more than they see under vLLM 0.32.0", _OLDER)
+                refuse("sliding windows that keep more tokens than they attend to under vLLM 0.32.0", _USE_V0_19)
         if group.kv_cache_spec.block_size != scheduler.block_size:
-            refuse("cache groups of several block sizes under vLLM 0.32.0", _OLDER)
+            refuse("cache groups with different block sizes under vLLM 0.32.0", _USE_V0_19)
     marked = [bool(group.is_eagle_group) for group in groups]
     if any(marked) and not all(marked):
-        refuse("drafts with cache groups of their own under vLLM 0.32.0", _OLDER)
+        refuse("draft models with separate cache groups under vLLM 0.32.0", _USE_V0_19)
     _check_retention(scheduler)
     if scheduler.kv_cache_config.needs_kv_cache_zeroing:
-        refuse("caches of mixed precision under vLLM 0.32.0", _OLDER)
+        refuse("caches of mixed precision under vLLM 0.32.0", _USE_V0_19)
 
 
 def _check_retention(scheduler) -> None:
-    """As vLLM's coordinator does."""
+    """Makes the same checks as vLLM's coordinator."""
     interval = scheduler.kv_cache_config.prefix_cache_retention_interval
     if not interval:
         return
     if not any(type(group.kv_cache_spec).__name__ == "SlidingWindowSpec" for group in scheduler.kv_cache_config.kv_cache_groups):
-        raise ValueError(f"prefix_cache_retention_interval={interval}: the model has no sliding window; leave it 0")
+        raise ValueError(f"prefix_cache_retention_interval={interval}: the model has no sliding window; set it to 0")
     if interval < 0 or interval % scheduler.block_size:
-        raise ValueError(f"prefix_cache_retention_interval={interval}: give a multiple of {scheduler.block_size}")
+        raise ValueError(f"prefix_cache_retention_interval={interval}: use a multiple of {scheduler.block_size}")
 
 
-def _refuse_parties(scheduler) -> None:
+def _refuse_components(scheduler) -> None:
     config = scheduler.vllm_config
     model = config.model_config
     if config.ec_transfer_config is not None:
-        refuse("encoder-cache connectors under vLLM 0.32.0", _OLDER)
+        refuse("encoder-cache connectors under vLLM 0.32.0", _USE_V0_19)
     if model.is_encoder_decoder and config.kv_transfer_config is not None:
         raise ValueError("encoder-decoder models are not supported with KV connectors")
     if config.is_mm_encoder_only:
-        refuse("an encoder without its language model (mm_encoder_only) under vLLM 0.32.0", "leave out --scheduler-cls there")
+        refuse("an encoder without its language model (mm_encoder_only) under vLLM 0.32.0", "use vLLM's own scheduler for it")
     if config.ec_manager_config.get_encoder_cache_manager_obj() is not None:
         refuse("encoder_cache_manager_cls under vLLM 0.32.0", "leave it out")
     if model.runner_type == "pooling" or model.is_diffusion:
-        refuse("pooling and diffusion models under vLLM 0.32.0", _OLDER)
+        refuse("pooling and diffusion models under vLLM 0.32.0", _USE_V0_19)
     if config.aux_output_config.enabled:
-        refuse("routed experts under vLLM 0.32.0", _OLDER)
+        refuse("routed experts under vLLM 0.32.0", _USE_V0_19)
     if scheduler.observability_config.per_request_spec_decode_metrics != "none":
         refuse("per_request_spec_decode_metrics under vLLM 0.32.0", "leave it out")
     if scheduler.own_options:
         refuse(f"additional_config: quire.{next(iter(scheduler.own_options))} under vLLM 0.32.0", "leave it out, or use vLLM 0.19.0")
 
 
-class Scheduler(Connecting, Adapter):
+class Scheduler(ConnectorMixin, Adapter):
     __doc__ = Adapter.__doc__
 
     decisions = quire.DecisionProfile.VLLM_0_32
     hooks = ManagerHooks
 
-    def take_arguments(self, given: dict, block_size: int) -> None:
+    def take_version_arguments(self, given: dict, block_size: int) -> None:
         self.hash_block_size = given.pop("hash_block_size", None) or block_size
 
-    def newer_options(self) -> dict:
+    def version_options(self) -> dict:
         interval = self.kv_cache_config.prefix_cache_retention_interval
         limits = self.scheduler_config
         return {
@@ -150,22 +150,22 @@ class Scheduler(Connecting, Adapter):
         }
 
     def bridge_options(self) -> dict:
-        return {"asks_grammars": True, "prefill_stats": PrefillStats}
+        return {"uses_grammar_manager": True, "prefill_stats": PrefillStats}
 
-    def check_served(self) -> None:
-        for check in (_refuse_parties, _refuse_cache, _refuse_drafts, _refuse_limits, _refuse_parallel):
+    def check_supported(self) -> None:
+        for check in (_refuse_components, _refuse_cache, _refuse_drafts, _refuse_limits, _refuse_parallel):
             check(self)
         if self.hash_block_size != self.block_size:
-            refuse(f"blocks of {self.block_size} tokens named by {self.hash_block_size} under vLLM 0.32.0", _OLDER)
+            refuse(f"blocks of {self.block_size} tokens with a hash block size of {self.hash_block_size} under vLLM 0.32.0", _USE_V0_19)
 
-    def _meet(self, mm_registry) -> None:
-        self.check_served()
+    def _attach_objects(self, mm_registry) -> None:
+        self.check_supported()
         read_encoder_budget(self, mm_registry, self.vllm_config.model_config.supports_multimodal_inputs)
         self.ec_connector = self.perf_metrics = None
-        self.loads, self.has_sync_loads, self.failed_grammars = Loads(), False, set()
+        self.loads, self.has_sync_loads, self.failed_grammars = LoadStages(), False, set()
         attach_connector(self)
         self._routed_group = -1
-        self._meet_outside()
+        self._attach_publishers()
         self.describe_groups()
 
     def describe_groups(self) -> None:
@@ -174,18 +174,18 @@ class Scheduler(Connecting, Adapter):
             for group in self.kv_cache_config.kv_cache_groups
         ]
 
-    def _meet_outside(self) -> None:
+    def _attach_publishers(self) -> None:
         self.kv_event_publisher = EventPublisherFactory.create(self.kv_events_config, self.parallel_config.data_parallel_index)
         if self.log_stats and self.observability_config.enable_mfu_metrics:
             self.perf_metrics = ModelMetrics(self.vllm_config)
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        if throttle_prefills:  # prefill_schedule_interval is 1: nobody asks for it
-            raise ValueError("throttle_prefills: quire.vllm.Scheduler has no prefill_schedule_interval; leave it 1, or leave out --scheduler-cls")
+        if throttle_prefills:  # vLLM never sets it while prefill_schedule_interval is 1
+            raise ValueError("throttle_prefills: quire.vllm.Scheduler does not support prefill_schedule_interval; set it to 1, or leave out --scheduler-cls")
         return super().schedule()
 
     def make_output(self, pieces) -> SchedulerOutput:
-        # `cached`: the columns of CachedRequestData, in its order.
+        # `cached` has the columns of CachedRequestData, in its order.
         new, *cached, num_tokens, total_tokens, drafts, encoder_inputs, _, finished, freed_encoder, preempted, _ = pieces
         if self.use_v2_model_runner:
             cached[3] = {}
@@ -231,11 +231,11 @@ class Scheduler(Connecting, Adapter):
 
     def update_from_output(self, scheduler_output, model_runner_output):
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        self._hand_on(outputs, model_runner_output)
+        self._copy_sampling_data(outputs, model_runner_output)
         return outputs
 
-    def _hand_on(self, outputs, result) -> None:
-        """What the worker says of tokens, which decides nothing."""
+    def _copy_sampling_data(self, outputs, result) -> None:
+        """Passes on the worker's data about tokens that no decision depends on."""
         scores = result.prompt_token_id_logprobs_dict
         masks = result.sampling_masks if self.vllm_config.model_config.return_sampling_mask else None
         if not scores and masks is None:
@@ -253,7 +253,7 @@ class Scheduler(Connecting, Adapter):
         return GrammarOutput(names, bitmask, [len(strip_speculative_padding(drafts.get(name, []))) for name in names])
 
     def finish_requests(self, request_ids, finished_status) -> list:
-        """The requests themselves, not their names."""
+        """Returns the requests themselves, not their names."""
         known = self._native.stale_requests()
         if request_ids is None:
             asked = dict(known)
@@ -265,22 +265,22 @@ class Scheduler(Connecting, Adapter):
 
     @property
     def kv_holding_waiting(self):
-        """Who waits and holds blocks; `waiting` has all others."""
+        """Returns the waiting requests that hold blocks; `waiting` has all other waiting requests."""
         return self.skipped_waiting
 
     def add_request(self, request) -> None:
         if self.enable_kv_cache_events and (request.session_id or getattr(request, "kv_cache_report_mode", "incremental") != "incremental"):
-            logger.warning("quire.vllm.Scheduler: KV events of request %s do not tell of its session, nor of blocks found again", request.request_id)
+            logger.warning("quire.vllm.Scheduler: KV events of request %s do not report its session, nor blocks that it reuses", request.request_id)
         super().add_request(request)
 
     @property
     def deferred_waiting(self) -> set:
-        """Of those, who was passed over or is blocked."""
+        """Returns the waiting requests that were skipped or are blocked."""
         requests = self._native.requests()
         deferred = [core["id"] for core in self._native.snapshot()["requests"] if core["deferred"]]
         return {requests[name] for name in self._native.names_of(deferred)}
 
-    def reset_of_none(self) -> bool:
+    def reset_without_connector(self) -> bool:
         return True
 
     def get_kv_cache_usage(self) -> float:
@@ -292,7 +292,7 @@ class Scheduler(Connecting, Adapter):
     def get_kv_event_publisher_config(self):
         return self.kv_event_publisher.get_publisher_config()
 
-    def make_stats_of(self, stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
+    def convert_stats(self, stats, transfer_stats=None, cudagraph_stats=None, perf_stats=None) -> SchedulerStats:
         running, waiting, kv_usage, _, prefix, connector_prefix, spec, evictions, deferred = stats
         if self.connector is not None:
             connector_prefix = PrefixCacheStats(*(connector_prefix or ()), hits_by_source=self.loads.take_sources())

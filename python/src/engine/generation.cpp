@@ -8,7 +8,7 @@
 namespace quire::python {
 namespace {
 
-constexpr std::chrono::milliseconds kSignalPeriod(50);  // Ctrl-C is seen within this time
+constexpr std::chrono::milliseconds kSignalPeriod(50);  // Ctrl-C is handled within this time
 
 nb::list list_of(const std::vector<PositionLogprobs>& positions) {
   nb::list out;
@@ -30,7 +30,7 @@ nb::object Output::routed_experts() const {
   return view.attr("cast")("H", nb::make_tuple(num_tokens, num_layers, experts_per_layer));
 }
 
-// Signals before outputs: these may come so fast that there is never a time to wait, and none that was taken may be lost.
+// Checks for signals before it takes an output: outputs may arrive so fast that it never waits, and no output that was taken may be lost.
 RequestOutput Generation::wait() {
   while (true) {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -48,9 +48,9 @@ std::string Generation::text_of(const RequestOutput& output) {
 }
 
 Output Generation::next() {
-  if (is_over_) throw nb::stop_iteration();
+  if (is_finished_) throw nb::stop_iteration();
   RequestOutput output = wait();
-  is_over_ = output.finished;
+  is_finished_ = output.finished;
   if (output.refusal) raise(*output.refusal);
   if (output.finished && output.reason == FinishReason::error) raise_state(output.error.c_str());
   Output out{.tokens = {},
@@ -58,8 +58,8 @@ Output Generation::next() {
              .logprobs = output.logprobs.empty() ? nb::object(nb::none()) : list_of(output.logprobs),
              .prompt_logprobs = output.prompt_logprobs == nullptr ? nb::object(nb::none()) : list_of(*output.prompt_logprobs),
              .experts = output.prompt_experts == nullptr ? std::vector<std::uint16_t>() : *output.prompt_experts,
-             .num_layers = serving_->engine->model().num_layers,
-             .experts_per_layer = serving_->engine->model().experts_per_token,
+             .num_layers = shared_->engine->model().num_layers,
+             .experts_per_layer = shared_->engine->model().experts_per_token,
              .finish_reason = output.finished ? std::optional<std::string>(finish_reason_name(output.reason)) : std::nullopt,
              .num_cached_tokens = output.num_cached_tokens};
   out.experts.insert(out.experts.end(), output.routed_experts.begin(), output.routed_experts.end());

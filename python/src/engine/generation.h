@@ -1,5 +1,5 @@
 #pragma once
-// An answer on its way from the engine thread to Python.
+// Carries an answer from the engine thread to Python.
 #include <nanobind/nanobind.h>
 
 #include <chrono>
@@ -21,41 +21,41 @@ namespace quire::python {
 
 namespace nb = nanobind;
 
-// What the engine thread delivers waits here; it holds no Python object, for that thread has no GIL.
+// Holds the outputs that the engine thread delivers. It holds no Python object, because that thread does not have the GIL.
 class Mailbox final : public OutputSink {
  public:
   void deliver(std::vector<RequestOutput> outputs) override {
     const std::lock_guard lock(mutex_);
     for (RequestOutput& output : outputs) {
-      is_over_ |= output.finished;
+      is_finished_ |= output.finished;
       outputs_.push_back(std::move(output));
     }
-    news_.notify_all();
+    output_arrived_.notify_all();
   }
-  // Waits for so long at most.
+  // Returns the next output; waits at most `wait` for it. nullopt: no output arrived in time.
   std::optional<RequestOutput> take(std::chrono::milliseconds wait) {
     std::unique_lock lock(mutex_);
-    if (!news_.wait_for(lock, wait, [this] { return !outputs_.empty(); })) return std::nullopt;
+    if (!output_arrived_.wait_for(lock, wait, [this] { return !outputs_.empty(); })) return std::nullopt;
     RequestOutput output = std::move(outputs_.front());
     outputs_.pop_front();
     return output;
   }
-  // The engine delivers no more.
-  bool is_over() {
+  // Returns whether the engine has delivered the last output.
+  bool is_finished() {
     const std::lock_guard lock(mutex_);
-    return is_over_;
+    return is_finished_;
   }
 
  private:
   std::mutex mutex_;
-  std::condition_variable news_;
+  std::condition_variable output_arrived_;
   std::deque<RequestOutput> outputs_;
-  bool is_over_ = false;
+  bool is_finished_ = false;
 };
 
-// Shared by Python's Engine and its answers. The engine is the last member, so it ends first, and its mailboxes after it.
-struct Serving {
-  std::vector<std::shared_ptr<Mailbox>> mailboxes;  // at least of the open requests
+// Shared by Python's Engine and its answers. The engine is the last member, so it is destroyed first, and its mailboxes after it.
+struct SharedEngine {
+  std::vector<std::shared_ptr<Mailbox>> mailboxes;  // at least the mailboxes of open requests
   std::unique_ptr<const Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Engine> engine;
@@ -71,35 +71,35 @@ struct Output {
   std::optional<std::string> finish_reason;
   std::uint32_t num_cached_tokens = 0;
 
-  // A memoryview of them, or None: NumPy takes it as it is.
+  // Returns the experts as a memoryview, which NumPy takes without a copy, or None.
   [[nodiscard]] nb::object routed_experts() const;
 };
 
-// Python's iterator over one answer. What is dropped before its end is aborted.
+// Python's iterator over one answer. An answer that is dropped before its end is aborted.
 class Generation {
  public:
-  Generation(std::shared_ptr<Serving> serving, std::shared_ptr<Mailbox> mailbox, RequestId id)
-      : serving_(std::move(serving)), mailbox_(std::move(mailbox)), id_(id), text_(*serving_->tokenizer) {}
+  Generation(std::shared_ptr<SharedEngine> shared, std::shared_ptr<Mailbox> mailbox, RequestId id)
+      : shared_(std::move(shared)), mailbox_(std::move(mailbox)), id_(id), text_(*shared_->tokenizer) {}
   Generation(const Generation&) = delete;
   ~Generation() { abort(); }
 
-  // What has come since; StopIteration behind the end. Waits without the GIL, and wakes for signals.
+  // Returns the next part; raises StopIteration after the end. Waits without the GIL and reacts to signals.
   Output next();
-  // All that is left, as one.
+  // Waits for the end and returns the rest of the answer as one Output.
   Output rest();
   void abort() {
-    if (!is_over_) serving_->engine->finish(id_, FinishReason::abort);
+    if (!is_finished_) shared_->engine->finish(id_, FinishReason::abort);
   }
 
  private:
   RequestOutput wait();
   std::string text_of(const RequestOutput& output);
 
-  std::shared_ptr<Serving> serving_;
+  std::shared_ptr<SharedEngine> shared_;
   std::shared_ptr<Mailbox> mailbox_;
   RequestId id_;
   Detokenizer text_;
-  bool is_over_ = false;
+  bool is_finished_ = false;
 };
 
 }  // namespace quire::python

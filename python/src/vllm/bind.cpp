@@ -1,4 +1,4 @@
-// quire._core.VllmBridge: private to quire.vllm.
+// Binds quire._core.VllmBridge, which is private to quire.vllm.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -36,40 +36,40 @@ std::vector<MultimodalFeature> features_of(const std::vector<Feature>& given) {
   return out;
 }
 
-std::uint32_t natural(std::int64_t value) {
+std::uint32_t clamp_to_uint32(std::int64_t value) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(value, 0, UINT32_MAX));
 }
 
-// How a request ends; the part that a session's inputs have too.
-struct Ending {
+// End conditions of a request. Inputs of a session have them too.
+struct EndConditions {
   std::int64_t min_tokens = 0;
   Tokens eos_ids, stop_token_ids;
   std::tuple<std::int32_t, std::int32_t, std::int32_t> repetition;  // smallest and largest pattern, count
 };
 
-Ending ending_of(const nb::dict& fields) {
+EndConditions end_conditions_of(const nb::dict& fields) {
   return {nb::cast<std::int64_t>(fields["min_tokens"]), nb::cast<Tokens>(fields["eos_ids"]), nb::cast<Tokens>(fields["stop_token_ids"]),
           nb::cast<std::tuple<std::int32_t, std::int32_t, std::int32_t>>(fields["repetition"])};
 }
 
 template <class Target>
-void put(const Ending& ending, Target& target) {
-  target.min_tokens = natural(ending.min_tokens);
-  target.eos_ids = ending.eos_ids;
-  target.stop_token_ids = ending.stop_token_ids;
-  const auto& [smallest, largest, count] = ending.repetition;
+void set_end_conditions(const EndConditions& conditions, Target& target) {
+  target.min_tokens = clamp_to_uint32(conditions.min_tokens);
+  target.eos_ids = conditions.eos_ids;
+  target.stop_token_ids = conditions.stop_token_ids;
+  const auto& [smallest, largest, count] = conditions.repetition;
   target.repetition = {smallest, largest, count};
 }
 
 void add(Bridge& self, const nb::object& request, const nb::dict& fields, double now) {
-  const Ending ending = ending_of(fields);
+  const EndConditions conditions = end_conditions_of(fields);
   const std::vector<MultimodalFeature> features = features_of(nb::cast<std::vector<Feature>>(fields["multimodal"]));
   const auto lora_name = nb::cast<std::string>(fields["lora_name"]);
   const auto lora_path = nb::cast<std::string>(fields["lora_path"]);
   const auto cache_salt = nb::cast<std::string>(fields["cache_salt"]);
   const nb::object embeds = fields["prompt_embeds"];
   NewRequest made;
-  put(ending, made);
+  set_end_conditions(conditions, made);
   if (!embeds.is_none()) {
     const auto bytes = nb::cast<nb::bytes>(embeds);
     made.prompt_embeds = {static_cast<const std::byte*>(bytes.data()), bytes.size()};
@@ -77,7 +77,7 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
   made.client_index = nb::cast<std::uint32_t>(fields["client_index"]);
   made.priority = nb::cast<std::int64_t>(fields["priority"]);
   made.arrival_time = nb::cast<double>(fields["arrival_time"]);
-  made.max_tokens = natural(nb::cast<std::int64_t>(fields["max_tokens"]));
+  made.max_tokens = clamp_to_uint32(nb::cast<std::int64_t>(fields["max_tokens"]));
   made.pooling = nb::cast<bool>(fields["pooling"]);
   made.structured_output = nb::cast<bool>(fields["structured_output"]);
   made.resumable = nb::cast<bool>(fields["resumable"]);
@@ -96,8 +96,8 @@ void add(Bridge& self, const nb::object& request, const nb::dict& fields, double
     made.tags = &tags;
   }
   self.add(request, made, nb::cast<bool>(fields["pass_hashes"]), {.now = now});
-  Record& record = *self.lookup(request.attr("request_id"));
-  record.wants_logprobs = nb::cast<bool>(fields["wants_logprobs"]);
+  RequestRecord& record = *self.lookup(request.attr("request_id"));
+  record.needs_logprobs = nb::cast<bool>(fields["needs_logprobs"]);
   const nb::object headers = request.attr("trace_headers");
   record.trace_headers = headers.is_none() ? nb::object() : headers;
 }
@@ -107,15 +107,15 @@ void continue_session(Bridge& self, nb::handle name, const std::optional<nb::dic
     self.continue_session(name, nullptr, {.now = now});
     return;
   }
-  const Ending ending = ending_of(*fields);
+  const EndConditions conditions = end_conditions_of(*fields);
   const std::vector<MultimodalFeature> features = features_of(nb::cast<std::vector<Feature>>((*fields)["multimodal"]));
   const auto tokens = nb::cast<Tokens>((*fields)["tokens"]);
   SessionInput input;
-  put(ending, input);
+  set_end_conditions(conditions, input);
   input.tokens = tokens;
   input.multimodal = features;
   input.arrival_time = nb::cast<double>((*fields)["arrival_time"]);
-  input.max_tokens = natural(nb::cast<std::int64_t>((*fields)["max_tokens"]));
+  input.max_tokens = clamp_to_uint32(nb::cast<std::int64_t>((*fields)["max_tokens"]));
   self.continue_session(name, &input, {.now = now});
 }
 
@@ -143,14 +143,14 @@ BridgeOptions options_of(const nb::object& hooks, const nb::dict& given) {
           nb::cast<bool>(given["has_connector"]),
           nb::cast<bool>(given["has_encoder_connector"]),
           nb::cast<bool>(given["has_grammar"]),
-          nb::cast<bool>(given["names_tools"]),
-          nb::cast<bool>(given["fold_resumed"]),
-          nb::cast<bool>(given["carry_tokens"]),
+          nb::cast<bool>(given["detects_tools"]),
+          nb::cast<bool>(given["resumed_as_new"]),
+          nb::cast<bool>(given["sends_new_token_ids"]),
           nb::cast<std::int32_t>(given["routed_group"]),
           trace_options_of(nb::cast<nb::dict>(given["trace"])),
           nb::cast<std::string>(given["connector"]),
           journal_options_of(nb::cast<nb::dict>(given["journal"])),
-          nb::cast<bool>(given["asks_grammars"]),
+          nb::cast<bool>(given["uses_grammar_manager"]),
           nb::object(given["prefill_stats"])};
 }
 
@@ -197,7 +197,7 @@ void bind_views(Class& c) {
   c.def(
       "is_structured",
       [](const Bridge& self, nb::handle name) {
-        const Record* record = self.lookup(name);
+        const RequestRecord* record = self.lookup(name);
         return record != nullptr && record->structured;
       },
       nb::arg("name"));
@@ -243,7 +243,7 @@ void bind_views(Class& c) {
 }  // namespace
 
 void bind_vllm(nb::module_& m) {
-  Class c(m, "VllmBridge", "The native half of quire.vllm.Scheduler; not for other use.");
+  Class c(m, "VllmBridge", "The native part of quire.vllm.Scheduler; private.");
   c.def(
       "__init__",
       [](Bridge* self, const CoreConfig& config, const nb::object& hooks, const nb::dict& options) {

@@ -1,4 +1,4 @@
-// Requests come and go: the records, their names, and what vLLM's own dict of requests would hold.
+// Adds and ends requests: the records, their names, and the contents of vLLM's dict of requests.
 #include "vllm/bridge.h"
 
 #include <nanobind/stl/string.h>
@@ -11,7 +11,7 @@
 namespace quire::python {
 namespace {
 
-// 0: the core names no blocks.
+// Returns 0 if the core computes no block hashes.
 std::uint32_t hash_bytes_of(const CoreConfig& config, bool has_connector) {
   if (!config.prefix_cache.enable_prefix_caching && !has_connector) return 0;
   return config.prefix_cache.hash == HashAlgorithm::xxhash || config.prefix_cache.hash == HashAlgorithm::xxhash_cbor ? 16 : 32;
@@ -23,7 +23,7 @@ std::vector<TokenId> tokens_in(nb::handle list) {
   return out;
 }
 
-std::vector<std::uint8_t> joined(nb::handle hashes) {
+std::vector<std::uint8_t> concatenate_hashes(nb::handle hashes) {
   std::vector<std::uint8_t> out;
   for (nb::handle hash : hashes) {
     char* data = nullptr;
@@ -34,7 +34,7 @@ std::vector<std::uint8_t> joined(nb::handle hashes) {
   return out;
 }
 
-std::unique_ptr<StepTrace> trace_of(const BridgeOptions& options, const CoreConfig& config) {
+std::unique_ptr<StepTrace> create_trace(const BridgeOptions& options, const CoreConfig& config) {
   if (options.trace.path.empty()) return nullptr;
   return value_or_raise(StepTrace::create(options.trace, config, options.connector));
 }
@@ -44,7 +44,7 @@ CoreSeams with_events(CoreSeams seams, StepTrace* trace) {
   return seams;
 }
 
-std::unique_ptr<CoreJournal> journal_of(const BridgeOptions& options, const CoreConfig& config, const CoreSeams& seams) {
+std::unique_ptr<CoreJournal> create_journal(const BridgeOptions& options, const CoreConfig& config, const CoreSeams& seams) {
   if (options.journal.folder.empty()) return nullptr;
   return value_or_raise(CoreJournal::create(options.journal, config, seams));
 }
@@ -54,10 +54,10 @@ std::unique_ptr<CoreJournal> journal_of(const BridgeOptions& options, const Core
 Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
     : options_(std::move(options)),
       seams_(*this),
-      trace_(trace_of(options_, config)),
-      journal_(journal_of(options_, config, with_events(seams_.of_core(), trace_.get()))),
+      trace_(create_trace(options_, config)),
+      journal_(create_journal(options_, config, with_events(seams_.of_core(), trace_.get()))),
       core_(value_or_raise(Core::create(config, journal_ != nullptr ? journal_->seams() : with_events(seams_.of_core(), trace_.get())))),
-      mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector), rules_of(config.decisions)),
+      request_mirror_(options_.statuses, hash_bytes_of(config, options_.has_connector), DecisionRules(config.decisions, config.fixes)),
       outputs_(options_.outputs),
       max_plans_(config.limits.max_outstanding_plans),
       num_groups_(static_cast<std::uint32_t>(config.kv.groups.size())),
@@ -65,7 +65,7 @@ Bridge::Bridge(const CoreConfig& config, BridgeOptions options)
   if (trace_ != nullptr) trace_->follow(*core_);
 }
 
-Record* Bridge::lookup(nb::handle name) const {
+RequestRecord* Bridge::lookup(nb::handle name) const {
   PyObject* id = PyDict_GetItemWithError(ids_.ptr(), name.ptr());
   if (id == nullptr) {
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
@@ -74,8 +74,8 @@ Record* Bridge::lookup(nb::handle name) const {
   return records_.find(RequestId{PyLong_AsUnsignedLongLong(id)});
 }
 
-Record& Bridge::known(nb::handle name) const {
-  Record* record = lookup(name);
+RequestRecord& Bridge::record_or_raise(nb::handle name) const {
+  RequestRecord* record = lookup(name);
   if (record == nullptr) throw nb::key_error(("no request " + nb::cast<std::string>(nb::repr(name))).c_str());
   return *record;
 }
@@ -83,8 +83,9 @@ Record& Bridge::known(nb::handle name) const {
 void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes, StepInput input) {
   const nb::object name = request.attr("request_id");
   if (lookup(name) != nullptr)
-    throw nb::value_error(("request_id: " + nb::cast<std::string>(name) + " is known already; finish it first or give another id").c_str());
-  Record& record = records_.make();
+    throw nb::value_error(
+        ("request_id: " + nb::cast<std::string>(name) + " already exists; finish that request first or use another id").c_str());
+  RequestRecord& record = records_.make();
   try {
     record.name = name;
     record.request = request;
@@ -95,11 +96,11 @@ void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes,
     record.pooling = fields.pooling;
     record.structured = fields.structured_output;
     record.session = fields.resumable;
-    record.shown.status = static_cast<RequestStatus>(nb::cast<int>(request.attr("status")) - 1);
+    record.mirrored.status = static_cast<RequestStatus>(nb::cast<int>(request.attr("status")) - 1);
     const std::vector<TokenId> prompt = tokens_in(record.all_tokens);
-    const std::vector<std::uint8_t> hashes = pass_hashes ? joined(record.block_hashes) : std::vector<std::uint8_t>{};
+    const std::vector<std::uint8_t> hashes = pass_hashes ? concatenate_hashes(record.block_hashes) : std::vector<std::uint8_t>{};
     const auto text = nb::cast<std::string>(name);
-    record.num_tokens = record.num_shown_tokens = prompt.size();
+    record.num_tokens = record.num_mirrored_tokens = prompt.size();
     record.num_prompt_tokens = static_cast<std::uint32_t>(prompt.size());
     record.num_prefill_tokens = record.num_prompt_tokens;
     fields.id = record.id;
@@ -116,32 +117,33 @@ void Bridge::add(const nb::object& request, NewRequest fields, bool pass_hashes,
 }
 
 void Bridge::continue_session(nb::handle name, const SessionInput* input, StepInput now) {
-  Record& record = known(name);
+  RequestRecord& record = record_or_raise(name);
   value_or_raise(guarded([&] { return core_->continue_session(record.id, input, now); }));
 }
 
-RequestView Bridge::view_of(const Record& record) const {
+RequestView Bridge::view_of(const RequestRecord& record) const {
   const std::optional<RequestView> view = core_->view(record.id);
-  if (!view) raise_state("the core has forgotten a request that the scheduler still knows");
+  if (!view) raise_state("the core no longer has a request that the scheduler still has");
   return *view;
 }
 
 void Bridge::show_session_input(nb::handle name) {
-  Record& record = known(name);
+  RequestRecord& record = record_or_raise(name);
   take_session_input(record, view_of(record));
-  record.input_taken = false;
+  record.has_next_input = false;
 }
 
-// What vLLM's _update_request_as_session does to the Python request: the adapter takes the input's parameters, the tokens are the core's.
-void Bridge::take_session_input(Record& record, const RequestView& view) {
-  record.wants_logprobs = nb::cast<bool>(options_.hooks.attr("session_input_taken")(record.request, view.num_prompt_tokens));
-  record.input_taken = true;
+// Does what vLLM's _update_request_as_session does to the Python request: the adapter takes the input's parameters, and the tokens come
+// from the core.
+void Bridge::take_session_input(RequestRecord& record, const RequestView& view) {
+  record.needs_logprobs = nb::cast<bool>(options_.hooks.attr("session_input_taken")(record.request, view.num_prompt_tokens));
+  record.has_next_input = true;
   record.num_prompt_tokens = view.num_prompt_tokens;
-  mirror_.show_session(record, view);
+  request_mirror_.update_session(record, view);
 }
 
-void Bridge::drop_name(Record& record) {
-  // A request of the same name may have come since.
+void Bridge::remove_from_requests(RequestRecord& record) {
+  // Another request with this name may have been added since.
   if (lookup(record.name) == &record) {
     fast::check(PyDict_DelItem(requests_.ptr(), record.name.ptr()));
     fast::check(PyDict_DelItem(ids_.ptr(), record.name.ptr()));
@@ -152,29 +154,29 @@ void Bridge::drop_name(Record& record) {
   record.block_hashes.reset();
 }
 
-void Bridge::drop_if_done(Record& record) {
-  if (record.retired && record.announced && (record.reported || !include_finished_set_) && !record.request.is_valid())
+void Bridge::drop_finished_record(RequestRecord& record) {
+  if (record.retired && record.is_listed_in_plan && (record.reported || !include_finished_set_) && !record.request.is_valid())
     records_.drop(record.id);
 }
 
-void Bridge::end(Record& record, RequestStatus status) {
+void Bridge::end(RequestRecord& record, RequestStatus status) {
   record.finished = true;
-  if (Py_REFCNT(record.request.ptr()) > 2)  // somebody besides the record and the dict holds it
-    mirror_.show_finished(record, status);
-  drop_if_gone(record);
-  if (options_.names_tools && record.request.is_valid()) pinned_.push_back(record.id);
+  if (Py_REFCNT(record.request.ptr()) > 2)  // other code holds it, besides the record and the dict
+    request_mirror_.update_finished(record, status);
+  remove_if_core_forgot(record);
+  if (options_.detects_tools && record.request.is_valid()) pinned_.push_back(record.id);
 }
 
-// vLLM keeps a finished request as long as a transfer holds its blocks, or a pin.
-void Bridge::drop_if_gone(Record& record) {
-  if (record.finished && record.request.is_valid() && !core_->view(record.id)) drop_name(record);
+// vLLM keeps a finished request while a transfer or a pin holds its blocks.
+void Bridge::remove_if_core_forgot(RequestRecord& record) {
+  if (record.finished && record.request.is_valid() && !core_->view(record.id)) remove_from_requests(record);
 }
 
-// After each call that may end pins.
-void Bridge::drop_unpinned() {
+// Called after each call that may end pins.
+void Bridge::remove_unpinned() {
   std::erase_if(pinned_, [this](RequestId id) {
-    Record* record = records_.find(id);
-    if (record != nullptr) drop_if_gone(*record);
+    RequestRecord* record = records_.find(id);
+    if (record != nullptr) remove_if_core_forgot(*record);
     return record == nullptr || !record->request.is_valid();
   });
 }
@@ -184,7 +186,7 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
   for (nb::handle name : names.is_none() ? nb::handle(requests_) : names) wanted.push_back(nb::borrow(name));
   nb::list out;
   for (const nb::object& name : wanted) {
-    Record* record = lookup(name);
+    RequestRecord* record = lookup(name);
     if (record == nullptr || record->finished) continue;
     refreshed(record->id);
     const FinishEffect effect = guarded([&] { return core_->finish(record->id, status, input); });
@@ -193,7 +195,7 @@ nb::list Bridge::finish(nb::handle names, RequestStatus status, StepInput input)
     out.append(nb::make_tuple(name, record->client_index));
     end(*record, status);
   }
-  drop_unpinned();
+  remove_unpinned();
   return out;
 }
 
@@ -201,7 +203,7 @@ bool Bridge::reset_prefix_cache(bool preempt_running, bool reset_connector, Step
   if (preempt_running) last_scheduled_.reset();
   const bool done = value_or_raise(guarded([&] { return core_->reset_prefix_cache(preempt_running, reset_connector, input); }));
   if (preempt_running) requests();
-  drop_unpinned();
+  remove_unpinned();
   return done;
 }
 
@@ -237,7 +239,7 @@ std::vector<Draft> Bridge::drafts_of(nb::handle names, nb::handle drafts, std::v
   std::vector<Draft> out;
   kept.reserve(static_cast<std::size_t>(nb::len(names)));
   for (std::size_t i = 0; i < static_cast<std::size_t>(nb::len(names)); ++i) {
-    const Record* record = lookup(nb::object(names[i]));
+    const RequestRecord* record = lookup(nb::object(names[i]));
     if (record != nullptr && !record->finished) {
       kept.push_back(tokens_in(nb::object(drafts[i])));
       out.push_back({record->id, kept.back()});

@@ -1,4 +1,4 @@
-// schedule(): a plan of the core as the pieces of a SchedulerOutput.
+// schedule(): converts a plan of the core to the pieces of a SchedulerOutput.
 #include <nanobind/stl/string_view.h>
 
 #include "vllm/bridge.h"
@@ -13,13 +13,13 @@ nb::set name_set(const Bridge& bridge, std::span<const RequestId> ids) {
   return out;
 }
 
-// The lists that CachedRequestData is made of.
-struct Cached {
+// The lists that make up a CachedRequestData.
+struct CachedRequestColumns {
   nb::list req_ids, new_token_ids, new_block_ids, num_computed_tokens, num_output_tokens;
   nb::set resumed;
   nb::dict all_token_ids;
 
-  void append(Record& record, const ScheduledRequest& scheduled) {
+  void append(RequestRecord& record, const ScheduledRequest& scheduled) {
     fast::check(PyList_Append(req_ids.ptr(), record.name.ptr()));
     fast::check(PyList_Append(new_block_ids.ptr(), record.new_blocks.is_valid() ? record.new_blocks.ptr() : Py_None));
     fast::append(num_computed_tokens, std::int64_t{scheduled.num_computed_tokens});
@@ -32,14 +32,14 @@ struct Cached {
 
 nb::object Bridge::empty_blocks() const {
   nb::object out = fast::steal(PyTuple_New(num_groups_));
-  for (std::uint32_t group = 0; group < num_groups_; ++group) PyTuple_SET_ITEM(out.ptr(), group, fast::owned(PyList_New(0)));
+  for (std::uint32_t group = 0; group < num_groups_; ++group) PyTuple_SET_ITEM(out.ptr(), group, fast::require_non_null(PyList_New(0)));
   return out;
 }
 
 // Gathers the block-table deltas of each request into the tuple of lists that vLLM sends.
 void Bridge::prepare_blocks(const StepPlan& plan) {
   for (const BlockTableDelta& delta : plan.table_deltas) {
-    Record& record = *records_.find(delta.id);
+    RequestRecord& record = *records_.find(delta.id);
     if (!record.new_blocks.is_valid()) record.new_blocks = empty_blocks();
     if (delta.update != TableUpdate::replace_one)
       fast::extend(nb::handle(PyTuple_GET_ITEM(record.new_blocks.ptr(), delta.group)), delta.blocks);
@@ -53,17 +53,17 @@ nb::object Bridge::tokens_of(RequestId id) const {
 
 nb::object Bridge::pieces_of(const StepPlan& plan) {
   prepare_blocks(plan);
-  Cached cached;
+  CachedRequestColumns cached;
   nb::list fresh;
   nb::dict num_scheduled, drafts, encoder_inputs;
-  std::vector<std::pair<Record*, const ScheduledRequest*>> resumed;
-  const auto add_fresh = [&](Record& record, const ScheduledRequest& scheduled) {
+  std::vector<std::pair<RequestRecord*, const ScheduledRequest*>> resumed;
+  const auto add_fresh = [&](RequestRecord& record, const ScheduledRequest& scheduled) {
     const nb::object blocks = record.new_blocks.is_valid() ? std::exchange(record.new_blocks, nb::object()) : empty_blocks();
     fresh.append(
-        nb::make_tuple(record.request, blocks, scheduled.num_computed_tokens, options_.fold_resumed ? tokens_of(record.id) : nb::none()));
+        nb::make_tuple(record.request, blocks, scheduled.num_computed_tokens, options_.resumed_as_new ? tokens_of(record.id) : nb::none()));
   };
   for (const ScheduledRequest& scheduled : plan.scheduled) {
-    Record& record = *records_.find(scheduled.id);
+    RequestRecord& record = *records_.find(scheduled.id);
     record.num_computed_tokens = std::int64_t{scheduled.num_computed_tokens} + scheduled.num_tokens;
     const nb::object count = fast::steal(PyLong_FromUnsignedLong(scheduled.num_tokens));
     fast::set(num_scheduled, record.name, count);
@@ -78,17 +78,17 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
         break;
       case ScheduledKind::running:
         cached.append(record, scheduled);
-        if (options_.carry_tokens) cached.new_token_ids.append(fast::list(scheduled.new_tokens));
+        if (options_.sends_new_token_ids) cached.new_token_ids.append(fast::list(scheduled.new_tokens));
         if (scheduled.send_all_tokens) cached.all_token_ids[record.name] = tokens_of(record.id);
     }
   }
   for (const auto& [record, scheduled] : resumed) {
-    if (options_.fold_resumed) {
+    if (options_.resumed_as_new) {
       add_fresh(*record, *scheduled);
       continue;
     }
     cached.append(*record, *scheduled);
-    if (options_.carry_tokens) cached.new_token_ids.append(fast::list(scheduled->new_tokens));
+    if (options_.sends_new_token_ids) cached.new_token_ids.append(fast::list(scheduled->new_tokens));
     cached.resumed.add(record->name);
     cached.all_token_ids[record->name] = tokens_of(record->id);
   }
@@ -98,9 +98,9 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
   const nb::set finished = name_set(*this, plan.finished);
   const nb::set preempted = name_set(*this, plan.preempted);
   for (const RequestId id : plan.finished) {
-    Record& record = *records_.find(id);
-    record.announced = true;
-    drop_if_done(record);
+    RequestRecord& record = *records_.find(id);
+    record.is_listed_in_plan = true;
+    drop_finished_record(record);
   }
   return nb::make_tuple(fresh, cached.req_ids, cached.resumed, cached.new_token_ids, cached.all_token_ids, cached.new_block_ids,
                         cached.num_computed_tokens, cached.num_output_tokens, num_scheduled, plan.num_scheduled_tokens, drafts,
@@ -108,7 +108,7 @@ nb::object Bridge::pieces_of(const StepPlan& plan) {
                         fast::list(plan.blocks_to_zero));
 }
 
-void Bridge::show_plan(const StepPlan& plan) {
+void Bridge::send_plan_to_connector(const StepPlan& plan) {
   requests();
   pieces_ = pieces_of(plan);
   options_.hooks.attr("planned")(pieces_);
@@ -121,9 +121,9 @@ nb::tuple Bridge::schedule(StepInput input) {
   return guarded([&] {
     const StepPlan& plan = core_->schedule(input);
     if (trace_ != nullptr) trace_->planned(plan);
-    drop_unpinned();
+    remove_unpinned();
     const bool shown = pieces_.is_valid();
-    pieces_.reset();  // it holds requests
+    pieces_.reset();  // it holds references to requests
     for (const ScheduledRequest& scheduled : plan.scheduled) refresh_if_held(*records_.find(scheduled.id));
     for (const RequestId id : plan.preempted) refresh_if_held(*records_.find(id));
     const nb::object pieces = shown ? nb::none() : pieces_of(plan);

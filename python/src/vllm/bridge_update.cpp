@@ -1,4 +1,4 @@
-// update(): vLLM's ModelRunnerOutput as a result for the core, and the core's outcome as EngineCoreOutputs.
+// update(): converts vLLM's ModelRunnerOutput to a result for the core, and the core's outcome to EngineCoreOutputs.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace quire::python {
 namespace {
 
-// dict.get(name) for a dict or None.
+// Returns dict.get(name) for a dict or None; null if there is no entry.
 nb::handle get(nb::handle dict, nb::handle name) {
   if (dict.is_none()) return {};
   PyObject* found = PyDict_GetItemWithError(dict.ptr(), name.ptr());
@@ -20,7 +20,7 @@ nb::handle get(nb::handle dict, nb::handle name) {
 
 nb::handle item(nb::handle list, Py_ssize_t index, const char* field) {
   if (!PyList_Check(list.ptr()) || index < 0 || index >= PyList_GET_SIZE(list.ptr()))
-    throw nb::value_error((std::string(field) + ": has no row " + std::to_string(index) + ", which req_id_to_index names").c_str());
+    throw nb::value_error((std::string(field) + ": has no row " + std::to_string(index) + ", to which req_id_to_index refers").c_str());
   return nb::handle(PyList_GET_ITEM(list.ptr(), index));
 }
 
@@ -34,7 +34,8 @@ void Bridge::require_oldest(nb::handle scheduled) const {
   if (outstanding_.empty()) raise_state("update_from_output(): no step is outstanding; call schedule() first");
   const nb::object& oldest = outstanding_.front().scheduled;
   if (!oldest.is(scheduled) && !oldest.equal(scheduled))
-    throw nb::value_error("scheduler_output: not the one of the oldest outstanding step; update in the order of schedule()");
+    throw nb::value_error(
+        "scheduler_output: does not belong to the oldest outstanding step; call update_from_output() in the order of schedule()");
 }
 
 std::size_t Bridge::num_idle_before(nb::handle scheduled) const {
@@ -47,21 +48,22 @@ std::size_t Bridge::num_idle_before(nb::handle scheduled) const {
   return 0;
 }
 
-// vLLM 0.32.0 does not look at what is in flight for a request that a reset has preempted.
-bool Bridge::is_dropped(const Record& record) const {
+// vLLM 0.32.0 ignores tokens in flight for a request that a reset has preempted.
+bool Bridge::is_dropped(const RequestRecord& record) const {
   const auto view = core_->view(record.id);
   return view && view->drops_stale && view->num_stale_tokens > 0;
 }
 
-void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
-                      std::vector<RequestId>& pooled) {
+void Bridge::collect_row(const ScheduledRequest& scheduled, const StepOutput& output, std::vector<SampledToken>& sampled,
+                         std::vector<RequestId>& pooled) {
   rows_.emplace_back();
   row_numbers_.push_back(-1);
-  Record* record = records_.find(scheduled.id);
-  wanted_logprobs_.push_back(record->wants_logprobs ? 1 : 0);
+  RequestRecord* record = records_.find(scheduled.id);
+  needed_logprobs_.push_back(record->needs_logprobs ? 1 : 0);
   if (record->finished) return;
   const nb::handle row = get(output.index, record->name);
-  if (!row.is_valid()) throw nb::key_error(("req_id_to_index: lacks the scheduled request " + nb::cast<std::string>(record->name)).c_str());
+  if (!row.is_valid())
+    throw nb::key_error(("req_id_to_index: does not contain the scheduled request " + nb::cast<std::string>(record->name)).c_str());
   const Py_ssize_t number = PyLong_AsSsize_t(row.ptr());
   if (const nb::handle found = get(output.nans, record->name); found.is_valid() && !is_dropped(*record))
     nans_.emplace_back(record->id, nb::cast<std::int64_t>(found));
@@ -76,15 +78,16 @@ void Bridge::take_row(const ScheduledRequest& scheduled, const StepOutput& outpu
     record->num_computed_tokens -= static_cast<std::int64_t>(scheduled.drafts.size() + 1) - static_cast<std::int64_t>(count);
 }
 
-void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled, std::vector<RequestId>& pooled) {
+void Bridge::collect_results(const StepPlan& plan, const StepOutput& output, std::vector<SampledToken>& sampled,
+                             std::vector<RequestId>& pooled) {
   rows_.clear();
   row_numbers_.clear();
-  wanted_logprobs_.clear();
+  needed_logprobs_.clear();
   routed_blocks_.clear();
   routed_tokens_.clear();
   nans_.clear();
   for (const ScheduledRequest& scheduled : plan.scheduled) {
-    take_row(scheduled, output, sampled, pooled);
+    collect_row(scheduled, output, sampled, pooled);
     if (options_.routed_group >= 0) {
       const auto blocks = core_->blocks(scheduled.id, static_cast<std::uint32_t>(options_.routed_group));
       routed_blocks_.emplace_back(blocks.begin(), blocks.end());
@@ -93,7 +96,7 @@ void Bridge::collect(const StepPlan& plan, const StepOutput& output, std::vector
   }
 }
 
-// vLLM hands on the worker's own list, cut where the request stopped.
+// vLLM returns the worker's list itself, cut where the request stopped.
 nb::object Bridge::reported_tokens(const RequestUpdate& update) const {
   const nb::handle row = update.result_index < rows_.size() ? rows_[update.result_index] : nb::handle();
   const auto count = static_cast<Py_ssize_t>(update.tokens.size());
@@ -102,13 +105,13 @@ nb::object Bridge::reported_tokens(const RequestUpdate& update) const {
   return nb::borrow(row);
 }
 
-void Bridge::note_tokens(Record& record, const RequestUpdate& update) {
-  if (!record.input_taken) {
+void Bridge::add_tokens(RequestRecord& record, const RequestUpdate& update) {
+  if (!record.has_next_input) {
     record.num_tokens += update.tokens.size();
-    const std::uint64_t held = record.num_shown_tokens + record.unseen.size();
+    const std::uint64_t held = record.num_mirrored_tokens + record.unmirrored_outputs.size();
     if (held < record.num_tokens) {
       const auto news = update.tokens.last(static_cast<std::size_t>(record.num_tokens - held));
-      record.unseen.insert(record.unseen.end(), news.begin(), news.end());
+      record.unmirrored_outputs.insert(record.unmirrored_outputs.end(), news.begin(), news.end());
     }
   }
   if (update.stop_token && update.finished && update.status == RequestStatus::finished_stopped)
@@ -117,12 +120,12 @@ void Bridge::note_tokens(Record& record, const RequestUpdate& update) {
     record.stop_reason = nb::str("repetition_detected");
 }
 
-// vLLM's PrefillStats: prompt, computed, cached, of these local and external, and what came into the cache.
-void Bridge::note_prefill(Record& record, const RequestUpdate& update, OutputFields& fields) const {
+// Makes vLLM's PrefillStats: tokens of the prompt, computed, cached, cached locally, cached externally, and added to the cache.
+void Bridge::add_prefill_stats(RequestRecord& record, const RequestUpdate& update, OutputFields& fields) const {
   if (options_.prefill_stats.is_none() || record.num_prefill_tokens < 0) return;
   const std::int64_t prompt = std::exchange(record.num_prefill_tokens, -1);
   const std::int64_t cached = std::max<std::int64_t>(update.num_cached_tokens, 0);
-  const std::int64_t created = std::max<std::int64_t>(std::min(std::int64_t{update.num_named_tokens}, prompt) - cached, 0);
+  const std::int64_t created = std::max<std::int64_t>(std::min(std::int64_t{update.num_hashed_tokens}, prompt) - cached, 0);
   const std::int64_t external = update.num_external_computed_tokens;
   fields[OutputFields::prefill_stats] = options_.prefill_stats(prompt, prompt - cached, cached, cached - external, external, created);
 }
@@ -134,20 +137,20 @@ nb::object Bridge::routed_experts(const RequestUpdate& update) {
   return options_.hooks.attr("routed_experts")(fast::list(blocks), num_tokens - 1);
 }
 
-// The Python request of a session whose input ended.
-void Bridge::show_session_pause(Record& record) {
+// Refreshes the Python request of a session after one of its inputs ended.
+void Bridge::mirror_paused_session(RequestRecord& record) {
   const RequestView view = view_of(record);
-  if (!std::exchange(record.input_taken, false) && view.status != RequestStatus::waiting_for_input) {
+  if (!std::exchange(record.has_next_input, false) && view.status != RequestStatus::waiting_for_input) {
     take_session_input(record, view);
-    record.input_taken = false;
+    record.has_next_input = false;
   } else {
-    mirror_.show(record, view);
+    request_mirror_.update(record, view);
   }
 }
 
-void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs) {
-  Record& record = *records_.find(update.id);
-  note_tokens(record, update);
+void Bridge::append_output(const RequestUpdate& update, const StepOutput& output, nb::dict& outputs) {
+  RequestRecord& record = *records_.find(update.id);
+  add_tokens(record, update);
   const Py_ssize_t row = update.result_index < row_numbers_.size() ? row_numbers_[update.result_index] : -1;
   const nb::object tokens = reported_tokens(update);
   OutputFields fields;
@@ -155,18 +158,18 @@ void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, n
     fields[OutputFields::finish_reason] = outputs_.finish_reason(update.reason);
     fields[OutputFields::routed_experts] = routed_experts(update);
   }
-  // Before the next input of a session brings its own parameters; vLLM 0.19.0 looks behind that.
-  const bool wanted_logprobs = row >= 0 && wanted_logprobs_[update.result_index] != 0;
-  if (update.session_waits) show_session_pause(record);
+  // Read before the session's next input sets its parameters; vLLM 0.19.0 reads it after that.
+  const bool needed_logprobs = row >= 0 && needed_logprobs_[update.result_index] != 0;
+  if (update.session_waits) mirror_paused_session(record);
   if (row >= 0) {
-    if ((options_.asks_grammars ? wanted_logprobs : record.wants_logprobs) && has_items(output.logprobs))
+    if ((options_.uses_grammar_manager ? needed_logprobs : record.needs_logprobs) && has_items(output.logprobs))
       fields[OutputFields::new_logprobs] = output.logprobs.attr("slice_request")(row, update.tokens.size());
     if (const nb::handle found = get(output.prompt_logprobs, record.name))
       fields[OutputFields::new_prompt_logprobs_tensors] = nb::borrow(found);
     if (has_items(output.pooled)) fields[OutputFields::pooling_output] = nb::borrow(item(output.pooled, row, "pooler_output"));
     fields[OutputFields::kv_transfer_params] = std::exchange(record.kv_transfer_params, nb::object());
     fields[OutputFields::stop_reason] = record.stop_reason;
-    note_prefill(record, update, fields);
+    add_prefill_stats(record, update, fields);
     if (options_.prefill_stats.is_none())
       fields[OutputFields::num_external_computed_tokens] =
           update.num_external_computed_tokens != 0 ? nb::object(nb::int_(update.num_external_computed_tokens)) : nb::object();
@@ -190,7 +193,7 @@ void Bridge::report_one(const RequestUpdate& update, const StepOutput& output, n
 
 nb::dict Bridge::report(const StepOutcome& outcome, const StepOutput& output) {
   nb::dict outputs;
-  for (const RequestUpdate& update : outcome.updates) report_one(update, output, outputs);
+  for (const RequestUpdate& update : outcome.updates) append_output(update, output, outputs);
   return outputs;
 }
 
@@ -200,7 +203,7 @@ nb::object Bridge::finished_sets(const StepOutcome& outcome) {
   for (const FinishedSet& set : outcome.finished_sets) {
     nb::set names;
     for (const RequestId id : set.ids) {
-      Record& record = *records_.find(id);
+      RequestRecord& record = *records_.find(id);
       names.add(record.name);
       record.reported = true;
     }
@@ -209,16 +212,16 @@ nb::object Bridge::finished_sets(const StepOutcome& outcome) {
   return out;
 }
 
-void Bridge::forget(const StepOutcome& outcome) {
+void Bridge::drop_retired(const StepOutcome& outcome) {
   for (const RequestId id : outcome.retired) {
-    if (Record* record = records_.find(id)) {
+    if (RequestRecord* record = records_.find(id)) {
       record->retired = true;
-      drop_if_done(*record);
+      drop_finished_record(*record);
     }
   }
   for (const FinishedSet& set : outcome.finished_sets) {
     for (const RequestId id : set.ids)
-      if (Record* record = records_.find(id)) drop_if_done(*record);
+      if (RequestRecord* record = records_.find(id)) drop_finished_record(*record);
   }
 }
 
@@ -227,7 +230,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
   const auto ids_of = [&](nb::handle names, const char* field) {
     std::vector<RequestId> ids;
     for (nb::handle name : names) {
-      const Record* record = lookup(name);
+      const RequestRecord* record = lookup(name);
       if (record == nullptr) throw nb::key_error((std::string(field) + ": no request " + nb::cast<std::string>(nb::repr(name))).c_str());
       ids.push_back(record->id);
     }
@@ -237,7 +240,7 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
   std::vector<RequestId> pooled, sent, received, failed;
   std::vector<BlockId> invalid;
   const StepPlan& plan = *outstanding_.front().plan;
-  collect(plan, output, sampled, pooled);
+  collect_results(plan, output, sampled, pooled);
   StepResult result;
   result.step = plan.step;
   result.sampled = sampled;
@@ -250,9 +253,9 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     result.finished_sending = sent;
     result.finished_receiving = received;
     result.invalid_blocks = invalid;
-    // Some may be gone, which is no failure any more.
+    // Some of these requests may be gone, which is no failure any more.
     for (nb::handle name : output.failed_receiving)
-      if (const Record* record = lookup(name)) failed.push_back(record->id);
+      if (const RequestRecord* record = lookup(name)) failed.push_back(record->id);
     result.failed_receiving = failed;
   }
   const StepOutcome& outcome = *value_or_raise(guarded([&] { return core_->apply(result, input); }));
@@ -261,14 +264,14 @@ nb::tuple Bridge::update(const StepOutput& output, StepInput input) {
     if (std::ranges::find(outcome.failed_loads, id) == outcome.failed_loads.end()) records_.find(id)->num_nans = count;
   const nb::dict outputs = report(outcome, output);
   for (const ScheduledRequest& scheduled : plan.scheduled)
-    if (Record* record = records_.find(scheduled.id)) refresh_if_held(*record);
+    if (RequestRecord* record = records_.find(scheduled.id)) refresh_if_held(*record);
   for (const auto& transferred : {received, sent})
-    for (const RequestId id : transferred) drop_if_gone(*records_.find(id));
-  drop_unpinned();
+    for (const RequestId id : transferred) remove_if_core_forgot(*records_.find(id));
+  remove_unpinned();
   const nb::object sets = finished_sets(outcome);
   const nb::object stats = stats_of(outcome.stats);
   const nb::object events = events_of(outcome.kv_events);
-  forget(outcome);
+  drop_retired(outcome);
   rows_.clear();
   return nb::make_tuple(outputs, sets, stats, events);
 }

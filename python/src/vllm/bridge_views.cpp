@@ -1,4 +1,4 @@
-// What others may look at: requests refreshed, names, blocks.
+// Views for other code: refreshed requests, names, blocks.
 #include <nanobind/stl/string.h>
 
 #include <array>
@@ -9,23 +9,23 @@
 namespace quire::python {
 
 nb::object Bridge::refreshed(const RequestView& view) {
-  Record* record = records_.find(view.id);
+  RequestRecord* record = records_.find(view.id);
   if (record->session && view.num_prompt_tokens != record->num_prompt_tokens)
     take_session_input(*record, view);
   else
-    mirror_.show(*record, view);
+    request_mirror_.update(*record, view);
   return record->request;
 }
 
 nb::object Bridge::refreshed(RequestId id) {
-  Record* record = records_.find(id);
+  RequestRecord* record = records_.find(id);
   const auto view = core_->view(id);
   return view ? refreshed(*view) : record->request;
 }
 
-void Bridge::refresh_if_held(Record& record) {
-  constexpr Py_ssize_t kOwn = 2;  // the record's and the dict's
-  if (record.request.is_valid() && Py_REFCNT(record.request.ptr()) > kOwn) refreshed(record.id);
+void Bridge::refresh_if_held(RequestRecord& record) {
+  constexpr Py_ssize_t kNumBridgeReferences = 2;  // references of the record and the dict
+  if (record.request.is_valid() && Py_REFCNT(record.request.ptr()) > kNumBridgeReferences) refreshed(record.id);
 }
 
 void Bridge::refresh_running() {
@@ -33,7 +33,7 @@ void Bridge::refresh_running() {
 }
 
 nb::dict Bridge::requests() {
-  records_.for_each([&](Record& record) {
+  records_.for_each([&](RequestRecord& record) {
     if (!record.request.is_valid()) return;
     refreshed(record.id);
   });
@@ -41,20 +41,20 @@ nb::dict Bridge::requests() {
 }
 
 nb::object Bridge::request(nb::handle name) {
-  Record* record = lookup(name);
+  RequestRecord* record = lookup(name);
   return record == nullptr ? nb::none() : refreshed(record->id);
 }
 
 bool Bridge::is_prefill_chunk(nb::handle name) const {
-  const Record* record = lookup(name);
+  const RequestRecord* record = lookup(name);
   const auto view = record == nullptr ? std::nullopt : core_->view(record->id);
   return view && view->is_prefill_chunk;
 }
 
 nb::set Bridge::finished_names() {
   nb::set out;
-  records_.for_each([&](const Record& record) {
-    if (record.finished && !record.announced) out.add(record.name);
+  records_.for_each([&](const RequestRecord& record) {
+    if (record.finished && !record.is_listed_in_plan) out.add(record.name);
   });
   return out;
 }
@@ -62,7 +62,7 @@ nb::set Bridge::finished_names() {
 nb::list Bridge::names_of(std::span<const RequestId> ids) const {
   nb::list out;
   for (const RequestId id : ids)
-    if (const Record* record = records_.find(id)) out.append(record->name);
+    if (const RequestRecord* record = records_.find(id)) out.append(record->name);
   return out;
 }
 
@@ -77,7 +77,7 @@ nb::list Bridge::last_step_names() const {
 }
 
 nb::object Bridge::block_ids(nb::handle name) const {
-  const Record* record = lookup(name);
+  const RequestRecord* record = lookup(name);
   nb::object out = fast::steal(PyTuple_New(num_groups_));
   for (std::uint32_t group = 0; group < num_groups_; ++group) {
     const auto blocks = record == nullptr ? std::span<const BlockId>{} : core_->blocks(record->id, group);

@@ -1,5 +1,5 @@
 #pragma once
-// Python objects through the C API, where a step touches every running request: no argument conversion, no exceptions on the way.
+// Access to Python objects through the C API, for code that touches every running request in a step: no argument conversion.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace quire::python::fast {
 
 namespace nb = nanobind;
 
-// Takes over the reference; throws the Python error where `object` is null.
+// Takes over the reference; throws the Python error if `object` is null.
 inline nb::object steal(PyObject* object) {
   if (object == nullptr) throw nb::python_error();
   return nb::steal(object);
@@ -21,12 +21,12 @@ inline void check(int status) {
   if (status < 0) throw nb::python_error();
 }
 
-inline PyObject* owned(PyObject* object) {
+inline PyObject* require_non_null(PyObject* object) {
   if (object == nullptr) throw nb::python_error();
   return object;
 }
 
-// Appends and takes over the reference.
+// Appends the object and takes over its reference.
 inline void append(nb::handle list, PyObject* object) {
   const nb::object item = steal(object);
   check(PyList_Append(list.ptr(), item.ptr()));
@@ -52,7 +52,8 @@ inline PyObject* number(BlockId id) {
 template <class T>
 nb::object list(std::span<const T> values) {
   nb::object out = steal(PyList_New(static_cast<Py_ssize_t>(values.size())));
-  for (std::size_t i = 0; i < values.size(); ++i) PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), owned(number(values[i])));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    PyList_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), require_non_null(number(values[i])));
   return out;
 }
 
@@ -61,7 +62,7 @@ void extend(nb::handle list, std::span<const T> values) {
   for (const T& value : values) append(list, number(value));
 }
 
-// The list's items as tokens, at the end of `out`.
+// Passes each item of the list to `out` as a token.
 template <class Out>
 void append_tokens(nb::handle list, Out&& out) {
   if (!PyList_Check(list.ptr())) throw nb::type_error("sampled_token_ids: every entry must be a list of int");

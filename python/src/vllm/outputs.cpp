@@ -6,7 +6,7 @@
 
 namespace quire::python {
 
-OutputMaker::OutputMaker(OutputTypes types) : types_(std::move(types)), name_tuples_(std::size_t{1} << OutputFields::count) {
+OutputBuilder::OutputBuilder(OutputTypes types) : types_(std::move(types)), name_tuples_(std::size_t{1} << OutputFields::count) {
   constexpr std::array<const char*, OutputFields::count> kNames = {
       "new_logprobs",   "new_prompt_logprobs_tensors", "pooling_output", "finish_reason",     "stop_reason",
       "events",         "kv_transfer_params",          "trace_headers",  "num_cached_tokens", "num_external_computed_tokens",
@@ -14,7 +14,7 @@ OutputMaker::OutputMaker(OutputTypes types) : types_(std::move(types)), name_tup
   for (std::size_t i = 0; i < kNames.size(); ++i) names_[i] = fast::interned(kNames[i]);
 }
 
-nb::handle OutputMaker::names_of(std::uint32_t mask) {
+nb::handle OutputBuilder::names_of(std::uint32_t mask) {
   nb::object& names = name_tuples_[mask];
   if (!names.is_valid()) {
     nb::list list;
@@ -25,7 +25,7 @@ nb::handle OutputMaker::names_of(std::uint32_t mask) {
   return names;
 }
 
-nb::object OutputMaker::make(nb::handle request_id, nb::handle tokens, const OutputFields& fields) {
+nb::object OutputBuilder::make(nb::handle request_id, nb::handle tokens, const OutputFields& fields) {
   std::array<PyObject*, OutputFields::count + 3> arguments;
   arguments[1] = request_id.ptr();
   arguments[2] = tokens.ptr();
@@ -41,7 +41,7 @@ nb::object OutputMaker::make(nb::handle request_id, nb::handle tokens, const Out
                                          mask != 0 ? names_of(mask).ptr() : nullptr));
 }
 
-nb::object OutputMaker::events(std::span<const RequestEvent> events) const {
+nb::object OutputBuilder::events(std::span<const RequestEvent> events) const {
   nb::list out;
   for (const RequestEvent& event : events)
     out.append(types_.event(types_.event_types[static_cast<std::size_t>(event.kind) - 1], event.timestamp));

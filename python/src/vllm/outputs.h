@@ -1,5 +1,5 @@
 #pragma once
-// vLLM's EngineCoreOutput objects, one per request that has something to tell in a step.
+// Makes vLLM's EngineCoreOutput objects, one per request that has something to report in a step.
 #include <nanobind/nanobind.h>
 
 #include <array>
@@ -12,7 +12,7 @@ namespace quire::python {
 
 namespace nb = nanobind;
 
-// The classes that outputs are made of, as the adapter's vLLM version has them.
+// The classes of outputs in the adapter's vLLM version.
 struct OutputTypes {
   nb::object output;        // EngineCoreOutput(request_id, new_token_ids, *, ...)
   nb::list finish_reasons;  // FinishReason members in quire's order
@@ -43,9 +43,9 @@ struct OutputFields {
   nb::object& operator[](Name name) { return values[name]; }
 };
 
-class OutputMaker {
+class OutputBuilder {
  public:
-  explicit OutputMaker(OutputTypes types);
+  explicit OutputBuilder(OutputTypes types);
 
   nb::object make(nb::handle request_id, nb::handle tokens, const OutputFields& fields);
   nb::object events(std::span<const RequestEvent> events) const;

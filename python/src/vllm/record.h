@@ -1,5 +1,5 @@
 #pragma once
-// What the adapter keeps of a vLLM request: the Python object, its interned name, and what of the core's state that object shows already.
+// The bridge's record of a vLLM request: the Python object, its interned name, and the values that this object already shows.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace quire::python {
 namespace nb = nanobind;
 
 // The values last written to the Python request.
-struct Shown {
+struct MirroredFields {
   RequestStatus status = RequestStatus::waiting;
   std::int64_t num_computed_tokens = 0;
   std::int64_t num_output_placeholders = 0;
@@ -30,41 +30,41 @@ struct Shown {
   std::int64_t num_nans = 0;
 };
 
-struct Record {
+struct RequestRecord {
   RequestId id{};
   nb::object name;                                     // str
   nb::object request;                                  // vllm.v1.request.Request; null once vLLM would have dropped it
   nb::object all_tokens, output_tokens, block_hashes;  // the lists inside `request`
   nb::object trace_headers;
-  nb::object kv_transfer_params;       // what the connector said at the end, until the output carries it
-  nb::object stop_reason;              // stays, as in vLLM, over the inputs of a session
-  nb::object new_blocks;               // of the plan that is being told
-  std::vector<TokenId> unseen;         // outputs that the Python request lacks
-  std::uint64_t num_shown_tokens = 0;  // tokens it has
-  std::uint64_t num_tokens = 0;        // prompt and all outputs told
+  nb::object kv_transfer_params;            // the connector's parameters at the end, until an output carries them
+  nb::object stop_reason;                   // kept over the inputs of a session, as in vLLM
+  nb::object new_blocks;                    // block ids in the plan that is being converted
+  std::vector<TokenId> unmirrored_outputs;  // outputs that the Python request does not have yet
+  std::uint64_t num_mirrored_tokens = 0;    // tokens that the Python request has
+  std::uint64_t num_tokens = 0;             // prompt and all reported outputs
 
-  Shown shown;
+  MirroredFields mirrored;
   std::uint32_t client_index = 0;
   std::uint32_t num_prompt_tokens = 0;
-  std::int64_t num_prefill_tokens = 0;   // of the first prompt; -1: an output has carried its PrefillStats
-  std::int64_t num_computed_tokens = 0;  // as the plans and results said; vLLM's value when the request ends
+  std::int64_t num_prefill_tokens = 0;   // tokens of the first prompt; -1: an output has carried its PrefillStats
+  std::int64_t num_computed_tokens = 0;  // according to plans and results; vLLM's value when the request ends
   std::int64_t num_nans = 0;
-  bool wants_logprobs = false;
+  bool needs_logprobs = false;
   bool pooling = false;
   bool structured = false;
   bool session = false;
-  bool input_taken = false;  // the Python request has the session's next input already
+  bool has_next_input = false;  // the Python request already has the session's next input
 
   bool finished = false;
-  bool announced = false;  // a plan has named it among the finished
-  bool reported = false;   // a finished set has named it
-  bool retired = false;    // the core refers to it no more
+  bool is_listed_in_plan = false;  // a plan has listed it as finished
+  bool reported = false;           // a finished set has listed it
+  bool retired = false;            // the core no longer refers to it
 };
 
-// Records by RequestId, whose low bits are an index that is reused and whose high bits are not.
+// Records by RequestId. The low bits of an id are an index that is reused; the high bits are never reused.
 class RecordTable {
  public:
-  Record& make() {
+  RequestRecord& make() {
     std::uint64_t index = records_.size();
     if (free_.empty()) {
       records_.emplace_back();
@@ -72,15 +72,15 @@ class RecordTable {
       index = free_.back();
       free_.pop_back();
     }
-    records_[index] = std::make_unique<Record>();
+    records_[index] = std::make_unique<RequestRecord>();
     records_[index]->id = RequestId{(++generation_ << kIndexBits) | index};
     return *records_[index];
   }
 
-  // Null for an id that was dropped.
-  [[nodiscard]] Record* find(RequestId id) const {
+  // Returns null for an id that was dropped.
+  [[nodiscard]] RequestRecord* find(RequestId id) const {
     const std::uint64_t index = id.value & ((std::uint64_t{1} << kIndexBits) - 1);
-    Record* record = index < records_.size() ? records_[index].get() : nullptr;
+    RequestRecord* record = index < records_.size() ? records_[index].get() : nullptr;
     return record != nullptr && record->id == id ? record : nullptr;
   }
 
@@ -98,7 +98,7 @@ class RecordTable {
 
  private:
   static constexpr unsigned kIndexBits = 24;
-  std::vector<std::unique_ptr<Record>> records_;
+  std::vector<std::unique_ptr<RequestRecord>> records_;
   std::vector<std::uint64_t> free_;
   std::uint64_t generation_ = 0;
 };

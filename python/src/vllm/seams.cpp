@@ -12,7 +12,7 @@
 namespace quire::python {
 namespace {
 
-// A tuple of lists of block ids, one list per cache group.
+// Returns a tuple of lists of block ids, one list per cache group.
 nb::object block_ids(GroupBlocks groups) {
   nb::object out = fast::steal(PyTuple_New(static_cast<Py_ssize_t>(groups.size())));
   for (std::size_t group = 0; group < groups.size(); ++group)
@@ -25,7 +25,7 @@ nb::object block_ids(GroupBlocks groups) {
 CoreSeams Seams::of_core() {
   const BridgeOptions& options = bridge_.options();
   return {options.has_connector ? this : nullptr, options.has_encoder_connector ? this : nullptr, options.has_grammar ? this : nullptr,
-          options.names_tools ? this : nullptr};
+          options.detects_tools ? this : nullptr};
 }
 
 ExternalMatch Seams::match(const RequestView& request, std::uint32_t num_local_tokens) {
@@ -44,13 +44,13 @@ void Seams::allocated(const RequestView& request, GroupBlocks blocks, std::uint3
 
 bool Seams::finished(const RequestView& request, GroupBlocks blocks) {
   const nb::object answer = bridge_.options().hooks.attr("finished")(bridge_.refreshed(request), block_ids(blocks));
-  Record* record = bridge_.find(request.id);
+  RequestRecord* record = bridge_.find(request.id);
   record->kv_transfer_params = nb::handle(answer[1]).is_none() ? nb::object() : nb::object(answer[1]);
   return nb::cast<bool>(nb::bool_(nb::handle(answer[0])));
 }
 
 void Seams::planned(const StepPlan& plan) {
-  bridge_.show_plan(plan);
+  bridge_.send_plan_to_connector(plan);
 }
 
 void Seams::order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) {
@@ -95,12 +95,12 @@ bool Seams::should_advance(const RequestView& request) {
 }
 
 bool Seams::accept(RequestId id, std::span<const TokenId> tokens) {
-  const nb::object request = bridge_.options().asks_grammars ? bridge_.refreshed(id) : bridge_.find(id)->request;
+  const nb::object request = bridge_.options().uses_grammar_manager ? bridge_.refreshed(id) : bridge_.find(id)->request;
   return nb::cast<bool>(nb::bool_(bridge_.options().hooks.attr("grammar_accept")(request, fast::list(tokens))));
 }
 
 std::uint32_t Seams::count_valid(RequestId id, std::span<const TokenId> drafts) {
-  const nb::object request = bridge_.options().asks_grammars ? bridge_.refreshed(id) : bridge_.find(id)->request;
+  const nb::object request = bridge_.options().uses_grammar_manager ? bridge_.refreshed(id) : bridge_.find(id)->request;
   return nb::cast<std::uint32_t>(bridge_.options().hooks.attr("grammar_count_valid")(request, fast::list(drafts)));
 }
 

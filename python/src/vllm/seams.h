@@ -1,6 +1,6 @@
 #pragma once
-// The connector, encoder connector, grammar and tokenizer of vLLM behind the core's interfaces. Each call refreshes the Python request
-// first.
+// vLLM's connector, encoder connector, grammar and tokenizer as the core's interfaces. A call with a `RequestView` refreshes the Python
+// request first.
 #include "quire/connector.h"
 #include "quire/core.h"
 

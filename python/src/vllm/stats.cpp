@@ -1,4 +1,4 @@
-// Statistics and KV events as plain values for the adapter.
+// Converts statistics and KV events to plain values for the adapter.
 #include <nanobind/stl/string.h>
 
 #include "vllm/bridge.h"

@@ -8,19 +8,21 @@
 
 namespace quire {
 
-// One of the names of an enumeration; --help and errors list the names alone.
+// Adds a flag that takes one of the names of an enumeration; --help and errors list only the names.
 template <class Enum>
-void add_choice(CLI::App& app, const char* flag, Enum& value, const char* help, const std::map<std::string, Enum>& choices) {
+CLI::Option* add_choice(CLI::App& app, const std::string& flag, Enum& value, const std::string& help,
+                        const std::map<std::string, Enum>& choices) {
   std::string names;
   for (const auto& [name, unused] : choices) names += (names.empty() ? "" : "|") + name;
-  app.add_option_function<std::string>(
-         flag,
-         [&value, choices, names, flag](const std::string& text) {
-           const auto found = choices.find(text);
-           if (found == choices.end()) throw CLI::ValidationError(flag, fmt::format("'{}' is not a choice; use {}", text, names));
-           value = found->second;
-         },
-         help)
+  return app
+      .add_option_function<std::string>(
+          flag,
+          [&value, choices, names, flag](const std::string& text) {
+            const auto found = choices.find(text);
+            if (found == choices.end()) throw CLI::ValidationError(flag, fmt::format("'{}' is not a choice; use {}", text, names));
+            value = found->second;
+          },
+          help)
       ->type_name(names);
 }
 

@@ -2,37 +2,37 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
-#include <map>
+#include <concepts>
 #include <string>
 #include <utility>
-#include <variant>
+
+#include "quire/engine_option_table.h"
 
 namespace quire {
 namespace {
 
 namespace json = boost::json;
 
-using Place = std::variant<bool*, std::uint32_t*, std::string*>;
-
-// False: the value is of another kind.
-bool put(const json::value& value, const Place& place) {
-  if (bool* const* flag = std::get_if<bool*>(&place)) {
-    if (value.is_bool()) **flag = value.get_bool();
-    return value.is_bool();
-  }
-  if (std::string* const* text = std::get_if<std::string*>(&place)) {
-    if (value.is_string()) **text = value.get_string();
-    return value.is_string();
-  }
-  boost::system::error_code error;
-  const auto number = value.to_number<std::uint32_t>(error);
-  if (!error) *std::get<std::uint32_t*>(place) = number;
-  return !error;
+// Writes a JSON value into an option. Returns the kind of value that the option takes, or nullptr after success.
+const char* put(const json::value& given, bool& flag) {
+  if (!given.is_bool()) return "true or false";
+  flag = given.get_bool();
+  return nullptr;
 }
-
-const char* kind_of(const Place& place) {
-  return std::holds_alternative<bool*>(place) ? "true or false" : std::holds_alternative<std::string*>(place) ? "a text" : "a number";
+const char* put(const json::value& given, std::string& text) {
+  if (!given.is_string()) return "a string";
+  text = given.get_string();
+  return nullptr;
+}
+template <std::integral Number>
+const char* put(const json::value& given, Number& number) {
+  boost::system::error_code error;
+  const auto value = given.to_number<Number>(error);
+  if (error) return "a number";
+  number = value;
+  return nullptr;
 }
 
 }  // namespace
@@ -41,24 +41,24 @@ Result<KvEventsOptions> parse_kv_events(std::string_view text) {
   boost::system::error_code error;
   const json::value value = json::parse(text, error, {}, {.max_depth = 4});
   if (error || !value.is_object())
-    return fail(ErrorCode::invalid_argument, "", "is no JSON object", R"(give one such as {"enable_kv_cache_events": true})");
+    return fail(ErrorCode::invalid_argument, "", "is not a JSON object", R"(use an object such as {"enable_kv_cache_events": true})");
   KvEventsOptions options;
-  const std::map<std::string_view, Place> fields = {{"enable_kv_cache_events", &options.enable_kv_cache_events},
-                                                    {"publisher", &options.publisher},
-                                                    {"endpoint", &options.endpoint},
-                                                    {"replay_endpoint", &options.replay_endpoint},
-                                                    {"buffer_steps", &options.buffer_steps},
-                                                    {"hwm", &options.hwm},
-                                                    {"max_queue_size", &options.max_queue_size},
-                                                    {"topic", &options.topic},
-                                                    {"use_int_block_hashes", &options.use_int_block_hashes},
-                                                    {"format", &options.format}};
   for (const auto& [name, given] : value.get_object()) {
-    const auto field = fields.find({name.data(), name.size()});
-    if (field == fields.end()) return fail(ErrorCode::invalid_argument, std::string(name), "is not known", "see docs/events.md");
-    if (!given.is_null() && !put(given, field->second))
-      return fail(ErrorCode::invalid_argument, std::string(name), "is " + json::serialize(given),
-                  fmt::format("give {}", kind_of(field->second)));
+    const auto row = std::ranges::find(kKvEventsOptions, std::string_view(name), [](const auto& option) { return option.info.field; });
+    if (row == kKvEventsOptions.end())
+      return fail(ErrorCode::invalid_argument, std::string(name), "is not a known field", "see docs/events.md");
+    if (given.is_null()) continue;
+    const char* const expected = std::visit(
+        [&given](auto* option) -> const char* {
+          if constexpr (requires { put(given, *option); })
+            return put(given, *option);
+          else
+            return "another field";
+        },
+        row->value(options));
+    if (expected != nullptr)
+      return fail(ErrorCode::invalid_argument, std::string(name), "has the invalid value " + json::serialize(given),
+                  fmt::format("use {}", expected));
   }
   return options;
 }
@@ -71,7 +71,7 @@ void add_kv_events_flag(CLI::App& app, KvEventsOptions& options) {
            if (!parsed) throw CLI::ValidationError("--kv-events-config", parsed.error().to_string());
            options = *std::move(parsed);
          },
-         R"(Tell routers which blocks the KV cache holds, over ZeroMQ, as vLLM does: {"enable_kv_cache_events": true, "endpoint": )"
+         R"(Publish changes of the cached KV blocks to routers over ZeroMQ, as vLLM does: {"enable_kv_cache_events": true, "endpoint": )"
          R"("tcp://*:5557", "replay_endpoint": "tcp://*:5558"}; docs/events.md lists the fields)")
       ->type_name("JSON");
 }

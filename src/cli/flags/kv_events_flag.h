@@ -1,5 +1,5 @@
 #pragma once
-// --kv-events-config of `quire serve`.
+// The flag --kv-events-config of `quire serve`.
 #include <CLI/CLI.hpp>
 #include <string_view>
 
@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// vLLM's JSON, {"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}: what it does not say is as KvEventsOptions has it. Errors name
-// the field.
+// Parses vLLM's JSON, {"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}. Missing fields keep the defaults of KvEventsOptions.
+// Errors name the field.
 [[nodiscard]] Result<KvEventsOptions> parse_kv_events(std::string_view json);
 
 // `options` must outlive parsing.

@@ -5,6 +5,9 @@
 #include <boost/json/parse.hpp>
 #include <utility>
 
+#include "cli/flags/option_flags.h"
+#include "quire/engine_option_table.h"
+
 namespace quire {
 
 Result<AdapterModule> parse_lora_module(std::string_view text) {
@@ -20,21 +23,21 @@ Result<AdapterModule> parse_lora_module(std::string_view text) {
   } else {
     boost::system::error_code failed;
     const boost::json::value value = boost::json::parse(text, failed);
-    if (failed || !value.is_object()) return refuse("is no JSON object");
+    if (failed || !value.is_object()) return refuse("is not a JSON object");
     for (const auto& [name, given] : value.get_object()) {
-      if (name == "base_model_name") continue;  // vLLM's: what the model is called in its list
-      if (!given.is_string() || (name != "name" && name != "path")) return refuse("has more than a name and a path, which are texts");
+      if (name == "base_model_name") continue;  // vLLM's name of the base model in its list; ignored here
+      if (!given.is_string() || (name != "name" && name != "path")) return refuse("must contain only the strings name and path");
       (name == "name" ? module.name : module.path) = given.get_string();
     }
   }
-  if (module.name.empty() || module.path.empty()) return refuse("has no name, or no folder");
+  if (module.name.empty() || module.path.empty()) return refuse("has no name or no folder");
   return module;
 }
 
 Result<AdapterOptions> adapter_options(const LoraFlags& flags) {
   AdapterOptions options = flags.options;
   if (options.max_loras == 0)
-    return fail(ErrorCode::invalid_argument, "--max-loras", "is 0", "give at least 1, or leave --enable-lora out");
+    return fail(ErrorCode::invalid_argument, "--max-loras", "must be at least 1, got 0", "use at least 1, or remove --enable-lora");
   if (!flags.enable_lora) options.max_loras = 0;
   for (const std::string& text : flags.modules) {
     auto module = parse_lora_module(text);
@@ -46,19 +49,12 @@ Result<AdapterOptions> adapter_options(const LoraFlags& flags) {
 
 void add_lora_flags(CLI::App& app, LoraFlags& flags) {
   app.add_flag("--enable-lora", flags.enable_lora,
-               "Serve LoRA adapters beside the model: a request names one as its \"model\" (docs/lora.md; default off)");
-  app.add_option(
-         "--lora-modules", flags.modules,
-         "Adapters to load at the start, folders as PEFT writes them: sql=adapters/sql chat=adapters/chat, or JSON with name and path")
+               "Serve LoRA adapters in addition to the model; a request selects an adapter as its \"model\" (docs/lora.md; default off)");
+  app.add_option("--lora-modules", flags.modules,
+                 "Adapters to load at start, as PEFT folders: sql=adapters/sql chat=adapters/chat, or JSON with name and path")
       ->type_name("NAME=FOLDER");
-  app.add_option("--max-loras", flags.options.max_loras, "Different adapters in one step; requests for others wait for the next")
-      ->capture_default_str();
-  app.add_option("--max-lora-rank", flags.options.max_lora_rank,
-                 "Adapters of a higher rank are refused: 1, 8, 16, 32, 64, 128, 256, 320 or 512")
-      ->capture_default_str();
-  app.add_option("--max-cpu-loras", flags.options.max_cpu_loras,
-                 "Adapters in memory; of more, the one used longest ago is read from its folder again when it is asked for (default: "
-                 "--max-loras, those of --lora-modules or 4, whichever is most)");
+  add_option_flags(app, kAdapterOptions, flags.options);
+  group_flags(app, OptionGroup::lora);
 }
 
 }  // namespace quire

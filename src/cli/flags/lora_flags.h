@@ -1,5 +1,5 @@
 #pragma once
-// Flags of LoRA adapters, named as vLLM names them.
+// Flags of LoRA adapters, with vLLM's names.
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@ namespace quire {
 struct LoraFlags {
   bool enable_lora = false;
   AdapterOptions options = {.max_loras = 1, .modules = {}};
-  std::vector<std::string> modules;  // as they were given
+  std::vector<std::string> modules;  // as the user gave them
 };
 
 void add_lora_flags(CLI::App& app, LoraFlags& flags);
 
-// What the flags say; without --enable-lora, that none are served.
+// Returns the adapter options of the flags. Without --enable-lora they serve no adapters.
 [[nodiscard]] Result<AdapterOptions> adapter_options(const LoraFlags& flags);
 
-// NAME=FOLDER, or {"name": NAME, "path": FOLDER}.
+// Parses NAME=FOLDER, or {"name": NAME, "path": FOLDER}.
 [[nodiscard]] Result<AdapterModule> parse_lora_module(std::string_view text);
 
 }  // namespace quire

@@ -10,14 +10,15 @@ namespace quire {
 
 struct SpeculativeConfig {
   NgramOptions ngram;
-  std::string draft_model;  // empty: drafts are looked up
+  std::string draft_model;  // empty: draft tokens come from prompt lookup
 };
 
-// --speculative-config, as vLLM has it, and a flag for each of its fields that counts here.
-void add_speculation_flags(CLI::App& app, EngineOptions& options);
+// Adds --speculative-config, as in vLLM.
+void add_speculative_config_flag(CLI::App& app, EngineOptions& options);
 
-// {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}; of the last two one says both, and
-// without them they are 5. Or {"method": "draft_model", "model": "small.gguf", "num_speculative_tokens": 4}; the method may be left out.
+// Parses {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2, "prompt_lookup_max": 4}, or {"method": "draft_model",
+// "model": "small.gguf", "num_speculative_tokens": 4}. The method is optional. If only one of the lookup lengths is given, it sets both;
+// without them both are 5.
 [[nodiscard]] Result<SpeculativeConfig> parse_speculative_config(std::string_view text);
 
 }  // namespace quire

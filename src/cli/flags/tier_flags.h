@@ -1,5 +1,5 @@
 #pragma once
-// The flags of `quire serve` that say where KV blocks are kept besides the KV cache: tiers, and connectors by name.
+// Flags of `quire serve` for KV blocks outside the KV cache: tiers, and connectors by name.
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
@@ -22,7 +22,7 @@ struct TierFlags {
   KvTierPolicy policy = KvTierPolicy::measured;
 };
 
-// Both outlive the app.
+// `options` and `flags` must outlive the app.
 void add_tier_flags(CLI::App& app, EngineOptions& options, TierFlags& flags);
 
 // Errors name `kv_connector` or `kv_connector_library`.

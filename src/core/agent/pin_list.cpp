@@ -11,7 +11,7 @@ std::optional<double> PinList::next_expiry() const {
 }
 
 void PinList::add(Pin pin) {
-  QUIRE_CHECK(pin.job != nullptr && !pin.job->is_pinned, "one pin per job");
+  QUIRE_CHECK(pin.job != nullptr && !pin.job->is_pinned, "a job has at most one pin");
   pin.job->is_pinned = true;
   pins_.push_back(pin);
   next_expiry_ = std::min(next_expiry_, pin.expiry);
@@ -20,17 +20,17 @@ void PinList::add(Pin pin) {
 void PinList::check_invariants() const {
   double least = std::numeric_limits<double>::infinity();
   for (const Pin& pin : pins_) {
-    QUIRE_CHECK(pin.job != nullptr && pin.job->is_pinned && pin.job->num_requests > 0, "a pin is of a job that a request names");
-    QUIRE_CHECK(std::ranges::count(pins_, pin.job, &Pin::job) == 1, "a job has one pin");
+    QUIRE_CHECK(pin.job != nullptr && pin.job->is_pinned && pin.job->num_requests > 0, "a pin belongs to a pinned job that has a request");
+    QUIRE_CHECK(std::ranges::count(pins_, pin.job, &Pin::job) == 1, "a job occurs once in the pin list");
     least = std::min(least, pin.expiry);
   }
-  QUIRE_CHECK(next_expiry_ == least, "the least expiry is kept");
+  QUIRE_CHECK(next_expiry_ == least, "next_expiry_ is the earliest expiry of all pins");
 }
 
 Pin PinList::take_at(std::size_t index) {
   const Pin pin = pins_.at(index);
   pins_.erase(pins_.begin() + static_cast<std::ptrdiff_t>(index));
-  QUIRE_CHECK(pin.job->is_pinned, "a pin's job knows of it");
+  QUIRE_CHECK(pin.job->is_pinned, "the job of a pin is marked as pinned");
   pin.job->is_pinned = false;
   next_expiry_ = std::numeric_limits<double>::infinity();
   for (const Pin& left : pins_) next_expiry_ = std::min(next_expiry_, left.expiry);
@@ -40,7 +40,7 @@ Pin PinList::take_at(std::size_t index) {
 std::optional<Pin> PinList::take(const Job& job) {
   if (!job.is_pinned) return std::nullopt;
   const auto found = std::ranges::find(pins_, &job, &Pin::job);
-  QUIRE_CHECK(found != pins_.end(), "a pinned job has a pin");
+  QUIRE_CHECK(found != pins_.end(), "a pinned job has a pin in the list");
   return take_at(static_cast<std::size_t>(found - pins_.begin()));
 }
 

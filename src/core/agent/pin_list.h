@@ -1,5 +1,5 @@
 #pragma once
-// Pins: finished requests whose blocks stay for the next turn of their job, each until a time. One per job at most.
+// Pins: finished requests that keep their blocks for the next turn of their job, each until a given time. A job has at most one.
 #include <limits>
 #include <optional>
 #include <span>
@@ -12,44 +12,39 @@
 namespace quire {
 
 struct Pin {
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    auto& [request, job, expiry] = self;
-    form(request, job, expiry);
-  }
-
   RequestId request;
   Job* job = nullptr;
-  double expiry = 0.0;  // s
+  double expiry = 0.0;  // in s
 };
 
-// There are few pins (one per job whose tool runs), so lists are searched from the front; the least expiry is kept, since every step asks
-// whether one is due.
+// There are few pins (one per job with a running tool), so lists are searched from the front. The earliest expiry is cached, because every
+// step checks whether a pin has expired.
 class PinList {
  public:
-  // In the order in which they were added.
+  // Returns the pins in the order in which they were added.
   [[nodiscard]] std::span<const Pin> all() const { return pins_; }
-  // nullopt: there is none.
+  // nullopt: there are no pins.
   [[nodiscard]] std::optional<double> next_expiry() const;
 
-  // The job must have none.
+  // The job must not have a pin.
   void add(Pin pin);
-  // Each takes one out: of the job; whose expiry is the oldest (the first of equal ones); the first that has expired.
+  // Each removes and returns one pin: the one of the job, the one that expires first (the first of equal ones), the first one that has
+  // expired.
   std::optional<Pin> take(const Job& job);
   std::optional<Pin> take_oldest();
   std::optional<Pin> take_expired(double now);
 
-  // Stops the program if a job does not know of its pin, or an earlier one is due than the list says.
+  // Stops the program if a job and its pin disagree, or the cached expiry is wrong.
   void check_invariants() const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [pins, next_expiry] = self;
     form(pins);
-    if constexpr (Form::kReads) {
+    if constexpr (Archive::kIsReading) {
       for (const Pin& pin : std::exchange(pins, {})) {
-        form.expect(pin.job != nullptr && !pin.job->is_pinned, "one pin per job");
+        form.expect(pin.job != nullptr && !pin.job->is_pinned, "a job has at most one pin");
         if (form.is_good()) self.add(pin);
       }
     }
@@ -59,7 +54,7 @@ class PinList {
   Pin take_at(std::size_t index);
 
   std::vector<Pin> pins_;
-  double next_expiry_ = std::numeric_limits<double>::infinity();  // the least
+  double next_expiry_ = std::numeric_limits<double>::infinity();  // earliest expiry of all pins
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// How long a tool takes: the mean of all gaps between the end of a turn that called it and the arrival of the job's next turn. Names come
-// from outside, so their number is bounded: the tool heard of longest ago is forgotten first.
+// How long a tool takes: the mean of all gaps between the end of a turn that called it and the arrival of the job's next turn. Clients
+// choose the names, so their number is bounded: the tool that was learned least recently is forgotten first.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,45 +12,45 @@
 
 namespace quire {
 
-// A sum and a count per tool: vLLM's fork keeps all gaps and takes their mean, which is the same number.
+// Keeps a sum and a count per tool. vLLM's fork keeps all gaps and takes their mean, which is the same number.
 class ToolTimes {
  public:
   explicit ToolTimes(std::size_t max_tools) : max_tools_(max_tools) {}
 
   void learn(std::string_view tool, double gap_s);
-  // nullopt: never seen, or forgotten.
+  // nullopt: the tool was never seen, or is forgotten.
   [[nodiscard]] std::optional<double> mean_s(std::string_view tool) const;
   [[nodiscard]] std::size_t size() const { return tools_.size(); }
-  // Stops the program if the order of use and the names do not agree.
+  // Stops the program if the order of use and the names disagree.
   void check_invariants() const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [max_tools, tools, by_use] = self;
     form.named(tools);
     form.by_name(tools, by_use, [](const Tool& /*tool*/) { return true; });
-    form.expect(tools.size() <= max_tools, "no more tools are known than may be");
+    form.expect(tools.size() <= max_tools, "there are at most max_tools tools");
   }
 
  private:
   struct Tool {
-    template <class Form, class Self>
-    static void fields(Form& form, Self& self) {
+    template <class Archive, class Self>
+    static void fields(Archive& form, Self& self) {
       [[maybe_unused]] auto& [name, sum_s, num_gaps, hook] = self;
       form(sum_s, num_gaps);
-      form.expect(num_gaps > 0, "a tool is known by a gap");
+      form.expect(num_gaps > 0, "a known tool has at least one gap");
     }
 
     const std::string* name = nullptr;
-    // Of all gaps heard of since the tool was last forgotten.
+    // Covers all gaps that were learned since the tool was last forgotten.
     double sum_s = 0.0;
     std::uint64_t num_gaps = 0;
     ListHook<Tool> hook;
   };
   const std::size_t max_tools_;
   std::map<std::string, Tool, std::less<>> tools_;
-  IntrusiveList<Tool, &Tool::hook> by_use_;  // the one heard of longest ago first
+  IntrusiveList<Tool, &Tool::hook> by_use_;  // least recently learned first
 };
 
 }  // namespace quire

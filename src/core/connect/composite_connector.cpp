@@ -1,6 +1,6 @@
-// Several connectors behind one seam. The core calls it on its thread, in the middle of a step; it hands each call to its members in order
-// and joins the answers. It decides nothing but from whom a request loads. Members know nothing of each other, so each has a tier of its
-// own: places of two members may have equal numbers.
+// Several connectors as one. The core calls it on its thread, in the middle of a step. It passes each call to its members in order and
+// joins their answers. It only decides which member a request loads from. Members do not know each other, so each has a separate tier:
+// places of two members may have equal numbers.
 #include "core/connect/composite_connector.h"
 
 #include <algorithm>
@@ -18,13 +18,13 @@ std::uint32_t num_tokens_of(const std::vector<TierMatch>& matches) {
 
 }  // namespace
 
-// What one member adds to a plan.
-class CompositeConnector::MembersTransfers final : public TransferList {
+// Receives the transfers that one member adds to a plan.
+class CompositeConnector::MemberTransferList final : public TransferList {
  public:
-  MembersTransfers(CompositeConnector& composite, std::size_t member, TransferList& transfers)
+  MemberTransferList(CompositeConnector& composite, std::size_t member, TransferList& transfers)
       : composite_(composite), member_(member), transfers_(transfers) {}
   std::optional<TransferId> add(const Transfer& transfer) override {
-    QUIRE_CHECK(member_ < composite_.members_.size(), "a member of this connector");
+    QUIRE_CHECK(member_ < composite_.members_.size(), "the member belongs to this connector");
     Transfer marked = transfer;
     marked.tier = composite_.members_[member_].tier.value_or(transfer.tier);
     const std::optional<TransferId> id = transfers_.add(marked);
@@ -62,7 +62,7 @@ ExternalMatch CompositeConnector::match(const RequestView& request, std::uint32_
     const ExternalMatch match = members_[i].connector->match(request, num_local_tokens);
     if (!match.num_tokens) return {.num_tokens = std::nullopt, .load_async = false};
     if (!is_better(*match.num_tokens, *best.num_tokens)) continue;
-    QUIRE_CHECK(*match.num_tokens > 0, "a member that is chosen has something");
+    QUIRE_CHECK(*match.num_tokens > 0, "the chosen member matches at least one token");
     chosen_[request.id.value] = i;
     best = match;
   }
@@ -114,7 +114,7 @@ bool CompositeConnector::peek_stacked(const RequestView& request, std::uint32_t 
   return true;
 }
 
-// One that has nothing may have what comes behind another's.
+// A member without tokens may have the tokens after another member's part, so members are asked again until no part is added.
 ExternalMatch CompositeConnector::match_stacked(const RequestView& request, std::uint32_t num_local_tokens) {
   std::vector<Part> parts;
   ExternalMatch all{.num_tokens = 0, .load_async = false};
@@ -131,7 +131,7 @@ ExternalMatch CompositeConnector::match_stacked(const RequestView& request, std:
       has_grown = true;
     }
   }
-  QUIRE_CHECK(parts.size() <= members_.size(), "each member gives once");
+  QUIRE_CHECK(parts.size() <= members_.size(), "each member contributes at most one part");
   if (!parts.empty()) parts_[request.id.value] = std::move(parts);
   return all;
 }
@@ -149,7 +149,7 @@ void CompositeConnector::allocated_stacked(const RequestView& request, GroupBloc
 }
 
 void CompositeConnector::allocated(const RequestView& request, GroupBlocks blocks, std::uint32_t num_external_tokens) {
-  // The others are told of the request without blocks: they must not store what is about to be loaded into these.
+  // The others get the request without blocks: they must not store blocks that are about to be loaded.
   no_blocks_.resize(blocks.size());
   if (choice_ == CompositeChoice::stacked) return allocated_stacked(request, blocks, num_external_tokens);
   const auto found = chosen_.find(request.id.value);
@@ -173,7 +173,7 @@ void CompositeConnector::planned(const StepPlan& plan) {
 
 void CompositeConnector::plan_transfers(const StepPlan& plan, TransferList& transfers) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
-    MembersTransfers list(*this, i, transfers);
+    MemberTransferList list(*this, i, transfers);
     members_[i].connector->plan_transfers(plan, list);
   }
 }
@@ -183,12 +183,12 @@ void CompositeConnector::completed(const TransferCompletion& completion) {
   if (found == owners_.end()) return;
   const std::size_t member = found->second;
   owners_.erase(found);
-  QUIRE_CHECK(member < members_.size(), "a transfer belongs to a member");
+  QUIRE_CHECK(member < members_.size(), "a completed transfer belongs to a member");
   members_[member].connector->completed(completion);
 }
 
 void CompositeConnector::order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) {
-  QUIRE_CHECK(num_async <= finishing.size(), "who waited for its blocks is among those that failed");
+  QUIRE_CHECK(num_async <= finishing.size(), "requests that waited for their load are among the failed requests");
   for (const CompositeMember& member : members_) member.connector->order_failed(num_async, finishing, reported);
 }
 
@@ -196,8 +196,8 @@ void CompositeConnector::forget_blocks(const RequestView& request) {
   for (const CompositeMember& member : members_) member.connector->forget_blocks(request);
 }
 
-void CompositeConnector::spoiled(const RequestView& request, std::uint32_t num_good_tokens) {
-  for (const CompositeMember& member : members_) member.connector->spoiled(request, num_good_tokens);
+void CompositeConnector::invalidated(const RequestView& request, std::uint32_t num_valid_tokens) {
+  for (const CompositeMember& member : members_) member.connector->invalidated(request, num_valid_tokens);
 }
 
 void CompositeConnector::sent(RequestId request) {
@@ -209,13 +209,14 @@ void CompositeConnector::step_output() {
 }
 
 void CompositeConnector::check_invariants() const {
-  for (const auto& [id, member] : chosen_) QUIRE_CHECK(member < members_.size(), "who was chosen is a member");
-  for (const auto& [id, member] : owners_) QUIRE_CHECK(member < members_.size(), "whose transfer it is is a member");
+  for (const auto& [id, member] : chosen_) QUIRE_CHECK(member < members_.size(), "the chosen connector is a member");
+  for (const auto& [id, member] : owners_) QUIRE_CHECK(member < members_.size(), "the owner of a transfer is a member");
   for (const auto& [id, parts] : parts_) {
-    QUIRE_CHECK(!parts.empty(), "who has no part is not remembered");
+    QUIRE_CHECK(!parts.empty(), "a remembered request has at least one part");
     std::vector<bool> is_taken(members_.size());
     for (const Part& part : parts) {
-      QUIRE_CHECK(part.member < members_.size() && part.num_tokens > 0 && !is_taken[part.member], "a member gives something, once");
+      QUIRE_CHECK(part.member < members_.size() && part.num_tokens > 0 && !is_taken[part.member],
+                  "each member has at most one part, and a part has tokens");
       is_taken[part.member] = true;
     }
   }

@@ -7,13 +7,13 @@
 namespace quire {
 namespace {
 
-// A state is asked of where the token behind it runs, by that token alone: as if it attended to the one before.
+// Only the next token reads a state, as if that token attended to the token before it.
 constexpr std::uint32_t kStateWindow = 2;
 
 }  // namespace
 
 Result<GroupWindows> GroupWindows::create(const CoreConfig& config) {
-  const char* const remedy = "offload a cache of full attention, sliding windows and states";
+  const char* const remedy = "use a KV cache with full attention, sliding windows or states";
   const auto refuse = [&](std::string message) { return fail(ErrorCode::unsupported, "kv.groups", std::move(message), remedy); };
   if (config.kv.groups.empty()) return refuse("there are no cache groups");
   GroupWindows result;
@@ -24,19 +24,20 @@ Result<GroupWindows> GroupWindows::create(const CoreConfig& config) {
     const auto* state = std::get_if<MambaSpec>(&spec);
     if (window == nullptr && state == nullptr && !std::holds_alternative<FullAttentionSpec>(spec) &&
         !std::holds_alternative<MlaAttentionSpec>(spec))
-      return refuse(fmt::format("the layers of group {} keep neither all blocks, nor those of a window, nor states", group));
+      return refuse(fmt::format("cache group {} has an attention type that cannot be offloaded", group));
     if (block_size_of(spec) != config.block_size)
-      return fail(ErrorCode::unsupported, "block_size", fmt::format("blocks of group {} have other names than the cache's own", group),
-                  "offload a cache whose groups have blocks of one size");
+      return fail(ErrorCode::unsupported, "block_size",
+                  fmt::format("the block size of cache group {} differs from the block size of the KV cache", group),
+                  "use a KV cache whose groups have the same block size");
     result.windows_.push_back(window != nullptr ? window->sliding_window : state != nullptr ? kStateWindow : 0);
     result.has_windows_ |= window != nullptr || state != nullptr;
   }
-  if (result.windows_.size() > 1 && !config.cures.hits_before_loads)
-    return fail(ErrorCode::invalid_argument, "cures.hits_before_loads", "what is loaded may destroy what was found in the cache",
-                "turn it on with several cache groups");
-  // Then nothing would be loaded, and a request would wait for it for ever.
+  if (result.windows_.size() > 1 && !config.fixes.hits_before_loads)
+    return fail(ErrorCode::invalid_argument, "fixes.hits_before_loads",
+                "must be on with several cache groups: a load could overwrite blocks found in the prefix cache", "turn it on");
+  // Nothing would be loaded then, and a request would wait for its load forever.
   if (std::ranges::all_of(result.windows_, [](std::uint32_t window) { return window == 1; }))
-    return refuse("tokens attend to nothing but themselves");
+    return refuse("sliding windows of one token leave nothing to load");
   return result;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// Which blocks of a prompt each cache group needs, and how far a lower tier that holds some of them reaches. The rules are those of the
-// core's own prefix cache (core/kv/attention_managers.h): a group of full attention needs all blocks, one with a window those that cover
-// the last window - 1 tokens, one of states the block at whose end a prompt goes on. Groups have blocks of one size.
+// Computes which blocks of a prompt each cache group needs, and how much of the prompt a lower tier with some of them can load. The rules
+// equal the core's prefix cache (core/kv/attention_managers.h). A full-attention group needs all blocks. A window group needs the blocks
+// that cover the last window - 1 tokens, and a state group the block at the end of which a prompt continues. Groups have blocks of one
+// size.
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
@@ -13,29 +14,30 @@
 
 namespace quire {
 
-// A value, made once per connector. Counts are of blocks of the cache unless they say tokens.
+// A value, made once per connector. Counts are in blocks of the cache unless they say tokens.
 class GroupWindows {
  public:
-  // Errors: the groups keep something else, or blocks of another size than `config.block_size`; several without hits_before_loads.
+  // Errors: a group keeps something else, or its blocks differ in size from `config.block_size`; several groups without hits_before_loads.
   static Result<GroupWindows> create(const CoreConfig& config);
 
   [[nodiscard]] std::uint32_t num_groups() const { return static_cast<std::uint32_t>(windows_.size()); }
   [[nodiscard]] bool has_windows() const { return has_windows_; }
-  // One group, and it needs every block.
+  // Returns true if there is one group and it needs every block.
   [[nodiscard]] bool is_plain() const { return windows_.size() == 1 && !has_windows_; }
-  // The first block of the group that the token behind the first so many blocks attends to; there is none where it is `num_blocks`.
+  // Returns the group's first block that the token after the first `num_blocks` blocks attends to, or `num_blocks` if there is no such
+  // block.
   [[nodiscard]] std::uint32_t first_needed(std::uint32_t group, std::uint32_t num_blocks) const {
-    QUIRE_CHECK(group < windows_.size(), "a group of the cache");
+    QUIRE_CHECK(group < windows_.size(), "the cache group exists");
     const std::uint32_t window = windows_[group];
     const std::uint64_t num_tokens = std::uint64_t{num_blocks} * block_size_;
     return window == 0 || num_tokens < window ? 0 : static_cast<std::uint32_t>((num_tokens - window + 1) / block_size_);
   }
 
-  // The greatest number of blocks in [first, end] to which each group can be filled up: those that it needs are loadable, or lie before
-  // `first`. Asks is_loadable(block, group) of each at most once, in the order of the blocks.
+  // Returns the greatest number of blocks in [first, end] up to which every group can be filled: the blocks that it needs are loadable or
+  // lie before `first`. Calls is_loadable(block, group) at most once for each pair, in the order of the blocks.
   template <std::predicate<std::uint32_t, std::uint32_t> Loadable>
   std::uint32_t longest(std::uint32_t first, std::uint32_t end, Loadable is_loadable) {
-    QUIRE_CHECK(first <= end, "what is wanted lies behind what is there");
+    QUIRE_CHECK(first <= end, "the range of blocks is not reversed");
     runs_.assign(windows_.size(), 0);
     std::uint32_t found = first;
     for (std::uint32_t size = first + 1; size <= end; ++size) {
@@ -51,10 +53,10 @@ class GroupWindows {
   }
 
  private:
-  std::uint32_t block_size_ = 0;  // tokens
+  std::uint32_t block_size_ = 0;  // in tokens
   bool has_windows_ = false;
-  std::vector<std::uint32_t> windows_;  // tokens, by group; 0: all; 2 where the state behind the last token is all that is read
-  std::vector<std::uint32_t> runs_;     // of loadable blocks up to here, by group
+  std::vector<std::uint32_t> windows_;  // in tokens, by group; 0: all; 2: only the state after the last token is read
+  std::vector<std::uint32_t> runs_;     // loadable blocks in a row up to this block, by group
 };
 
 }  // namespace quire

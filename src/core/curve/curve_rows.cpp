@@ -1,4 +1,4 @@
-// From counts to what they say of other sizes: pure arithmetic, on any thread.
+// Turns counts into hit rates and savings at other cache sizes: pure arithmetic, on any thread.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -9,8 +9,8 @@
 namespace quire {
 namespace {
 
-// Of the tiers that there are is known what they gave: at their size, and larger ones, at least that is found.
-std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
+// The hit rate of the existing tiers was measured: at their size and above, the rate is at least that value.
+std::vector<double> hit_rates(const HitRateCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
   std::vector<double> rates = hit_rates(curve, counts);
   if (costs.named.empty() || counts.query_tokens <= 0.0) return rates;
   const double measured = std::min((counts.found_tokens + counts.external_tokens) / counts.query_tokens, 1.0);
@@ -21,21 +21,21 @@ std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts
 
 }  // namespace
 
-std::vector<double> hit_rates(const CacheCurve& curve, const CurveCounts& counts) {
+std::vector<double> hit_rates(const HitRateCurve& curve, const CurveCounts& counts) {
   std::vector<double> rates(curve.sizes.size(), 0.0);
   if (counts.query_tokens <= 0.0 || counts.hit_tokens.size() != rates.size()) return rates;
   const auto own = std::ranges::find(curve.sizes, std::uint64_t{curve.num_blocks});
-  QUIRE_CHECK(own != curve.sizes.end(), "the cache's own size is one of them");
+  QUIRE_CHECK(own != curve.sizes.end(), "the sizes include the size of the cache");
   const double moved = counts.found_tokens - counts.hit_tokens[static_cast<std::size_t>(own - curve.sizes.begin())];
   for (std::size_t i = 0; i < rates.size(); ++i)
     rates[i] = std::clamp((counts.hit_tokens[i] + moved) / counts.query_tokens, i > 0 ? rates[i - 1] : 0.0, 1.0);
   return rates;
 }
 
-std::vector<CurveRow> curve_rows(const CacheCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
+std::vector<CurveRow> curve_rows(const HitRateCurve& curve, const CurveCounts& counts, const CurveCosts& costs) {
   const std::vector<double> rates = hit_rates(curve, counts, costs);
   const auto own = std::ranges::find(curve.sizes, std::uint64_t{curve.num_blocks});
-  QUIRE_CHECK(own != curve.sizes.end(), "the cache's own size is one of them");
+  QUIRE_CHECK(own != curve.sizes.end(), "the sizes include the size of the cache");
   const double rate_now = rates[static_cast<std::size_t>(own - curve.sizes.begin())];
   const double tokens_per_s = curve.seconds > 0.0 ? counts.query_tokens / curve.seconds : 0.0;
   std::vector<CurveRow> rows;

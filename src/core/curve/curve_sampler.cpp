@@ -1,17 +1,16 @@
-// From the core's events to hits at other sizes. On the core's thread, in the middle of its decisions: it copies facts and decides nothing.
-// Of a request three moments count: the look-up with which it is admitted, its admission, and when it gives its blocks back; each is a walk
-// over the names of its blocks, most of which one comparison shows to be no part of the sample.
+// Turns the core's events into hits at other cache sizes. Runs on the core's thread, in the middle of its decisions: it copies facts and
+// decides nothing. Three moments of a request count: the look-up with which it is admitted, its admission, and the release of its blocks.
+// Each is a walk over its block hashes; for most of them one comparison shows that they are not in the sample.
 //
-// Whether a cache of another size would have had a block follows from the order in which blocks are evicted, which is the same for all
-// sizes (Mattson's inclusion), but for three things that a plain LRU stack distance (blocks used since the last use) leaves out:
-//   A block is held while requests run on it, and grows old only from when the last of them gives it back. So the order is that of
-//   releases, and whoever is held takes room without having a place in it: a block is there if it, those released later and those that
-//   are held have room. How many are held the core says, exactly.
-//   A sequence is given back from its end, so of a prompt the beginning goes last: of two blocks the one in front is never lost first, and
-//   what is missed at some size is a tail. An estimate that says otherwise (names came and went in the sample) is mended by a running
-//   maximum.
-//   What is given back takes room also where it has no name: the block that is not full, and those for tokens that were never computed.
-// The whole blocks of a prompt but its last token are what can be found, as in KvCacheManager::find_prefix.
+// Whether a cache of another size would have had a block follows from the eviction order, which is the same for all sizes (Mattson's
+// inclusion). A plain LRU stack distance (blocks used since the last use) leaves out three things:
+//   A held block cannot be evicted. It ages only from the release by its last holder, so the order is the order of releases, and held
+//   blocks take room without a position in it. A block is cached if there is room for itself, the blocks released later and the held
+//   blocks. The core reports exactly how many blocks are held.
+//   A sequence is released from its end, so the beginning of a prompt is evicted last. A block is never lost before the block after it, and
+//   a size misses a tail of the prompt. A running maximum corrects estimates that disagree (hashes came and went in the sample).
+//   A released block takes room even without a hash: the block that is not full, and blocks for tokens that were never computed.
+// Only whole blocks of the prompt without its last token can be found, as in KvCacheManager::find_prefix.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -27,7 +26,7 @@ namespace quire {
 namespace {
 
 constexpr double kSmallest = 1.0 / 8.0, kLargest = 16.0;
-// The sample begins so large that it could hold the cache's own blocks so many times.
+// The initial sample could hold this many times the blocks of the cache.
 constexpr double kCachesAtFirst = 4.0;
 
 double first_rate(const CurveOptions& options) {
@@ -48,29 +47,29 @@ struct CurveSampler::Impl {
     return counters.num_blocks - counters.num_free_blocks;
   }
 
-  // A block may have several names, of which the last says all.
+  // A block may have several hashes; the last one depends on all of them.
   [[nodiscard]] std::uint64_t key_of(const RequestView& view, std::uint32_t block) const {
     const std::size_t place = (std::size_t{block} + 1) * (options.block_size / options.hash_block_size) - 1;
-    QUIRE_CHECK((place + 1) * sizeof(NameBytes) <= view.block_hashes.size(), "a block that has a name");
+    QUIRE_CHECK((place + 1) * sizeof(BlockHashBytes) <= view.block_hashes.size(), "the block has a block hash");
     std::uint64_t key = 0;
-    std::memcpy(&key, view.block_hashes.data() + place * sizeof(NameBytes), sizeof(key));
+    std::memcpy(&key, view.block_hashes.data() + place * sizeof(BlockHashBytes), sizeof(key));
     return key;
   }
 
   [[nodiscard]] std::uint32_t num_names(const RequestView& view) const {
-    const std::size_t hashes = view.block_hashes.size() / sizeof(NameBytes);
+    const std::size_t hashes = view.block_hashes.size() / sizeof(BlockHashBytes);
     return static_cast<std::uint32_t>(hashes / (options.block_size / options.hash_block_size));
   }
 
   void admit(const Event& event) {
     const std::optional<RequestView> view = core->view(event.owner);
-    QUIRE_CHECK(view.has_value(), "who is admitted is known");
+    QUIRE_CHECK(view.has_value(), "an admitted request is known to the core");
     const bool is_first = view->num_preemptions == 0;
     const auto num_external = static_cast<std::uint32_t>(std::max<std::int64_t>(view->num_external_computed_tokens, 0));
     if (is_first && looked_up == event.owner) {
       count(*view, event, num_found, event.amount - std::min(event.amount, num_found), held_then);
     } else if (is_first && num_external > 0 && !view->resumable) {
-      // It was looked up, and then waited until a tier had brought the rest: its own blocks are held by now.
+      // The request was looked up and then waited until a tier had loaded the rest. Its own blocks are already held.
       const std::uint32_t held = num_held();
       count(*view, event, event.amount - std::min(event.amount, num_external), num_external, held - std::min(held, view->num_blocks));
     }
@@ -80,9 +79,9 @@ struct CurveSampler::Impl {
   }
 
   void count(const RequestView& view, const Event& event, std::uint32_t found, std::uint32_t external, std::uint32_t held) {
-    QUIRE_CHECK(found <= event.total, "no more is found than was asked for");
+    QUIRE_CHECK(found <= event.total, "found tokens do not exceed the tokens of the request");
     age(event.time_s);
-    QUIRE_CHECK(view.tags != nullptr, "a request of a core has tags");
+    QUIRE_CHECK(view.tags != nullptr, "the view of a request has tags");
     CurveCounts* tenant = counts_of(view.tags->tenant);
     const double weight = options.block_size / stack.rate();
     for (CurveCounts* to : {&all, tenant}) {
@@ -92,9 +91,9 @@ struct CurveSampler::Impl {
       to->found_tokens += found;
       to->external_tokens += external;
     }
-    QUIRE_CHECK(event.total > 0, "who is admitted has a token to compute");
+    QUIRE_CHECK(event.total > 0, "an admitted request has a token to compute");
     const std::uint32_t num_whole = std::min(num_names(view), (event.total - 1) / options.block_size);
-    double needed = 0.0;  // blocks that a cache must have to find this one, and all before it
+    double needed = 0.0;  // blocks that a cache must have to find this block and all before it
     for (std::uint32_t i = 0; i < num_whole; ++i) {
       const std::uint64_t key = key_of(view, i);
       if (!stack.samples(key)) continue;
@@ -102,24 +101,24 @@ struct CurveSampler::Impl {
       if (known.state == ReuseStack::State::released)
         needed = std::max(needed, held + (known.num_after + 1.0) * options.pool_blocks_per_block);
       else if ((i + 1) * options.block_size > found)
-        break;  // nobody has left it behind, or so long ago that no size would have it
+        break;  // it was never released, or so long ago that no size would have it
       const auto size =
           std::ranges::lower_bound(options.sizes, needed, {}, [](std::uint64_t blocks) { return static_cast<double>(blocks); });
       if (size == options.sizes.end()) break;
       const auto place = static_cast<std::size_t>(size - options.sizes.begin());
-      QUIRE_CHECK(place < all.hit_tokens.size(), "each size has its counts");
+      QUIRE_CHECK(place < all.hit_tokens.size(), "each size has a counter");
       all.hit_tokens[place] += weight;
       if (tenant != nullptr) tenant->hit_tokens[place] += weight;
     }
   }
 
-  // Null: there are too many.
+  // Returns null if there are too many tenants.
   CurveCounts* counts_of(const std::string& tenant) {
     const auto found = tenants.find(tenant);
     if (found != tenants.end()) return &found->second;
     if (tenants.size() >= options.max_tenants) return nullptr;
     CurveCounts& counts = tenants[tenant];
-    QUIRE_CHECK(tenants.size() <= options.max_tenants, "memory is bounded");
+    QUIRE_CHECK(tenants.size() <= options.max_tenants, "at most max_tenants tenants are counted");
     counts.tenant = tenant;
     counts.hit_tokens.resize(options.sizes.size());
     return &counts;
@@ -141,7 +140,7 @@ struct CurveSampler::Impl {
     for (double& tokens : counts.hit_tokens) tokens *= 0.5;
   }
 
-  // In the order in which the core gives them back: what is not full first, then the named ones from the last on.
+  // Follows the core's order of release: first blocks without a hash, then blocks with a hash from the last one on.
   void release(RequestId id) {
     const std::optional<RequestView> view = core->view(id);
     if (!view.has_value()) return;
@@ -150,30 +149,30 @@ struct CurveSampler::Impl {
     const std::uint32_t computed =
         std::min({names, view->num_computed_tokens / options.block_size, static_cast<std::uint32_t>(blocks.size())});
     for (auto i = static_cast<std::uint32_t>(blocks.size()); i-- > computed;)
-      if (const std::uint64_t key = nameless_key(id, i); blocks[i] != kNullBlock && stack.samples(key)) stack.release(key);
+      if (const std::uint64_t key = key_without_hash(id, i); blocks[i] != kNullBlock && stack.samples(key)) stack.release(key);
     for (std::uint32_t i = names; i-- > 0;) {
       const std::uint64_t key = key_of(*view, i);
       if (!stack.samples(key)) continue;
-      // Others may run on it still. What was admitted and then not computed is known only where others have left it behind.
+      // Other requests may still run on the block. A block that was not computed is known only if other requests have released it.
       if (i < computed ? blocks[i] == kNullBlock || core->ref_count(blocks[i]) <= 1 : stack.find(key).state == ReuseStack::State::held)
         stack.release(key);
     }
   }
 
-  // What it computed last is in blocks without a name.
-  static std::uint64_t nameless_key(RequestId id, std::uint32_t block) {
+  // Returns a key for a block without a hash, which holds the last computed tokens.
+  static std::uint64_t key_without_hash(RequestId id, std::uint32_t block) {
     std::uint64_t key = id.value * 0xBF58476D1CE4E5B9ULL + block;
     key = (key ^ (key >> 31U)) * 0x94D049BB133111EBULL;
     return key ^ (key >> 30U);
   }
 
-  void hold_again(RequestId id) {
+  void hold_existing(RequestId id) {
     const std::optional<RequestView> view = core->view(id);
     for (std::uint32_t i = 0; view.has_value() && i < num_names(*view); ++i)
       if (const std::uint64_t key = key_of(*view, i); stack.samples(key)) stack.hold(key);
   }
 
-  void forget(const NameBytes& name) {
+  void forget(const BlockHashBytes& name) {
     std::uint64_t key = 0;
     std::memcpy(&key, name.data(), sizeof(key));
     if (stack.samples(key)) stack.forget(key);
@@ -182,9 +181,9 @@ struct CurveSampler::Impl {
   const CurveOptions options;
   const Core* core = nullptr;
   ReuseStack stack;
-  CurveCounts all;  // of both, hit_tokens has each token at the smallest size that finds it
+  CurveCounts all;  // here and by tenant, hit_tokens counts a token at the smallest size that finds it
   std::map<std::string, CurveCounts> tenants;
-  std::optional<RequestId> looked_up;  // the last one; num_found and held_then are of that look-up
+  std::optional<RequestId> looked_up;  // the last request looked up; num_found and held_then belong to it
   std::uint32_t num_found = 0, held_then = 0;
   std::optional<double> last_s;
   double halved_s = 0.0, seconds = 0.0;
@@ -196,7 +195,7 @@ CurveOptions CurveOptions::of(const CoreConfig& config, std::uint32_t max_tracke
                        .hash_block_size = config.block_size,
                        .sizes = more,
                        .max_tracked = max_tracked};
-  // Windows and states are given back as they are passed, but all of them take their turn among the free blocks.
+  // Blocks of windows and states are released as they are passed, but all of them take their turn among the free blocks.
   double per_token = 0.0;
   for (const KvCacheGroup& group : config.kv.groups) {
     const std::uint32_t of_group = block_size_of(group.spec);
@@ -217,24 +216,25 @@ CurveOptions CurveOptions::of(const CoreConfig& config, std::uint32_t max_tracke
 
 CurveSampler::CurveSampler(const CurveOptions& options) {
   QUIRE_CHECK(options.num_blocks > 0 && options.hash_block_size > 0 && options.block_size % options.hash_block_size == 0,
-              "blocks have whole names");
-  QUIRE_CHECK(std::ranges::binary_search(options.sizes, options.num_blocks), "the cache's own size is one of them");
+              "a block is a whole number of hash blocks, and there are blocks");
+  QUIRE_CHECK(std::ranges::binary_search(options.sizes, options.num_blocks), "the sizes include the size of the cache");
   impl_ = std::make_unique<Impl>(options);
 }
 
 CurveSampler::~CurveSampler() = default;
 
 void CurveSampler::follow(const Core& core) {
-  QUIRE_CHECK(impl_->core == nullptr, "it follows one core");
+  QUIRE_CHECK(impl_->core == nullptr, "the sampler follows one core");
   impl_->core = &core;
 }
 
 void CurveSampler::on_event(const Event& event) {
   Impl& i = *impl_;
-  QUIRE_CHECK(i.core != nullptr, "it follows a core before that one decides anything");
+  QUIRE_CHECK(i.core != nullptr, "the sampler follows a core before the first event");
   switch (event.what) {
     case EventKind::prefix_looked_up:
-      // Before it takes any block. Of several tries the last one counts, which is the one that succeeds.
+      // The look-up precedes all allocations of the request. If it is tried several times, the last try counts: it is the one that
+      // succeeds.
       i.looked_up = event.owner;
       i.num_found = event.amount;
       i.held_then = i.num_held();
@@ -246,7 +246,7 @@ void CurveSampler::on_event(const Event& event) {
     case EventKind::unpinned:
       return i.release(event.owner);
     case EventKind::pinned:
-      return i.hold_again(event.owner);
+      return i.hold_existing(event.owner);
     case EventKind::block_forgotten:
       return i.forget(event.name);
     case EventKind::cache_reset:
@@ -256,16 +256,16 @@ void CurveSampler::on_event(const Event& event) {
   }
 }
 
-CacheCurve CurveSampler::curve(const std::optional<std::string_view>& tenant) const {
+HitRateCurve CurveSampler::curve(const std::optional<std::string_view>& tenant) const {
   const Impl& i = *impl_;
-  CacheCurve curve{.num_blocks = i.options.num_blocks,
-                   .block_size = i.options.block_size,
-                   .pool_blocks_per_block = i.options.pool_blocks_per_block,
-                   .sizes = i.options.sizes,
-                   .sampling_rate = i.stack.rate(),
-                   .num_tracked = i.stack.num_tracked(),
-                   .num_bytes = i.stack.num_bytes(),
-                   .seconds = i.seconds};
+  HitRateCurve curve{.num_blocks = i.options.num_blocks,
+                     .block_size = i.options.block_size,
+                     .pool_blocks_per_block = i.options.pool_blocks_per_block,
+                     .sizes = i.options.sizes,
+                     .sampling_rate = i.stack.rate(),
+                     .num_tracked = i.stack.num_tracked(),
+                     .num_bytes = i.stack.num_bytes(),
+                     .seconds = i.seconds};
   const auto summed = [](CurveCounts counts) {
     for (std::size_t k = 1; k < counts.hit_tokens.size(); ++k) counts.hit_tokens[k] += counts.hit_tokens[k - 1];
     return counts;

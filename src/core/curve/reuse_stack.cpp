@@ -1,6 +1,6 @@
-// How many sampled blocks were given back after one. The order is kept in numbered slots: who is released takes the next one, and how many
-// were released later is how many slots behind are occupied. Called for each sampled block of a request when it is admitted and when it
-// ends, on the core's thread: nothing allocates.
+// Counts how many sampled blocks were released after a given one. Numbered slots keep the order: a released hash takes the next slot, and
+// the number of later releases is the number of occupied slots after it. Called on the core's thread for each sampled block of a request,
+// when it is admitted and when it ends. Nothing allocates.
 #include "core/curve/reuse_stack.h"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace quire {
 
 ReuseStack::ReuseStack(std::uint32_t max_tracked, double max_depth, double rate)
     : max_depth_(max_depth),
-      names_(max_tracked),
+      entries_(max_tracked),
       buckets_(std::bit_ceil(std::max(max_tracked, 2U)), kNone),
       shift_(64U - static_cast<unsigned>(std::countr_zero(buckets_.size()))) {
-  QUIRE_CHECK(max_tracked > 0 && rate > 0.0 && rate <= 1.0, "there is room for a name, and it may be sampled");
+  QUIRE_CHECK(max_tracked > 0 && rate > 0.0 && rate <= 1.0, "there is room for a hash, and the rate is above 0 and at most 1");
   const std::size_t num_groups = (std::size_t{2} * max_tracked + kGroupSlots - 1) / kGroupSlots;
   slots_.resize(num_groups * kGroupSlots);
   occupied_.resize(num_groups * kGroupSlots / kWordBits);
@@ -30,7 +30,7 @@ ReuseStack::ReuseStack(std::uint32_t max_tracked, double max_depth, double rate)
 }
 
 std::uint64_t ReuseStack::num_bytes() const {
-  return sizeof(Name) * names_.size() + sizeof(std::uint32_t) * (buckets_.size() + slots_.size() + per_group_.size()) +
+  return sizeof(Entry) * entries_.size() + sizeof(std::uint32_t) * (buckets_.size() + slots_.size() + per_group_.size()) +
          sizeof(std::uint64_t) * occupied_.size();
 }
 
@@ -39,8 +39,8 @@ void ReuseStack::clear() {
   std::ranges::fill(occupied_, 0);
   std::ranges::fill(per_group_, 0);
   unused_ = kNone;
-  for (auto place = static_cast<std::uint32_t>(names_.size()); place-- > 0;) {
-    names_[place] = {.next = unused_};
+  for (auto place = static_cast<std::uint32_t>(entries_.size()); place-- > 0;) {
+    entries_[place] = {.next = unused_};
     unused_ = place;
   }
   num_tracked_ = num_released_ = next_slot_ = oldest_word_ = 0;
@@ -50,34 +50,35 @@ void ReuseStack::clear() {
 void ReuseStack::check_invariants() const {
   std::uint32_t num_chained = 0, num_unused = 0, num_occupied = 0;
   for (std::uint32_t head = 0; head < buckets_.size(); ++head) {
-    for (std::uint32_t place = buckets_[head]; place != kNone; place = names_[place].next) {
-      const Name& name = names_[place];
-      QUIRE_CHECK(bucket(name.key) == head && samples(name.key), "a name is of the sample, and in the chain where it is looked for");
-      QUIRE_CHECK(name.slot == kNone || (name.slot < next_slot_ && slots_[name.slot] == place), "who was released has a slot to himself");
-      QUIRE_CHECK(++num_chained <= num_tracked_, "names in chains are tracked");
+    for (std::uint32_t place = buckets_[head]; place != kNone; place = entries_[place].next) {
+      const Entry& entry = entries_[place];
+      QUIRE_CHECK(bucket(entry.key) == head && samples(entry.key), "a hash is sampled and in the chain of its bucket");
+      QUIRE_CHECK(entry.slot == kNone || (entry.slot < next_slot_ && slots_[entry.slot] == place), "a released hash has a private slot");
+      QUIRE_CHECK(++num_chained <= num_tracked_, "chains contain only tracked hashes");
     }
   }
-  for (std::uint32_t place = unused_; place != kNone; place = names_[place].next)
-    QUIRE_CHECK(++num_unused <= names_.size(), "a place is unused once");
-  QUIRE_CHECK(num_chained == num_tracked_ && num_chained + num_unused == names_.size(), "a place has a name or is unused");
+  for (std::uint32_t place = unused_; place != kNone; place = entries_[place].next)
+    QUIRE_CHECK(++num_unused <= entries_.size(), "an unused entry is in the free list once");
+  QUIRE_CHECK(num_chained == num_tracked_ && num_chained + num_unused == entries_.size(), "each entry is tracked or unused");
   for (std::uint32_t word = 0; word < occupied_.size(); ++word) {
-    QUIRE_CHECK(word >= oldest_word_ || occupied_[word] == 0, "nobody is older than the oldest");
+    QUIRE_CHECK(word >= oldest_word_ || occupied_[word] == 0, "no slot before the oldest one is occupied");
     num_occupied += static_cast<std::uint32_t>(std::popcount(occupied_[word]));
   }
-  QUIRE_CHECK(num_occupied == num_released_ && num_released_ <= num_tracked_, "slots in use are counted");
-  QUIRE_CHECK(std::accumulate(per_group_.begin(), per_group_.end(), 0U) == num_occupied, "and so they are group by group");
+  QUIRE_CHECK(num_occupied == num_released_ && num_released_ <= num_tracked_, "num_released_ equals the number of occupied slots");
+  QUIRE_CHECK(std::accumulate(per_group_.begin(), per_group_.end(), 0U) == num_occupied,
+              "the counts of the slot groups add up to the occupied slots");
 }
 
-std::uint32_t ReuseStack::place_of(std::uint64_t key) const {
+std::uint32_t ReuseStack::entry_of(std::uint64_t key) const {
   std::uint32_t place = buckets_[bucket(key)];
-  while (place != kNone && names_[place].key != key) place = names_[place].next;
+  while (place != kNone && entries_[place].key != key) place = entries_[place].next;
   return place;
 }
 
 ReuseStack::Found ReuseStack::find(std::uint64_t key) {
-  const std::uint32_t place = place_of(key);
+  const std::uint32_t place = entry_of(key);
   if (place == kNone) return {};
-  const std::uint32_t slot = names_[place].slot;
+  const std::uint32_t slot = entries_[place].slot;
   if (slot == kNone) return {.state = State::held};
   asked_after_ = asked_slot_ != kNone && slot + 1 == asked_slot_ ? asked_after_ + 1 : num_after_slot(slot);
   asked_slot_ = slot;
@@ -85,40 +86,40 @@ ReuseStack::Found ReuseStack::find(std::uint64_t key) {
 }
 
 std::uint32_t ReuseStack::num_after_slot(std::uint32_t slot) const {
-  QUIRE_CHECK(slot < next_slot_, "a slot that has been given");
+  QUIRE_CHECK(slot < next_slot_, "the slot has been assigned");
   const std::uint32_t group = slot / kGroupSlots;
   const std::uint32_t word = slot / kWordBits;
   std::uint32_t count =
       std::accumulate(per_group_.begin() + group + 1, per_group_.begin() + (next_slot_ + kGroupSlots - 1) / kGroupSlots, 0U);
   for (std::uint32_t w = word + 1; w < (group + 1) * (kGroupSlots / kWordBits); ++w)
     count += static_cast<std::uint32_t>(std::popcount(occupied_[w]));
-  // Twice, since a shift by all the bits is none.
+  // Shifts twice, because a shift by the whole width is undefined.
   return count + static_cast<std::uint32_t>(std::popcount(occupied_[word] >> (slot % kWordBits) >> 1U));
 }
 
 void ReuseStack::hold(std::uint64_t key) {
-  const std::uint32_t place = place_of(key);
-  if (place != kNone && names_[place].slot != kNone) vacate(place);
+  const std::uint32_t place = entry_of(key);
+  if (place != kNone && entries_[place].slot != kNone) vacate(place);
 }
 
 void ReuseStack::release(std::uint64_t key) {
-  std::uint32_t place = place_of(key);
-  if (place == kNone) place = take_place(key);
+  std::uint32_t place = entry_of(key);
+  if (place == kNone) place = take_entry(key);
   if (place == kNone) return;
-  if (names_[place].slot != kNone) vacate(place);
+  if (entries_[place].slot != kNone) vacate(place);
   if (next_slot_ == slots_.size()) renumber();
   occupy(place);
   while (num_released_ > max_depth_ * rate_ + 1.0) drop_oldest();
 }
 
 void ReuseStack::forget(std::uint64_t key) {
-  if (const std::uint32_t place = place_of(key); place != kNone) remove(place);
+  if (const std::uint32_t place = entry_of(key); place != kNone) remove(place);
 }
 
 void ReuseStack::occupy(std::uint32_t place) {
-  QUIRE_CHECK(next_slot_ < slots_.size(), "renumbered before slots run out");
+  QUIRE_CHECK(next_slot_ < slots_.size(), "slots are renumbered before they run out");
   const std::uint32_t slot = next_slot_++;
-  names_[place].slot = slot;
+  entries_[place].slot = slot;
   slots_[slot] = place;
   occupied_[slot / kWordBits] |= std::uint64_t{1} << (slot % kWordBits);
   ++per_group_[slot / kGroupSlots];
@@ -127,49 +128,49 @@ void ReuseStack::occupy(std::uint32_t place) {
 }
 
 void ReuseStack::vacate(std::uint32_t place) {
-  const std::uint32_t slot = names_[place].slot;
-  QUIRE_CHECK(slot < next_slot_ && slots_[slot] == place && num_released_ > 0, "a name is in the slot that it knows");
+  const std::uint32_t slot = entries_[place].slot;
+  QUIRE_CHECK(slot < next_slot_ && slots_[slot] == place && num_released_ > 0, "the slot of a hash refers back to its entry");
   occupied_[slot / kWordBits] &= ~(std::uint64_t{1} << (slot % kWordBits));
   --per_group_[slot / kGroupSlots];
   --num_released_;
-  names_[place].slot = kNone;
+  entries_[place].slot = kNone;
   asked_slot_ = kNone;
 }
 
-std::uint32_t ReuseStack::take_place(std::uint64_t key) {
+std::uint32_t ReuseStack::take_entry(std::uint64_t key) {
   while (unused_ == kNone) {
     halve_rate();
     if (!samples(key)) return kNone;
   }
   const std::uint32_t place = unused_;
-  unused_ = names_[place].next;
+  unused_ = entries_[place].next;
   std::uint32_t& head = buckets_[bucket(key)];
-  names_[place] = {.key = key, .next = head};
+  entries_[place] = {.key = key, .next = head};
   head = place;
-  QUIRE_CHECK(num_tracked_ < names_.size(), "unused places are not counted as tracked");
+  QUIRE_CHECK(num_tracked_ < entries_.size(), "unused entries are not counted as tracked");
   ++num_tracked_;
   return place;
 }
 
 void ReuseStack::remove(std::uint32_t place) {
-  if (names_[place].slot != kNone) vacate(place);
-  std::uint32_t* from = &buckets_[bucket(names_[place].key)];
+  if (entries_[place].slot != kNone) vacate(place);
+  std::uint32_t* from = &buckets_[bucket(entries_[place].key)];
   while (*from != place) {
-    QUIRE_CHECK(*from != kNone, "a name is in the chain of its bucket");
-    from = &names_[*from].next;
+    QUIRE_CHECK(*from != kNone, "a hash is in the chain of its bucket");
+    from = &entries_[*from].next;
   }
-  *from = names_[place].next;
-  names_[place].next = unused_;
+  *from = entries_[place].next;
+  entries_[place].next = unused_;
   unused_ = place;
-  QUIRE_CHECK(num_tracked_ > 0, "a name that goes was tracked");
+  QUIRE_CHECK(num_tracked_ > 0, "a removed hash was tracked");
   --num_tracked_;
 }
 
 void ReuseStack::drop_oldest() {
-  QUIRE_CHECK(num_released_ > 0, "there is an oldest one");
+  QUIRE_CHECK(num_released_ > 0, "there is a released hash");
   while (occupied_[oldest_word_] == 0) {
     ++oldest_word_;
-    QUIRE_CHECK(oldest_word_ < occupied_.size(), "the oldest is not before where it was looked for last");
+    QUIRE_CHECK(oldest_word_ < occupied_.size(), "the oldest slot is not before the last known oldest slot");
   }
   remove(slots_[oldest_word_ * kWordBits + static_cast<std::uint32_t>(std::countr_zero(occupied_[oldest_word_]))]);
 }
@@ -179,8 +180,8 @@ void ReuseStack::halve_rate() {
   threshold_ >>= 1U;
   for (std::uint32_t& head : buckets_) {
     for (std::uint32_t place = head; place != kNone;) {
-      const std::uint32_t next = names_[place].next;
-      if (!samples(names_[place].key)) remove(place);
+      const std::uint32_t next = entries_[place].next;
+      if (!samples(entries_[place].key)) remove(place);
       place = next;
     }
   }
@@ -191,10 +192,10 @@ void ReuseStack::renumber() {
   for (std::uint32_t from = 0; from < next_slot_; ++from) {
     if ((occupied_[from / kWordBits] >> (from % kWordBits) & 1U) == 0) continue;
     slots_[to] = slots_[from];
-    names_[slots_[to]].slot = to;
+    entries_[slots_[to]].slot = to;
     ++to;
   }
-  QUIRE_CHECK(to == num_released_ && to < slots_.size(), "half of the slots at least were vacant");
+  QUIRE_CHECK(to == num_released_ && to < slots_.size(), "at least half of the slots were vacant");
   next_slot_ = to;
   oldest_word_ = 0;
   asked_slot_ = kNone;

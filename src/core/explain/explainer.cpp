@@ -1,12 +1,14 @@
-// Follows requests through the core's events. On the core's thread, in the middle of its decisions: it copies facts and decides nothing.
-// A request's record is made when it comes and kept for a while when it has ended; with a step nothing is done for those who only wait.
+// Follows requests through the core's events. Runs on the core's thread, in the middle of its decisions: it copies facts and decides
+// nothing. A request's record is made when the request arrives and is kept for a while after its end. A step costs nothing for requests
+// that only wait.
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
-#include "core/explain/block_memory.h"
+#include "core/explain/block_history_table.h"
 #include "core/explain/misses.h"
 #include "core/explain/wait_clock.h"
 #include "quire/core.h"
@@ -18,13 +20,15 @@ namespace {
 struct Record {
   RequestExplanation facts;
   bool waits = true;
-  // It came within a step, which could not know of it: it waits until the next one begins.
+  // The request arrived within a step that could not consider it. It waits until the next step begins.
   bool is_fresh = true;
   double since_s = 0.0;
   EventCause passed_over = EventCause::none;  // in this step
-  WaitSums before, except, own;               // the clock's when it began to wait; not to be counted of it; for causes of its own
-  WaitSums first, later;                      // waits that are over
-  LookedUp look_up;
+  WaitSums before, except, own;               // clock sums when the wait began; clock sums not to count; sums for causes of this request
+  WaitSums first, later;                      // finished waits before and after the first admission
+  std::uint64_t num_holds = 0;                // the clock's count at the newest step that did not hold this request with the queue
+  std::uint32_t num_at_risk = 0;              // computed tokens at the last preemption
+  LookUpResult look_up;
 };
 
 std::vector<WaitFact> facts_of(const WaitSums& sums) {
@@ -36,15 +40,20 @@ std::vector<WaitFact> facts_of(const WaitSums& sums) {
   return facts;
 }
 
+// Returns whether the list, which is bounded, contains the last preemption.
+bool has_newest_preemption(const RequestExplanation& facts) {
+  return !facts.preemptions.empty() && facts.num_preemptions == facts.preemptions.size();
+}
+
 }  // namespace
 
 struct Explainer::Impl {
   explicit Impl(const ExplainOptions& given) : options(given), memory(std::max(given.num_blocks, 1U), given.block_size) {
     QUIRE_CHECK(options.block_size > 0 && options.hash_block_size > 0 && options.block_size % options.hash_block_size == 0,
-                "blocks have whole names");
+                "a block is a whole number of hash blocks");
   }
 
-  // Null: it came before follow().
+  // Returns null if the request arrived before follow().
   Record* find(RequestId id) {
     const auto found = live.find(id);
     return found == live.end() ? nullptr : &found->second;
@@ -57,6 +66,7 @@ struct Explainer::Impl {
     record.facts.id = id;
     record.facts.name = view->name;
     record.facts.tenant = view->tags->tenant;
+    record.look_up.tenant = note_tenant(view->tags->tenant);
     record.facts.queued_s = now_s;
     begin_waiting(id, record, now_s);
   }
@@ -66,7 +76,8 @@ struct Explainer::Impl {
     record.own = record.except = {};
     record.before = clock.sums();
     record.since_s = now_s;
-    // What happens while a step is planned is held by what that step will say.
+    record.num_holds = clock.num_holds();
+    // A wait that begins while a step is planned counts for the cause that this step reports.
     record.is_fresh = now_s != clock.last_step_s();
     if (record.is_fresh) fresh.push_back(id);
   }
@@ -103,6 +114,7 @@ struct Explainer::Impl {
     for (const RequestId id : passed) {
       Record* record = find(id);
       if (record == nullptr || !record->waits) continue;
+      record->num_holds = clock.num_holds();
       record->own.add(record->passed_over, elapsed_s, 1);
       record->except.add(clock.last_cause(), elapsed_s, 1);
       record->passed_over = EventCause::none;
@@ -133,19 +145,21 @@ struct Explainer::Impl {
       record->look_up.in_cache = true;
       return;
     }
+    // The found blocks are recorded before the request's new blocks are stored after them.
+    if (has_tenants && (!record->look_up.is_known || record->look_up.num_cached != event.amount))
+      own_found(event.owner, record->look_up.tenant, event.amount);
     record->look_up.is_known = true;
     record->look_up.num_cached = event.amount;
     record->look_up.num_external = event.external;
     record->look_up.at = memory.now();
-    // Its load begins in this step, which nothing else tells of. Where the queue is held already it loads early, and waits for its turn.
+    // Its load begins in this step, and no other event reports that. If the queue is held already, it loads early and waits for its turn.
     if (!event.load_async || clock.cause() != EventCause::none || !record->waits) return;
     record->passed_over = EventCause::loading;
     passed.push_back(event.owner);
   }
 
-  // There is no room for what it would have loaded.
+  // Called when a request holds the queue. If it was about to load in this step, there is no room for these blocks.
   void hold(const Event& event) {
-    last_front = event.owner;
     clock.held(event.cause, event.owner);
     if (passed.empty() || passed.back() != event.owner) return;
     passed.pop_back();
@@ -156,17 +170,45 @@ struct Explainer::Impl {
     Record* record = find(event.owner);
     if (record == nullptr) return;
     const bool is_first = !record->facts.admitted_s.has_value();
-    record->facts.behind = last_front;
+    record->facts.blocked_by = blocked_by(*record);
     end_waiting(*record, event.time_s);
-    if (!is_first) return;
+    if (!is_first) {
+      if (has_newest_preemption(record->facts))
+        record->facts.preemptions.back().num_lost_tokens = record->num_at_risk - std::min(record->num_at_risk, event.amount);
+      return;
+    }
     record->facts.admitted_s = event.time_s;
     record->facts.admitted_step = event.step;
     const std::optional<RequestView> view = core->view(event.owner);
-    QUIRE_CHECK(view.has_value(), "who is admitted is known");
+    QUIRE_CHECK(view.has_value(), "an admitted request is known to the core");
     explain_admission(*view, record->look_up, event.amount, event.total, memory, options, record->facts);
-    QUIRE_CHECK(event.amount + record->facts.num_missed == event.total, "each token of a prompt is there or has a cause");
+    QUIRE_CHECK(event.amount + record->facts.num_missed == event.total, "each prompt token is computed before or has a cause of its miss");
     for (std::size_t i = 0; i < kNumMissCauses; ++i) all.missed_tokens[i] += record->facts.missed[i];
   }
+
+  // Records the blocks that a request has found as its tenant's, even if another tenant computed them.
+  void own_found(RequestId id, std::uint64_t tenant, std::uint32_t num_found) {
+    const std::optional<RequestView> view = core->view(id);
+    if (!view) return;
+    std::uint64_t parent = 0;
+    for (std::uint32_t block = 0; (block + 1) * options.block_size <= num_found; ++block) {
+      const std::optional<std::uint64_t> key = key_of_block(view->block_hashes, block, options);
+      if (!key) return;
+      const BlockHistory* history = memory.find(*key, tenant);
+      if (history == nullptr || history->num_copies == 0)
+        memory.stored(*key, parent, tenant, view->tokens.subspan(std::size_t{block} * options.block_size, options.block_size));
+      parent = *key;
+    }
+  }
+
+  // A digest of its name identifies a tenant.
+  std::uint64_t note_tenant(const std::string& name) {
+    const std::uint64_t tenant = tenant_of(name);
+    has_tenants |= first_tenant.value_or(tenant) != tenant;
+    first_tenant = first_tenant.value_or(tenant);
+    return tenant;
+  }
+  [[nodiscard]] static std::uint64_t tenant_of(std::string_view name) { return std::hash<std::string_view>{}(name); }
 
   void preempt(const Event& event) {
     QUIRE_CHECK(event.cause != EventCause::none, "a preemption has a cause");
@@ -174,6 +216,7 @@ struct Explainer::Impl {
     Record* record = find(event.owner);
     if (record == nullptr) return;
     const std::optional<RequestView> view = core->view(event.owner);
+    record->num_at_risk = view ? view->num_computed_tokens : 0;
     ++record->facts.num_preemptions;
     if (record->facts.preemptions.size() < RequestExplanation::kMaxPreemptionFacts) {
       record->facts.preemptions.push_back({.step = event.step,
@@ -181,9 +224,25 @@ struct Explainer::Impl {
                                            .cause = event.cause,
                                            .by = event.beneficiary,
                                            .num_missing_blocks = event.amount,
-                                           .num_lost_tokens = view ? view->num_computed_tokens : 0});
+                                           .num_lost_tokens = record->num_at_risk});
     }
     begin_waiting(event.owner, *record, event.time_s);
+  }
+
+  // The blocks of a preempted request are swapped out, so none of its tokens is computed again; or that swap is lost.
+  void swap(const Event& event, bool is_lost) {
+    Record* record = find(event.owner);
+    if (record == nullptr || !has_newest_preemption(record->facts)) return;
+    PreemptionFact& fact = record->facts.preemptions.back();
+    fact.swapped_out = !is_lost;
+    fact.num_lost_tokens = is_lost ? record->num_at_risk : 0;
+  }
+
+  // Returns the front request of the last step that held this one with the whole queue; 0 if that was this request or there was no such
+  // step.
+  [[nodiscard]] RequestId blocked_by(const Record& record) const {
+    if (!record.waits || record.num_holds == clock.num_holds()) return record.facts.blocked_by;
+    return clock.last_front() == record.facts.id ? RequestId{} : clock.last_front();
   }
 
   [[nodiscard]] RequestExplanation shown(const Record& record, double now_s) const {
@@ -193,7 +252,7 @@ struct Explainer::Impl {
       const WaitSums open = waited(record, now_s);
       WaitSums& to = facts.admitted_s.has_value() ? later : first;
       for (std::size_t i = 0; i < kNumEventCauses; ++i) to.add(static_cast<EventCause>(i), open.seconds[i], open.steps[i]);
-      facts.behind = clock.front();
+      if (!record.is_fresh && record.passed_over == EventCause::none) facts.blocked_by = blocked_by(record);
     }
     facts.waits = facts_of(first);
     facts.later_waits = facts_of(later);
@@ -207,13 +266,13 @@ struct Explainer::Impl {
     found->second.facts.ended_s = event.time_s;
     if (options.num_ended > 0) {
       if (ended.size() == options.num_ended) ended.pop_front();
-      QUIRE_CHECK(ended.size() < options.num_ended, "no more are kept than were asked for");
+      QUIRE_CHECK(ended.size() < options.num_ended, "at most num_ended ended requests are kept");
       ended.push_back(shown(found->second, event.time_s));
     }
     live.erase(found);
   }
 
-  // Empty: it is not known any more, or of another tenant.
+  // Returns an empty name if the request is no longer known or belongs to another tenant.
   [[nodiscard]] std::string name_of(RequestId id, const std::string& tenant) const {
     const RequestExplanation* facts = nullptr;
     if (const auto found = live.find(id); found != live.end())
@@ -224,29 +283,31 @@ struct Explainer::Impl {
   }
 
   [[nodiscard]] RequestExplanation with_names(RequestExplanation facts) const {
-    facts.behind_name = name_of(facts.behind, facts.tenant);
+    facts.blocked_by_name = name_of(facts.blocked_by, facts.tenant);
     for (MissFact& miss : facts.misses) miss.by_name = name_of(miss.by, facts.tenant);
     for (PreemptionFact& preemption : facts.preemptions) preemption.by_name = name_of(preemption.by, facts.tenant);
     return facts;
   }
 
-  void lose(const Event& event, Loss loss) { memory.lost(BlockMemory::key_of(event.name), loss, event); }
+  void lose(const Event& event, Loss loss) { memory.lost(BlockHistoryTable::key_of(event.name), loss, event); }
 
   void store(const Event& event) {
     const std::optional<RequestView> owner = core->view(event.owner);
     std::span<const TokenId> tokens;
     if (owner.has_value() && event.total >= options.block_size && event.total <= owner->tokens.size())
       tokens = owner->tokens.subspan(event.total - options.block_size, options.block_size);
-    memory.stored(BlockMemory::key_of(event.name), BlockMemory::key_of(event.parent), tokens);
+    const std::uint64_t tenant = owner.has_value() ? tenant_of(owner->tags->tenant) : 0;
+    memory.stored(BlockHistoryTable::key_of(event.name), BlockHistoryTable::key_of(event.parent), tenant, tokens);
   }
 
   const ExplainOptions options;
   const Core* core = nullptr;
-  BlockMemory memory;
+  BlockHistoryTable memory;
   WaitClock clock;
-  RequestId last_front{};  // of the last step in which somebody was held back
+  std::optional<std::uint64_t> first_tenant;
+  bool has_tenants = false;  // requests of several tenants have arrived
   std::unordered_map<RequestId, Record> live;
-  std::deque<RequestExplanation> ended;  // the oldest first
+  std::deque<RequestExplanation> ended;  // oldest first
   std::vector<RequestId> fresh, passed;  // since the last step began
   double last_event_s = 0.0;
   ExplainTotals all;
@@ -270,13 +331,13 @@ Explainer::Explainer(const ExplainOptions& options) : impl_(std::make_unique<Imp
 Explainer::~Explainer() = default;
 
 void Explainer::follow(const Core& core) {
-  QUIRE_CHECK(impl_->core == nullptr, "it follows one core");
+  QUIRE_CHECK(impl_->core == nullptr, "the explainer follows one core");
   impl_->core = &core;
 }
 
 void Explainer::on_event(const Event& event) {
   Impl& i = *impl_;
-  QUIRE_CHECK(i.core != nullptr, "it follows a core");
+  QUIRE_CHECK(i.core != nullptr, "the explainer follows a core before the first event");
   i.last_event_s = event.time_s;
   switch (event.what) {
     case EventKind::step_begins:
@@ -296,6 +357,10 @@ void Explainer::on_event(const Event& event) {
       return i.admit(event);
     case EventKind::preempted:
       return i.preempt(event);
+    case EventKind::swapped_out:
+      return i.swap(event, false);
+    case EventKind::swap_lost:
+      return i.swap(event, true);
     case EventKind::ended:
       return i.end(event);
     case EventKind::block_cached:
@@ -333,6 +398,19 @@ EventCause Explainer::waits_for(RequestId id) const {
   if (record == nullptr || !record->waits) return EventCause::none;
   if (record->is_fresh) return impl_->clock.cause() == EventCause::paused ? EventCause::paused : EventCause::none;
   return record->passed_over != EventCause::none ? record->passed_over : impl_->clock.cause();
+}
+
+TenantPrefix Explainer::tenant_prefix(std::string_view tenant, std::span<const std::uint8_t> block_hashes) const {
+  TenantPrefix prefix;
+  bool are_cached = true;
+  for (std::uint32_t block = 0;; ++block) {
+    const std::optional<std::uint64_t> key = key_of_block(block_hashes, block, impl_->options);
+    const BlockHistory* history = key ? impl_->memory.find(*key, Impl::tenant_of(tenant)) : nullptr;
+    if (history == nullptr) return prefix;
+    prefix.num_known_tokens += impl_->options.block_size;
+    are_cached = are_cached && history->num_copies > 0;
+    prefix.num_cached_tokens += are_cached ? impl_->options.block_size : 0;
+  }
 }
 
 const ExplainTotals& Explainer::totals() const {

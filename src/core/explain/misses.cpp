@@ -1,6 +1,5 @@
-// From a look-up to causes. Called once per request, when it is admitted, on the core's thread. By then the blocks of its first chunk are
-// cached under their names already, perhaps in place of others: so a block is judged by what was known at the look-up, not by what is
-// there.
+// Derives causes from a look-up. Called once per request, on the core's thread, when it is admitted. By then the blocks of its first chunk
+// are cached already and may have replaced others. A block is therefore judged by what was known at the look-up, not by what is cached now.
 #include "core/explain/misses.h"
 
 #include <algorithm>
@@ -11,11 +10,11 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kShownTokens = 8;  // on each side of where a prompt diverges
+constexpr std::uint32_t kShownTokens = 8;  // on each side of the token at which a prompt diverges
 
 class Misses {
  public:
-  Misses(const RequestView& view, const LookedUp& look_up, const BlockMemory& memory, const ExplainOptions& options,
+  Misses(const RequestView& view, const LookUpResult& look_up, const BlockHistoryTable& memory, const ExplainOptions& options,
          RequestExplanation& facts)
       : view_(view), look_up_(look_up), memory_(memory), options_(options), facts_(facts) {}
 
@@ -36,7 +35,7 @@ class Misses {
     MissFact fact{.first_token = first, .num_tokens = next - first};
     const std::uint32_t num_expected = look_up_.is_known ? look_up_.num_cached + look_up_.num_external : 0;
     if (first + 1 == end_ && first == first_ && num_expected >= end_)
-      fact.cause = MissCause::last_token;  // all came
+      fact.cause = MissCause::last_token;  // all tokens were found
     else if (first < num_expected)
       fact.cause = MissCause::load_failed;
     else if (!look_up_.in_cache)
@@ -50,40 +49,40 @@ class Misses {
 
   void judge(std::uint32_t block, MissFact& fact) const {
     const std::uint64_t key = name_of(block);
-    const BlockStory* story = memory_.find(key);
-    const bool was_stored = story != nullptr && story->num_copies > 0 && story->stored_at <= look_up_.at;
+    const BlockHistory* history = memory_.find(key, look_up_.tenant);
+    const bool was_stored = history != nullptr && history->num_copies > 0 && history->stored_at <= look_up_.at;
     if (was_stored) {
       fact.cause = fact.first_token + fact.num_tokens == end_ && fact.first_token == first_ ? MissCause::last_token
                    : fact.first_token > first_                                              ? MissCause::behind_a_miss
                                                                                             : MissCause::other_group;
       return;
     }
-    if (story != nullptr && story->loss != Loss::none) {
-      fact.cause = story->loss == Loss::evicted     ? MissCause::evicted
-                   : story->loss == Loss::forgotten ? MissCause::forgotten
-                                                    : MissCause::reset;
-      fact.step = story->lost_step;
-      fact.time_s = story->lost_s;
-      fact.by = story->lost_for;
+    if (history != nullptr && history->loss != Loss::none) {
+      fact.cause = history->loss == Loss::evicted     ? MissCause::evicted
+                   : history->loss == Loss::forgotten ? MissCause::forgotten
+                                                      : MissCause::reset;
+      fact.step = history->lost_step;
+      fact.time_s = history->lost_s;
+      fact.by = history->lost_for;
       return;
     }
     fact.cause = MissCause::never_stored;
     if (block > 0) compare(block, fact);
   }
 
-  // With what was stored last behind the same beginning.
+  // Compares the block with the one that the tenant stored last after the same prefix.
   void compare(std::uint32_t block, MissFact& fact) const {
-    const BlockStory* before = memory_.find(name_of(block - 1));
+    const BlockHistory* before = memory_.find(name_of(block - 1), look_up_.tenant);
     if (before == nullptr) return;
-    // It may have been stored itself by now.
+    // The block itself may have been stored by now.
     const bool is_own = before->last_child == name_of(block);
-    const BlockStory* sibling = memory_.find(is_own ? before->child_before : before->last_child);
+    const BlockHistory* sibling = memory_.find(is_own ? before->child_before : before->last_child, look_up_.tenant);
     if (sibling == nullptr || view_.tokens.size() < fact.first_token + fact.num_tokens) return;
     const std::span<const TokenId> stored = memory_.tokens_of(*sibling);
     const std::span<const TokenId> own = view_.tokens.subspan(std::size_t{block} * options_.block_size, options_.block_size);
-    QUIRE_CHECK(own.size() == stored.size(), "blocks are compared token by token");
+    QUIRE_CHECK(own.size() == stored.size(), "compared blocks have the same number of tokens");
     const auto [mine, other] = std::ranges::mismatch(own, stored);
-    if (mine == own.end()) return;  // other names of equal tokens: a picture, an adapter
+    if (mine == own.end()) return;  // equal tokens with different hashes: an image, an adapter
     fact.cause = MissCause::diverged;
     const auto place = static_cast<std::uint32_t>(mine - own.begin());
     const std::uint32_t differs_at = block * options_.block_size + place;
@@ -98,20 +97,14 @@ class Misses {
     fact.stored = copy(stored.subspan(place));
   }
 
-  // A block may have several names, of which the last says all.
-  [[nodiscard]] std::uint64_t name_of(std::uint32_t block) const {
-    const std::size_t place = (std::size_t{block} + 1) * (options_.block_size / options_.hash_block_size) - 1;
-    NameBytes name{};
-    if ((place + 1) * name.size() > view_.block_hashes.size()) return 0;
-    std::memcpy(name.data(), view_.block_hashes.data() + place * name.size(), name.size());
-    return BlockMemory::key_of(name);
-  }
+  // A block may have several hashes; the last one depends on all of them.
+  [[nodiscard]] std::uint64_t name_of(std::uint32_t block) const { return key_of_block(view_.block_hashes, block, options_).value_or(0); }
 
   void add(const MissFact& fact, std::uint32_t num_tokens) {
     facts_.missed[static_cast<std::size_t>(fact.cause)] += num_tokens;
     facts_.num_missed += num_tokens;
     MissFact* last = facts_.misses.empty() ? nullptr : &facts_.misses.back();
-    // What stands behind a divergence was not stored either.
+    // Blocks after a divergence were not stored either.
     const bool goes_on = last != nullptr && last->first_token + last->num_tokens == fact.first_token && last->cause == fact.cause &&
                          last->by == fact.by && !fact.differs_at.has_value();
     if (goes_on)
@@ -121,8 +114,8 @@ class Misses {
   }
 
   const RequestView& view_;
-  const LookedUp& look_up_;
-  const BlockMemory& memory_;
+  const LookUpResult& look_up_;
+  const BlockHistoryTable& memory_;
   const ExplainOptions& options_;
   RequestExplanation& facts_;
   std::uint32_t first_ = 0, end_ = 0;
@@ -130,9 +123,17 @@ class Misses {
 
 }  // namespace
 
-void explain_admission(const RequestView& view, const LookedUp& look_up, std::uint32_t num_computed, std::uint32_t num_tokens,
-                       const BlockMemory& memory, const ExplainOptions& options, RequestExplanation& facts) {
-  QUIRE_CHECK(num_computed <= num_tokens, "no more is there than was asked for");
+std::optional<std::uint64_t> key_of_block(std::span<const std::uint8_t> block_hashes, std::uint32_t block, const ExplainOptions& options) {
+  const std::size_t place = (std::size_t{block} + 1) * (options.block_size / options.hash_block_size) - 1;
+  BlockHashBytes name{};
+  if ((place + 1) * name.size() > block_hashes.size()) return std::nullopt;
+  std::memcpy(name.data(), block_hashes.data() + place * name.size(), name.size());
+  return BlockHistoryTable::key_of(name);
+}
+
+void explain_admission(const RequestView& view, const LookUpResult& look_up, std::uint32_t num_computed, std::uint32_t num_tokens,
+                       const BlockHistoryTable& memory, const ExplainOptions& options, RequestExplanation& facts) {
+  QUIRE_CHECK(num_computed <= num_tokens, "computed tokens do not exceed the tokens of the request");
   facts.num_tokens = num_tokens;
   facts.num_cached = look_up.is_known ? std::min(look_up.num_cached, num_computed) : 0;
   const std::uint32_t num_others = num_computed - facts.num_cached;

@@ -1,23 +1,32 @@
 #pragma once
-// Why the tokens of an admitted request were not found: each block of them is looked up in what is remembered of blocks.
+// Explains why tokens of an admitted request were not found: each of their blocks is looked up in the records of blocks.
 #include <cstdint>
+#include <optional>
+#include <span>
 
-#include "core/explain/block_memory.h"
+#include "core/explain/block_history_table.h"
 #include "quire/base/request.h"
 #include "quire/lab/explain.h"
 
 namespace quire {
 
 // The last look-up of a request before it was admitted.
-struct LookedUp {
-  bool is_known = false;  // it was asked what it has: not of one that shares its beginning with another
-  bool in_cache = false;  // the cache was, too
+struct LookUpResult {
+  std::uint64_t tenant = 0;  // tenant in BlockHistoryTable
+  bool is_known = false;     // it was looked up; false for a request that shares its beginning with another one
+  bool in_cache = false;     // the look-up included the prefix cache
   std::uint32_t num_cached = 0, num_external = 0;
-  std::uint64_t at = 0;  // BlockMemory::now()
+  std::uint64_t at = 0;  // BlockHistoryTable::now()
 };
 
-// Fills num_tokens down to misses. `num_computed` of `num_tokens` need not be computed; the view is the request's, when it is admitted.
-void explain_admission(const RequestView& view, const LookedUp& look_up, std::uint32_t num_computed, std::uint32_t num_tokens,
-                       const BlockMemory& memory, const ExplainOptions& options, RequestExplanation& facts);
+// Returns the key of a block of `options.block_size` tokens. `block_hashes` are the request's (RequestView::block_hashes). nullopt: the
+// block has no hash.
+[[nodiscard]] std::optional<std::uint64_t> key_of_block(std::span<const std::uint8_t> block_hashes, std::uint32_t block,
+                                                        const ExplainOptions& options);
+
+// Fills the members of `facts` from num_tokens to misses. `num_computed` of the `num_tokens` tokens need not be computed. `view` shows the
+// request at its admission.
+void explain_admission(const RequestView& view, const LookUpResult& look_up, std::uint32_t num_computed, std::uint32_t num_tokens,
+                       const BlockHistoryTable& memory, const ExplainOptions& options, RequestExplanation& facts);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// How long the queue was held, and for what, summed up: who waits notes what the sums were when he came, and when he goes.
+// Sums up how long the queue was held, by cause. A waiting request notes the sums when it arrives and when it leaves.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -14,17 +14,17 @@ struct WaitSums {
   std::array<std::uint64_t, kNumEventCauses> steps{};
 
   void add(EventCause cause, double s, std::uint64_t num_steps) {
-    QUIRE_CHECK(static_cast<std::size_t>(cause) < kNumEventCauses, "a cause that is summed up");
+    QUIRE_CHECK(static_cast<std::size_t>(cause) < kNumEventCauses, "the cause is in range");
     seconds[static_cast<std::size_t>(cause)] += s;
     steps[static_cast<std::size_t>(cause)] += num_steps;
   }
 };
 
-// Belongs to one Explainer. From the beginning of a step to that of the next one all who wait are held for the same cause, but those that
-// were passed over for one of their own.
+// Belongs to one Explainer. From one step to the next, all waiting requests are held for the same cause, except requests that were passed
+// over for another cause.
 class WaitClock {
  public:
-  // A step begins: what the last one said counts until now. Returns how long that was.
+  // Called when a step begins. The time since the previous step counts for the cause that it reported. Returns that time, in s.
   double step_begins(double now_s) {
     const double elapsed_s = now_s > last_s_ ? now_s - last_s_ : 0.0;
     sums_.add(held_, elapsed_s, 1);
@@ -36,20 +36,24 @@ class WaitClock {
   }
   void held(EventCause cause, RequestId front) {
     held_ = cause;
-    front_ = front;
+    front_ = last_front_ = front;
+    ++num_holds_;
   }
 
   [[nodiscard]] const WaitSums& sums() const { return sums_; }
   [[nodiscard]] double last_step_s() const { return last_s_; }
-  [[nodiscard]] EventCause cause() const { return held_; }            // since the last step began
-  [[nodiscard]] EventCause last_cause() const { return last_held_; }  // in the step before
-  [[nodiscard]] RequestId front() const { return front_; }
+  [[nodiscard]] EventCause cause() const { return held_; }              // since the last step began
+  [[nodiscard]] EventCause last_cause() const { return last_held_; }    // in the step before
+  [[nodiscard]] RequestId front() const { return front_; }              // since the last step began; 0: no request is the reason
+  [[nodiscard]] RequestId last_front() const { return last_front_; }    // in the newest step that held the queue
+  [[nodiscard]] std::uint64_t num_holds() const { return num_holds_; }  // steps that held the queue
 
  private:
   WaitSums sums_;
   double last_s_ = 0.0;
   EventCause held_ = EventCause::none, last_held_ = EventCause::none;
-  RequestId front_{};
+  RequestId front_{}, last_front_{};
+  std::uint64_t num_holds_ = 0;
 };
 
 }  // namespace quire

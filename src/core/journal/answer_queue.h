@@ -1,5 +1,5 @@
 #pragma once
-// The answers of a record, given out in order as long as the questions are those that were recorded.
+// Returns the answers of a record in order, as long as the questions equal the recorded ones.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,53 +10,53 @@
 
 namespace quire {
 
-// The numbers of an answer, read in order.
-class AnswerValues {
+// Reads the numbers of an answer in order.
+class SeamValues {
  public:
-  explicit AnswerValues(std::span<const std::uint64_t> values) : left_(values) {}
-  // 0 where there is none left.
+  explicit SeamValues(std::span<const std::uint64_t> values) : left_(values) {}
+  // Returns 0 if all numbers were read.
   std::uint64_t next() {
-    lacks_ = lacks_ || left_.empty();
+    is_short_ = is_short_ || left_.empty();
     if (left_.empty()) return 0;
     const std::uint64_t value = left_.front();
     left_ = left_.subspan(1);
     return value;
   }
-  // As many as the next number says.
+  // Returns as many numbers as the next number says.
   std::span<const std::uint64_t> list() {
     const std::uint64_t size = next();
-    lacks_ = lacks_ || size > left_.size();
-    if (lacks_) return {};
+    is_short_ = is_short_ || size > left_.size();
+    if (is_short_) return {};
     return std::exchange(left_, left_.subspan(size)).first(size);
   }
   [[nodiscard]] bool empty() const { return left_.empty(); }
-  [[nodiscard]] bool lacks() const { return lacks_; }
+  [[nodiscard]] bool is_short() const { return is_short_; }
 
  private:
   std::span<const std::uint64_t> left_;
-  bool lacks_ = false;
+  bool is_short_ = false;
 };
 
-// Behind the seams of a SeamPlayer, on the core's thread. The first question that was not recorded ends it: later answers would be to other
-// questions, so none is given any more and the status says what was asked.
+// Used by the seams of a SeamPlayer, on the core's thread. The first question that differs from the record ends it: later answers would
+// belong to other questions. From then on it returns no answers, and the status reports what was asked.
 class AnswerQueue {
  public:
   explicit AnswerQueue(SeamRecord record) : record_(std::move(record)) {}
 
-  // More of them, behind what there is; those that were taken are forgotten.
+  // Appends answers, and forgets answers that were taken.
   void give(std::vector<SeamAnswer>& answers);
-  // Null: not what was recorded, now or before.
-  const SeamAnswer* take(SeamCall call, RequestId request, const Question& question = {});
-  // An answer of so many numbers; nullopt as above.
-  std::optional<AnswerValues> take_numbers(SeamCall call, RequestId request, const Question& question, std::size_t count);
-  // Whether that is what the next answer is to: of calls that are noted only for some answers.
+  // Returns null if this or an earlier question differs from the record.
+  const SeamAnswer* take(SeamCall call, RequestId request, const SeamQuestion& question = {});
+  // Returns an answer of so many numbers; nullopt: see take().
+  std::optional<SeamValues> take_numbers(SeamCall call, RequestId request, const SeamQuestion& question, std::size_t count);
+  // Returns whether the next answer belongs to this call. Used for calls that are recorded only with some answers.
   [[nodiscard]] bool next_is(SeamCall call, RequestId request) const;
-  bool take_flag(SeamCall call, RequestId request, const Question& question = {});
-  // The answer taken last is none to its call.
+  bool take_flag(SeamCall call, RequestId request, const SeamQuestion& question = {});
+  // Reports that the last taken answer does not fit its call.
   void damaged();
 
-  // To be filled with what may have tokens.
-  [[nodiscard]] Question question() const { return Question(!record_.leaves_tokens_out); }
+  // Returns an empty question for content that may include tokens.
+  [[nodiscard]] SeamQuestion question() const { return SeamQuestion(!record_.omits_tokens); }
   [[nodiscard]] const SeamRecord& record() const { return record_; }
   [[nodiscard]] const Result<void>& status() const { return status_; }
   [[nodiscard]] std::size_t num_left() const { return record_.answers.size() - next_; }

@@ -1,6 +1,6 @@
-// The byte form of a configuration: "QCF" and a version, then the fields.
-// Written beside recorded calls, and read by replays and fuzzers; any thread. The bytes may be anything: enums are held to their range, and
-// memory grows only as far as the bytes bear it out. Whether the configuration makes sense, CoreConfig::validate() says.
+// The byte form of a configuration: "QCF" and a version, then the fields. Written with recorded calls, and read by replays and fuzzers, on
+// any thread. The bytes may be anything: enums are checked against their range, and memory grows only as far as the bytes justify.
+// CoreConfig::validate() checks whether the configuration makes sense.
 #include <fmt/format.h>
 
 #include <optional>
@@ -9,14 +9,14 @@
 #include <variant>
 #include <vector>
 
-#include "core/journal/byte_form.h"
+#include "core/journal/byte_stream.h"
 #include "core/journal/config_fields.h"
 #include "quire/core_calls.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 9};
+constexpr std::uint8_t kConfigMagic[] = {'Q', 'C', 'F', 10};
 
 class ConfigWriter {
  public:
@@ -98,7 +98,7 @@ class ConfigReader {
     get(has_value);
     if (has_value) get(value.emplace());
   }
-  // One by one: a count takes memory only as far as the bytes bear it out.
+  // Reads items one by one, so that a wrong count takes no more memory than the bytes justify.
   template <class Value>
   void get(std::vector<Value>& values) {
     for (std::size_t left = in.count(); left > 0 && !in.failed(); --left) get(values.emplace_back());
@@ -132,8 +132,9 @@ Result<CoreConfig> decode_core_config(std::span<const std::uint8_t> bytes) {
   form(config);
   if (!form.in.at_end()) form.in.fail();
   if (form.in.failed()) {
-    return fail(ErrorCode::invalid_argument, "config", fmt::format("is no configuration of a core from byte {} on", form.in.position()),
-                "give what encode() made, in this version");
+    return fail(ErrorCode::invalid_argument, "config",
+                fmt::format("the data from byte {} on is not a valid core configuration", form.in.position()),
+                "use the output of encode() of this version");
   }
   return config;
 }

@@ -1,5 +1,5 @@
-// Digests of plans and outcomes. Called by the recorder in each step, on the core's thread, at a few nanoseconds per request, and by who
-// runs a journal again. It must leave out nothing that a host acts on, or a replay that differs would pass for equal.
+// Digests of plans and outcomes. The recorder calls it in each step on the core's thread, at a few nanoseconds per request; replays call it
+// too. It must cover everything that a host acts on, or a replay that differs would pass as equal.
 #include "core/journal/decision_digest.h"
 
 #include <concepts>
@@ -23,24 +23,24 @@ std::uint64_t number(Id<Tag, Rep> id) {
 }
 
 std::uint64_t pair(std::uint64_t low, std::uint64_t high) {
-  QUIRE_CHECK(low <= UINT32_MAX && high <= UINT32_MAX, "each keeps its half, or two decisions could look like one");
+  QUIRE_CHECK(low <= UINT32_MAX && high <= UINT32_MAX, "both values fit into 32 bits");
   return low | high << 32U;
 }
 
 template <class Value>
-void add(Mix& mix, std::span<const Value> values) {
+void add(WordHasher& mix, std::span<const Value> values) {
   mix.add(values.size());
   for (const Value& value : values) mix.add(number(value));
 }
 
-void add_tokens(Mix& mix, std::span<const TokenId> tokens, bool with_tokens) {
+void add_tokens(WordHasher& mix, std::span<const TokenId> tokens, bool with_tokens) {
   if (with_tokens)
     add(mix, tokens);
   else
     mix.add(tokens.size());
 }
 
-void add(Mix& mix, const ScheduledRequest& s, bool with_tokens) {
+void add(WordHasher& mix, const ScheduledRequest& s, bool with_tokens) {
   const std::uint64_t flags = (s.samples ? 1U : 0U) | (s.pools ? 2U : 0U) | (s.send_all_tokens ? 4U : 0U) |
                               number(s.kind == ScheduledKind::fresh) << 3U | number(s.kind == ScheduledKind::resumed) << 4U;
   const std::uint64_t num_more = s.drafts.size() + s.new_tokens.size() + s.encoder_inputs.size();
@@ -52,19 +52,19 @@ void add(Mix& mix, const ScheduledRequest& s, bool with_tokens) {
   add(mix, s.encoder_inputs);
 }
 
-void add(Mix& mix, const BlockTableDelta& d) {
+void add(WordHasher& mix, const BlockTableDelta& d) {
   mix.add(number(d.id), pair(number(d.slot), d.group), pair(static_cast<std::uint64_t>(d.update), d.index), d.blocks.size());
   for (const BlockId block : d.blocks) mix.add(number(block));
 }
 
-void add(Mix& mix, const Transfer& t) {
+void add(WordHasher& mix, const Transfer& t) {
   mix.add(number(t.id), number(t.request), pair(t.group, t.tier),
           pair(static_cast<std::uint64_t>(t.direction), static_cast<std::uint64_t>(t.need)));
   add(mix, t.blocks);
   add(mix, t.places);
 }
 
-void add(Mix& mix, const RequestUpdate& u, bool with_tokens) {
+void add(WordHasher& mix, const RequestUpdate& u, bool with_tokens) {
   const std::uint64_t flags = (u.finished ? 1U : 0U) | (u.session_waits ? 2U : 0U) | static_cast<std::uint64_t>(u.status) << 8U |
                               static_cast<std::uint64_t>(u.reason) << 16U | number(u.stop_token.has_value()) << 24U;
   mix.add(number(u.id), pair(u.client_index, u.result_index), pair(flags, static_cast<std::uint32_t>(u.stop_token.value_or(0))),
@@ -73,7 +73,7 @@ void add(Mix& mix, const RequestUpdate& u, bool with_tokens) {
 }
 
 template <class Value>
-void add_each(Mix& mix, std::span<const Value> values) {
+void add_each(WordHasher& mix, std::span<const Value> values) {
   mix.add(values.size());
   for (const Value& value : values) add(mix, value);
 }
@@ -81,7 +81,7 @@ void add_each(Mix& mix, std::span<const Value> values) {
 }  // namespace
 
 std::uint64_t digest_of(const StepPlan& plan, bool with_tokens) {
-  Mix mix;
+  WordHasher mix;
   mix.add(number(plan.step), plan.num_scheduled_tokens, number(plan.has_structured_output), number(plan.pending_structured_output));
   add(mix, plan.released);
   mix.add(plan.admitted.size());
@@ -102,7 +102,7 @@ std::uint64_t digest_of(const StepPlan& plan, bool with_tokens) {
 }
 
 std::uint64_t digest_of(const StepOutcome& outcome, bool with_tokens) {
-  Mix mix;
+  WordHasher mix;
   mix.add(number(outcome.step), outcome.kv_events.size(), outcome.first_admissions.size(), outcome.finished_sets.size());
   mix.add(outcome.updates.size());
   for (const RequestUpdate& u : outcome.updates) add(mix, u, with_tokens);

@@ -1,6 +1,6 @@
 #pragma once
-// What a core decided, in 64 bits: equal where a run is made again, and different where a plan or an outcome is. Adding a field changes the
-// digests: the version in journal_form.h goes up with it.
+// Digest of a core's decisions in 64 bits: equal if a run is repeated, different if a plan or an outcome differs. A new field changes the
+// digests: then raise the version in journal_format.h.
 #include <cstdint>
 
 #include "quire/base/plan.h"
@@ -8,9 +8,10 @@
 
 namespace quire {
 
-// All of it but the tokens of admitted requests, which came in. Without tokens: of drafts and new tokens, how many there are.
+// Covers everything except the tokens of admitted requests, which are inputs. Without tokens, it covers only the number of draft tokens and
+// new tokens.
 std::uint64_t digest_of(const StepPlan& plan, bool with_tokens = true);
-// All of it but statistics and times.
+// Covers everything except statistics and times.
 std::uint64_t digest_of(const StepOutcome& outcome, bool with_tokens = true);
 
 }  // namespace quire

@@ -1,15 +1,14 @@
-// Reads the bytes of a journal frame by frame, and within frames of calls call by call. Each frame is checked before anything in it is
-// read; the bytes may still be anything, since whoever can write a file can write its check. Where something is wrong it stops: what came
-// before is good.
+// Reads a journal frame by frame, and frames of calls call by call. Each frame is checked before its content is read. The bytes may still
+// be anything, because the writer of a file can also write its checks. The reader stops at the first error; everything before it is good.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
-#include "core/journal/answer_form.h"
-#include "core/journal/journal_form.h"
-#include "core/journal/recorded_call.h"
+#include "core/journal/answer_format.h"
+#include "core/journal/call_bytes.h"
+#include "core/journal/journal_format.h"
 #include "quire/core_calls.h"
 #include "quire/journal.h"
 
@@ -28,7 +27,7 @@ std::string_view text_of(std::span<const std::uint8_t> bytes) {
 
 }  // namespace
 
-std::vector<std::uint8_t> journal_beginning(const JournalHeader& header) {
+std::vector<std::uint8_t> journal_header_frame(const JournalHeader& header) {
   ByteWriter payload;
   payload.text(header.quire_version);
   payload.text(header.decision_profile);
@@ -40,7 +39,7 @@ std::vector<std::uint8_t> journal_beginning(const JournalHeader& header) {
   return bytes;
 }
 
-std::vector<std::uint8_t> journal_ending(JournalEnd end) {
+std::vector<std::uint8_t> journal_end_payload(JournalEnd end) {
   ByteWriter payload;
   payload.value(end);
   return std::move(payload.bytes);
@@ -66,9 +65,9 @@ struct JournalReader::Impl {
     std::span<const std::uint8_t> payload;
   };
 
-  // Nullopt: there is none, or `damage` says what is wrong with it.
+  // Returns nullopt at the end of the bytes, or if the frame is broken; then `damage` says why.
   std::optional<Frame> next_frame() {
-    QUIRE_CHECK(at <= bytes.size(), "frames that were read lie in the file");
+    QUIRE_CHECK(at <= bytes.size(), "frames that were read lie within the file");
     frame_at = at;
     const std::span<const std::uint8_t> left = bytes.subspan(at);
     if (left.empty()) return std::nullopt;
@@ -76,7 +75,7 @@ struct JournalReader::Impl {
     if (left.size() >= kFrameHeadBytes)
       for (unsigned i = 0; i < 4; ++i) size |= std::uint64_t{left[i]} << (8 * i);
     if (left.size() < kFrameHeadBytes + size) {
-      damage = fmt::format("the frame at byte {} is cut", at);
+      damage = fmt::format("the frame at byte {} is truncated", at);
       return std::nullopt;
     }
     ByteReader head(left.subspan(4, kFrameHeadBytes - 4));
@@ -84,7 +83,7 @@ struct JournalReader::Impl {
     head.choice(frame.kind, 1, kLastFrameKind);
     frame.payload = left.subspan(kFrameHeadBytes, size);
     if (head.fixed() != frame_check(at, frame.kind, frame.payload) || head.failed()) {
-      damage = fmt::format("the frame at byte {} fails its check", at);
+      damage = fmt::format("the frame at byte {} fails its checksum", at);
       return std::nullopt;
     }
     at += kFrameHeadBytes + size;
@@ -100,19 +99,19 @@ struct JournalReader::Impl {
     in.value(header.start_time_s);
     read_seam_flags(in, header.seams);
     const std::string_view config_bytes = in.text();
-    if (in.failed() || !in.at_end()) return broken("has a header that cannot be read");
+    if (in.failed() || !in.at_end()) return broken("has an invalid header");
     auto config = decode_core_config({reinterpret_cast<const std::uint8_t*>(config_bytes.data()), config_bytes.size()});
     if (!config) return std::unexpected(std::move(config.error()));
     header.config = std::move(*config);
     return {};
   }
-  // Where it begins in the midst of a run. Without the state it could not be replayed, so nothing that is wrong with it is passed over.
+  // Reads the state of a file that begins in the middle of a run. Without it there is no replay, so any error in it is reported.
   Result<void> read_start() {
     const bool begins_so = bytes.size() >= at + kFrameHeadBytes && bytes[at + 4] == static_cast<std::uint8_t>(FrameKind::checkpoint);
     if (!begins_so) return {};
     const std::optional<Frame> frame = next_frame();
     if (frame) start = read_checkpoint(frame->payload);
-    return start ? Result<void>() : broken("has no state of a core to begin with");
+    return start ? Result<void>() : broken("has no initial state of the core");
   }
   static std::optional<JournalCheckpoint> read_checkpoint(std::span<const std::uint8_t> payload) {
     JournalCheckpoint read;
@@ -128,10 +127,10 @@ struct JournalReader::Impl {
   }
   [[nodiscard]] Result<void> broken(std::string_view what) const {
     return fail(ErrorCode::invalid_argument, "journal", fmt::format("{}{}{}", what, damage.empty() ? "" : ": ", damage),
-                "give a file that quire serve --journal has written");
+                "use a file that quire serve --journal has written");
   }
 
-  // Whether there are calls.
+  // Returns whether there are calls.
   bool next_calls() {
     while (const std::optional<Frame> frame = next_frame()) {
       calls = ByteReader(frame->payload);
@@ -141,13 +140,13 @@ struct JournalReader::Impl {
       if (frame->kind != FrameKind::checkpoint) continue;
       checkpoint = read_checkpoint(frame->payload);
       calls = ByteReader({});
-      if (!checkpoint) return wrong("is no state of a core");
+      if (!checkpoint) return wrong("is not a valid core state");
     }
     return false;
   }
   void take_end() {
     calls.choice(end, static_cast<std::uint8_t>(JournalEnd::stopped), static_cast<std::uint8_t>(JournalEnd::saved));
-    if (calls.failed() || !calls.at_end()) wrong("is no end");
+    if (calls.failed() || !calls.at_end()) wrong("is not a valid end");
     if (damage.empty() && at < bytes.size()) damage = fmt::format("{} bytes follow the end", bytes.size() - at);
     calls = ByteReader({});
     is_over = true;
@@ -167,20 +166,20 @@ struct JournalReader::Impl {
     call.read(calls);
     answers.clear();
     std::uint8_t kind = calls.byte();
-    for (; !calls.failed() && kind > kAnswerOf && kind < kPlanned; kind = calls.byte())
-      read_answer(calls, static_cast<std::uint8_t>(kind - kAnswerOf), answers.emplace_back());
+    for (; !calls.failed() && kind > kSeamAnswerBase && kind < kPlanned; kind = calls.byte())
+      read_answer(calls, static_cast<std::uint8_t>(kind - kSeamAnswerBase), answers.emplace_back());
     if (kind < kPlanned || kind > kAnswered) calls.fail();
     answer = {.kind = static_cast<JournalAnswer::Kind>(kind - kPlanned), .value = 0};
     if (kind == kPlanned || kind == kApplied) answer.value = calls.fixed();
     if (kind == kAnswered) answer.value = calls.number();
-    return !calls.failed() || wrong(fmt::format("holds no call from its byte {} on", calls.position()));
+    return !calls.failed() || wrong(fmt::format("has no valid call from its byte {} on", calls.position()));
   }
 
   const std::span<const std::uint8_t> bytes;
   std::size_t at = 0, frame_at = 0;
   JournalHeader header;
   std::optional<JournalCheckpoint> start, checkpoint;
-  ByteReader calls{{}};  // of the frame that was read
+  ByteReader calls{{}};  // of the current frame
   RecordedCall call;
   std::vector<SeamAnswer> answers;
   JournalAnswer answer;
@@ -198,10 +197,10 @@ Result<std::unique_ptr<JournalReader>> JournalReader::open(std::span<const std::
       std::ranges::mismatch(bytes.first(std::min(bytes.size(), kJournalMagic.size())), kJournalMagic).in1 - bytes.begin());
   if (num_same + 1 == kJournalMagic.size() && bytes.size() > num_same) {
     return fail(ErrorCode::unsupported, "journal",
-                fmt::format("is of version {}, and this is version {}", bytes[num_same], kJournalVersion),
-                "replay it with the quire that wrote it");
+                fmt::format("has format version {}, but this build reads version {}", bytes[num_same], kJournalVersion),
+                "replay it with the quire version that wrote it");
   }
-  if (num_same < kJournalMagic.size()) return std::unexpected(impl->broken("is none").error());
+  if (num_same < kJournalMagic.size()) return std::unexpected(impl->broken("is not a journal").error());
   impl->at = num_same;
   if (Result<void> read = impl->read_header(); !read) return std::unexpected(std::move(read.error()));
   if (Result<void> read = impl->read_start(); !read) return std::unexpected(std::move(read.error()));
@@ -224,16 +223,12 @@ bool JournalReader::next() {
   return impl_->next_call();
 }
 
-bool JournalReader::is_schedule() const {
-  return impl_->call.is_schedule();
-}
-
-void JournalReader::tell(CallSink& sink) const {
-  impl_->call.tell(sink);
+const CoreCall& JournalReader::call() const {
+  return impl_->call.call();
 }
 
 const StepPlan* JournalReader::play(Core& core) const {
-  return impl_->call.play(core);
+  return quire::play(call(), core);
 }
 
 std::vector<SeamAnswer>& JournalReader::answers() {

@@ -1,8 +1,8 @@
 #pragma once
-// What stands for tokens in a journal that leaves them out. The core looks at a token in three places: names of blocks (whose answers are
-// recorded), ids that end a request (the one token that did is written as it is), and repetitions: outputs alternate between two numbers,
-// and a request that looks for repetitions looks for two equal ones.
-// Used by the recorder of calls and by checkpoints, on the core's thread.
+// Replacements for tokens in a journal that leaves them out. The core examines tokens in three places. Block hashes: their answers are
+// recorded. Ids that end a request: the one token that ended it is written unchanged. Repetitions: outputs alternate between two numbers,
+// and a request that looks for repetitions looks for two equal numbers. Used by the recorder of calls and by checkpoints, on the core's
+// thread.
 #include <cstdint>
 
 #include "quire/base/ids.h"
@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// No token of a model, and not what stands for a draft that the worker knows (-1). By the place among a request's outputs; of prompts and
-// drafts the first one.
+// Returns a number that is neither a token of a model nor -1, which stands for a draft token that the worker knows. It depends on the
+// position among a request's outputs; prompts and draft tokens use the first one.
 constexpr TokenId left_out(std::uint64_t output = 0) {
   return output % 2 == 0 ? -2 : -3;
 }
@@ -27,8 +27,9 @@ constexpr RepetitionDetection left_out(const RepetitionDetection& detection) {
   return {.min_pattern_tokens = 1, .max_pattern_tokens = 1, .min_count = 2};
 }
 
-// Events that nobody has taken yet, without tokens and digests of embeddings; with a key blocks have other names in them.
-BlockStored left_out(const BlockStored& stored, const NameKey* names);
-BlockRemoved left_out(const BlockRemoved& removed, const NameKey* names);
+// Return the event without tokens and digests of embeddings. Used for events that no caller has taken yet. With a key, the block hashes are
+// replaced under it.
+BlockStored left_out(const BlockStored& stored, const PseudonymKey* key);
+BlockRemoved left_out(const BlockRemoved& removed, const PseudonymKey* key);
 
 }  // namespace quire

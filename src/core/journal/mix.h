@@ -1,6 +1,6 @@
 #pragma once
-// A digest of 64 bits for what is compared with itself: a frame read again, a decision made again. Not for names, and not against anybody
-// who looks for collisions.
+// A digest of 64 bits for comparing data with itself: a frame that is read again, a decision that is repeated. Not suitable for block
+// hashes, and not safe against deliberate collisions.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace quire {
 
-// Each step is one to one in the number and in what came before, so two runs that differ in one number alone never meet again.
-class Mix {
+// Each step is one-to-one in the number and in the state before it, so two runs that differ in a single number never become equal again.
+class WordHasher {
  public:
-  Mix& add(std::uint64_t value) {
+  WordHasher& add(std::uint64_t value) {
     value_ = (value_ ^ value) * 0x9E3779B97F4A7C15U;
     value_ ^= value_ >> 32U;
     return *this;
   }
-  // Four at the cost of one, all the same one to one in each of them.
-  Mix& add(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d) {
+  // Adds four numbers at the cost of one, still one-to-one in each of them.
+  WordHasher& add(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t d) {
     return add(a * 0xD6E8FEB86659FD93U ^ std::rotl(b * 0xA0761D6478BD642FU, 17) ^ std::rotl(c * 0xE7037ED1A0B428DBU, 34) ^
                std::rotl(d * 0x8EBC6AF09C88C6E3U, 51));
   }
-  Mix& bytes(std::span<const std::uint8_t> bytes) {
+  WordHasher& bytes(std::span<const std::uint8_t> bytes) {
     add(bytes.size());
     std::size_t at = 0;
     for (std::uint64_t word = 0; at + sizeof word <= bytes.size(); at += sizeof word) {

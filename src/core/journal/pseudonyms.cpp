@@ -38,8 +38,8 @@ struct SipState {
 
 }  // namespace
 
-BlockHash pseudonym(const NameKey& key, const BlockHash& name) {
-  QUIRE_CHECK(key.name_bytes == 16 || key.name_bytes == 32, "names have 16 bytes or 32");
+BlockHash pseudonym(const PseudonymKey& key, const BlockHash& name) {
+  QUIRE_CHECK(key.hash_bytes == 16 || key.hash_bytes == 32, "block hashes have 16 or 32 bytes");
   std::array<std::uint64_t, 4> words{};
   std::memcpy(words.data(), name.bytes.data(), sizeof words);
   const auto [k0, k1] = key.words;
@@ -53,16 +53,16 @@ BlockHash pseudonym(const NameKey& key, const BlockHash& name) {
   sip.rounds(4);
   words[1] = sip.out();
   BlockHash other;
-  for (std::size_t at = 0; at < key.name_bytes; at += 16) std::memcpy(&other.bytes[at], words.data(), 16);
+  for (std::size_t at = 0; at < key.hash_bytes; at += 16) std::memcpy(&other.bytes[at], words.data(), 16);
   return other;
 }
 
-std::vector<std::uint8_t> pseudonyms(const NameKey& key, std::span<const std::uint8_t> names) {
+std::vector<std::uint8_t> pseudonyms(const PseudonymKey& key, std::span<const std::uint8_t> names) {
   std::vector<std::uint8_t> others(names.size());
-  for (std::size_t at = 0; at + key.name_bytes <= names.size(); at += key.name_bytes) {
+  for (std::size_t at = 0; at + key.hash_bytes <= names.size(); at += key.hash_bytes) {
     BlockHash name;
-    std::memcpy(name.bytes.data(), &names[at], key.name_bytes);
-    std::memcpy(&others[at], pseudonym(key, name).bytes.data(), key.name_bytes);
+    std::memcpy(name.bytes.data(), &names[at], key.hash_bytes);
+    std::memcpy(&others[at], pseudonym(key, name).bytes.data(), key.hash_bytes);
   }
   return others;
 }

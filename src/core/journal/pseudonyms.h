@@ -1,8 +1,7 @@
 #pragma once
-// Names of blocks in a journal without tokens. A name is a digest of the text up to the end of its block, by a function that anybody can
-// compute, so who guesses a text could look it up; under a key that is written nowhere that cannot be done. Which blocks are equal, and no
-// more, is what the core decides by.
-// Used by the recorder of calls and by checkpoints, on the core's thread.
+// Replaces block hashes in a journal without tokens. A block hash is a digest of the text up to the end of its block. Its function is
+// public, so a guessed text could be looked up. Under a secret key, which is never written, that is impossible. The core's decisions depend
+// only on which blocks are equal. Used by the recorder of calls and by checkpoints, on the core's thread.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,10 +11,11 @@
 
 namespace quire {
 
-// SipHash-2-4 with 128 bits. A name of 32 bytes has them twice.
-BlockHash pseudonym(const NameKey& key, const BlockHash& name);
+// Returns SipHash-2-4 with 128 bits. A hash of 32 bytes has them twice.
+BlockHash pseudonym(const PseudonymKey& key, const BlockHash& name);
 
-// Of names one after the other, of NameKey::name_bytes each; zeros for what is left behind them (of a request that will be refused).
-std::vector<std::uint8_t> pseudonyms(const NameKey& key, std::span<const std::uint8_t> names);
+// Replaces concatenated hashes of PseudonymKey::hash_bytes each. Bytes left after the last whole one become zeros (the request will be
+// refused).
+std::vector<std::uint8_t> pseudonyms(const PseudonymKey& key, std::span<const std::uint8_t> names);
 
 }  // namespace quire

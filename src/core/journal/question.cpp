@@ -2,31 +2,31 @@
 
 namespace quire {
 
-Question& Question::add(std::uint64_t value) {
+SeamQuestion& SeamQuestion::add(std::uint64_t value) {
   for (int i = 0; i < 8; ++i) digest_ = (digest_ ^ ((value >> (8 * i)) & 0xFFU)) * 0x100000001b3U;
   return *this;
 }
 
-Question& Question::add(std::string_view text) {
+SeamQuestion& SeamQuestion::add(std::string_view text) {
   add(text.size());
   for (const char c : text) digest_ = (digest_ ^ static_cast<std::uint8_t>(c)) * 0x100000001b3U;
   return *this;
 }
 
-Question& Question::add(std::span<const TokenId> tokens) {
+SeamQuestion& SeamQuestion::add(std::span<const TokenId> tokens) {
   add(tokens.size());
   if (!with_tokens_) return *this;
   for (const TokenId token : tokens) add(static_cast<std::uint64_t>(token));
   return *this;
 }
 
-Question& Question::add(std::span<const RequestId> ids) {
+SeamQuestion& SeamQuestion::add(std::span<const RequestId> ids) {
   add(ids.size());
   for (const RequestId id : ids) add(id.value);
   return *this;
 }
 
-Question& Question::add(const RequestView& request) {
+SeamQuestion& SeamQuestion::add(const RequestView& request) {
   return add(request.id.value)
       .add(request.tokens.size())
       .add(request.num_computed_tokens)
@@ -34,7 +34,7 @@ Question& Question::add(const RequestView& request) {
       .add(request.num_preemptions);
 }
 
-Question& Question::add(const BlockHash* parent, const HashInput& input) {
+SeamQuestion& SeamQuestion::add(const BlockHash* parent, const HashInput& input) {
   if (parent != nullptr)
     for (const std::uint8_t byte : parent->bytes) add(byte);
   add(input.tokens).add(input.start).add(input.lora_name).add(input.lora_path).add(input.cache_salt);

@@ -1,5 +1,5 @@
 #pragma once
-// What a seam was asked, in 64 bits: enough to tell that a replay has left its record.
+// A digest in 64 bits of what a seam was asked: enough to detect that a replay differs from its record.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -10,20 +10,20 @@
 
 namespace quire {
 
-// FNV-1a over the fields in order.
-// Not for names of blocks, and not against anybody who looks for collisions: a replay that has gone astray differs in many questions.
-class Question {
+// FNV-1a over the fields in order. Not suitable for block hashes, and not safe against deliberate collisions: a replay that went wrong
+// differs in many questions.
+class SeamQuestion {
  public:
-  // Without tokens: of those that are added, how many there are.
-  Question() = default;
-  explicit Question(bool with_tokens) : with_tokens_(with_tokens) {}
-  Question& add(std::uint64_t value);
-  Question& add(std::string_view text);
-  Question& add(std::span<const TokenId> tokens);
-  Question& add(std::span<const RequestId> ids);
-  // How far the request is.
-  Question& add(const RequestView& request);
-  Question& add(const BlockHash* parent, const HashInput& input);
+  // Without tokens, only the number of added tokens counts.
+  SeamQuestion() = default;
+  explicit SeamQuestion(bool with_tokens) : with_tokens_(with_tokens) {}
+  SeamQuestion& add(std::uint64_t value);
+  SeamQuestion& add(std::string_view text);
+  SeamQuestion& add(std::span<const TokenId> tokens);
+  SeamQuestion& add(std::span<const RequestId> ids);
+  // Adds the progress of the request.
+  SeamQuestion& add(const RequestView& request);
+  SeamQuestion& add(const BlockHash* parent, const HashInput& input);
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
  private:

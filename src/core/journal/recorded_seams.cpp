@@ -1,6 +1,6 @@
-// Seams that stand between a core and the real ones, and note what those answer. The core calls them on its thread. A question is digested
-// before the real seam is called, because that may change what the digest is made of. Calls that answer nothing are handed on and not
-// noted.
+// Seams that stand between a core and the real seams and record the answers of the real seams. The core calls them on its thread. A
+// question is digested before the real seam is called, because that call may change the digested state. Calls without an answer are passed
+// on and not recorded.
 #include "core/journal/recorded_seams.h"
 
 #include <string>
@@ -15,13 +15,13 @@
 namespace quire {
 namespace {
 
-void note_numbers(AnswerSink& answers, SeamCall call, RequestId request, const Question& question,
+void note_numbers(AnswerSink& answers, SeamCall call, RequestId request, const SeamQuestion& question,
                   std::initializer_list<std::uint64_t> values) {
   answers.note(call, request, question, {values.begin(), values.size()}, {});
 }
 
-// Notes what goes through it: each transfer as id of the request, direction, need, group, tier, and the blocks and places behind their
-// numbers.
+// Records the transfers that pass through it: for each the request's id, direction, need, group, tier, and the blocks and places, each list
+// after its length.
 class NotedTransfers final : public TransferList {
  public:
   void begin(TransferList& inner) {
@@ -29,7 +29,7 @@ class NotedTransfers final : public TransferList {
     values.clear();
   }
   std::optional<TransferId> add(const Transfer& transfer) override {
-    QUIRE_CHECK(inner_ != nullptr, "transfers are noted while a plan is made");
+    QUIRE_CHECK(inner_ != nullptr, "transfers are recorded only while a plan is made");
     values.insert(values.end(), {transfer.request.value, static_cast<std::uint64_t>(transfer.direction),
                                  static_cast<std::uint64_t>(transfer.need), transfer.group, transfer.tier, transfer.blocks.size()});
     for (const BlockId block : transfer.blocks) values.push_back(block.value);
@@ -50,13 +50,13 @@ class RecordedConnector final : public Connector {
   [[nodiscard]] bool supports_groups() const override { return inner_->supports_groups(); }
   [[nodiscard]] bool supports_states() const override { return inner_->supports_states(); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
-    const Question question = Question().add(request).add(num_local_tokens);
+    const SeamQuestion question = SeamQuestion().add(request).add(num_local_tokens);
     const ExternalMatch match = inner_->match(request, num_local_tokens);
     note_numbers(*answers_, SeamCall::connector_match, request.id, question,
                  {match.num_tokens ? 1U : 0U, match.num_tokens.value_or(0), match.load_async ? 1U : 0U});
     return match;
   }
-  // No decision depends on it.
+  // Not recorded, because no decision depends on it.
   bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {
     return inner_->peek(request, num_local_tokens, matches);
   }
@@ -64,7 +64,7 @@ class RecordedConnector final : public Connector {
     inner_->allocated(request, blocks, num_external_tokens);
   }
   bool finished(const RequestView& request, GroupBlocks blocks) override {
-    const Question question = Question().add(request);
+    const SeamQuestion question = SeamQuestion().add(request);
     const bool keeps = inner_->finished(request, blocks);
     note_numbers(*answers_, SeamCall::connector_finished, request.id, question, {keeps ? 1U : 0U});
     return keeps;
@@ -73,13 +73,13 @@ class RecordedConnector final : public Connector {
   void plan_transfers(const StepPlan& plan, TransferList& transfers) override {
     noted_.begin(transfers);
     inner_->plan_transfers(plan, noted_);
-    answers_->note(SeamCall::connector_plan_transfers, {}, Question().add(plan.step.value), noted_.values, {});
+    answers_->note(SeamCall::connector_plan_transfers, {}, SeamQuestion().add(plan.step.value), noted_.values, {});
   }
   void completed(const TransferCompletion& completion) override { inner_->completed(completion); }
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override {
-    QUIRE_CHECK(num_async <= finishing.size(), "who waited for its blocks is among those that failed");
-    const Question question =
-        Question().add(num_async).add(std::span<const RequestId>(finishing)).add(std::span<const RequestId>(reported));
+    QUIRE_CHECK(num_async <= finishing.size(), "requests that waited for their load are among the failed requests");
+    const SeamQuestion question =
+        SeamQuestion().add(num_async).add(std::span<const RequestId>(finishing)).add(std::span<const RequestId>(reported));
     inner_->order_failed(num_async, finishing, reported);
     std::vector<std::uint64_t> values;
     for (const RequestId id : finishing) values.push_back(id.value);
@@ -87,7 +87,7 @@ class RecordedConnector final : public Connector {
     answers_->note(SeamCall::connector_order_failed, {}, question, values, {});
   }
   void forget_blocks(const RequestView& request) override { inner_->forget_blocks(request); }
-  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { inner_->spoiled(request, num_good_tokens); }
+  void invalidated(const RequestView& request, std::uint32_t num_valid_tokens) override { inner_->invalidated(request, num_valid_tokens); }
   void sent(RequestId request) override { inner_->sent(request); }
   void step_output() override { inner_->step_output(); }
   bool reset() override {
@@ -106,7 +106,7 @@ class RecordedEncoderConnector final : public EncoderConnector {
  public:
   RecordedEncoderConnector(EncoderConnector* inner, AnswerSink& answers) : inner_(inner), answers_(&answers) {}
   bool has(std::string_view identifier) override {
-    const Question question = Question().add(identifier);
+    const SeamQuestion question = SeamQuestion().add(identifier);
     const bool has = inner_->has(identifier);
     note_numbers(*answers_, SeamCall::encoder_has, {}, question, {has ? 1U : 0U});
     return has;
@@ -132,24 +132,24 @@ class RecordedGrammar final : public Grammar {
     return failed;
   }
   bool should_advance(const RequestView& request) override {
-    const Question question = Question().add(request);
+    const SeamQuestion question = SeamQuestion().add(request);
     const bool should = inner_->should_advance(request);
     note_numbers(*answers_, SeamCall::grammar_should_advance, request.id, question, {should ? 1U : 0U});
     return should;
   }
   bool accept(RequestId id, std::span<const TokenId> tokens) override {
     const bool fits = inner_->accept(id, tokens);
-    note_numbers(*answers_, SeamCall::grammar_accept, id, Question(with_tokens_).add(tokens), {fits ? 1U : 0U});
+    note_numbers(*answers_, SeamCall::grammar_accept, id, SeamQuestion(with_tokens_).add(tokens), {fits ? 1U : 0U});
     return fits;
   }
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override {
     const std::uint32_t count = inner_->count_valid(id, drafts);
-    note_numbers(*answers_, SeamCall::grammar_count_valid, id, Question(with_tokens_).add(drafts), {count});
+    note_numbers(*answers_, SeamCall::grammar_count_valid, id, SeamQuestion(with_tokens_).add(drafts), {count});
     return count;
   }
   bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
     const bool forked = inner_->fork(parent, child, num_outputs);
-    note_numbers(*answers_, SeamCall::grammar_fork, parent, Question().add(child.value).add(num_outputs), {forked ? 1U : 0U});
+    note_numbers(*answers_, SeamCall::grammar_fork, parent, SeamQuestion().add(child.value).add(num_outputs), {forked ? 1U : 0U});
     return forked;
   }
 
@@ -163,7 +163,7 @@ class RecordedToolNamer final : public ToolNamer {
  public:
   RecordedToolNamer(ToolNamer* inner, AnswerSink& answers) : inner_(inner), answers_(&answers) {}
   std::string tool_of(const RequestView& request) override {
-    const Question question = Question().add(request);
+    const SeamQuestion question = SeamQuestion().add(request);
     std::string tool = inner_->tool_of(request);
     answers_->note(SeamCall::tool_of, request.id, question, {}, tool);
     return tool;
@@ -176,12 +176,12 @@ class RecordedToolNamer final : public ToolNamer {
 
 class RecordedHash final : public HashFunction {
  public:
-  RecordedHash(HashFunction* inner, AnswerSink& answers, const NameKey* leave_out)
+  RecordedHash(HashFunction* inner, AnswerSink& answers, const PseudonymKey* leave_out)
       : inner_(inner), answers_(&answers), leave_out_(leave_out) {}
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
     const BlockHash name = inner_->hash(parent, input);
     const BlockHash noted = leave_out_ != nullptr ? pseudonym(*leave_out_, name) : name;
-    Question question(leave_out_ == nullptr);
+    SeamQuestion question(leave_out_ == nullptr);
     if (leave_out_ != nullptr && parent != nullptr) {
       const BlockHash noted_parent = pseudonym(*leave_out_, *parent);
       question.add(&noted_parent, input);
@@ -195,13 +195,13 @@ class RecordedHash final : public HashFunction {
  private:
   HashFunction* inner_;
   AnswerSink* answers_;
-  const NameKey* leave_out_;
+  const PseudonymKey* leave_out_;
 };
 
 }  // namespace
 
 struct RecordedSeams::Impl {
-  Impl(const CoreSeams& from, AnswerSink& answers, const NameKey* leave_out)
+  Impl(const CoreSeams& from, AnswerSink& answers, const PseudonymKey* leave_out)
       : given(from),
         with_tokens(leave_out == nullptr),
         connector(given.connector, answers),
@@ -219,7 +219,7 @@ struct RecordedSeams::Impl {
   RecordedHash hash;
 };
 
-RecordedSeams::RecordedSeams(const CoreSeams& given, AnswerSink& answers, const NameKey* leave_out)
+RecordedSeams::RecordedSeams(const CoreSeams& given, AnswerSink& answers, const PseudonymKey* leave_out)
     : impl_(std::make_unique<Impl>(given, answers, leave_out)) {}
 RecordedSeams::~RecordedSeams() = default;
 
@@ -240,7 +240,7 @@ SeamRecord RecordedSeams::which() const {
           .has_grammar = given.grammar != nullptr,
           .has_tools = given.tools != nullptr,
           .has_hash = given.hash != nullptr,
-          .leaves_tokens_out = !impl_->with_tokens,
+          .omits_tokens = !impl_->with_tokens,
           .answers = {}};
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Seams that hand each call to the real ones and note what those answered.
+// Seams that pass each call to the real ones and record their answers.
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -14,26 +14,26 @@ namespace quire {
 
 class AnswerSink {
  public:
-  // What it views is valid during the call.
-  virtual void note(SeamCall call, RequestId request, const Question& question, std::span<const std::uint64_t> values,
+  // The views are valid during the call.
+  virtual void note(SeamCall call, RequestId request, const SeamQuestion& question, std::span<const std::uint64_t> values,
                     std::string_view bytes) = 0;
 
  protected:
   ~AnswerSink() = default;
 };
 
-// Between a core and its seams, which outlive it, as the sink does.
+// Stands between a core and its seams. The seams and the sink must outlive it.
 class RecordedSeams {
  public:
-  // With a key, which outlives it, questions are without tokens and names under the key (left_out.h).
-  RecordedSeams(const CoreSeams& given, AnswerSink& answers, const NameKey* leave_out = nullptr);
+  // With a key, which must outlive it, questions have no tokens and block hashes are replaced under the key (left_out.h).
+  RecordedSeams(const CoreSeams& given, AnswerSink& answers, const PseudonymKey* leave_out = nullptr);
   ~RecordedSeams();
   RecordedSeams(const RecordedSeams&) = delete;
   RecordedSeams& operator=(const RecordedSeams&) = delete;
 
-  // Those that are there, with the sinks that were given.
+  // Returns recording seams in place of the given ones, with the given sinks.
   [[nodiscard]] CoreSeams seams() const;
-  // Which are there; without answers.
+  // Returns which seams exist, without answers.
   [[nodiscard]] SeamRecord which() const;
 
  private:

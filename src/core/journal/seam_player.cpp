@@ -1,6 +1,6 @@
-// Seams that answer what was recorded. The core calls them on its thread, as it would the real ones. They never call anything outside, so a
-// run can be repeated on a machine without the connector or the grammar. Where a record does not fit, they answer something harmless, and
-// the player's status tells; the record may be of any origin, so its numbers are clipped to what the types can hold.
+// Seams that return recorded answers. The core calls them on its thread, like the real ones. They never call anything outside, so a run can
+// be repeated on a machine without the connector or the grammar. If a record does not fit, they return something harmless, and the player's
+// status reports it. A record may have any origin, so its numbers are clipped to the range of their types.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ class PlayedConnector final : public Connector {
  public:
   explicit PlayedConnector(AnswerQueue& queue) : queue_(&queue) {}
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
-    auto values = queue_->take_numbers(SeamCall::connector_match, request.id, Question().add(request).add(num_local_tokens), 3);
+    auto values = queue_->take_numbers(SeamCall::connector_match, request.id, SeamQuestion().add(request).add(num_local_tokens), 3);
     if (!values) return {.num_tokens = 0, .load_async = false};
     const bool is_known = values->next() != 0;
     const auto num_tokens = static_cast<std::uint32_t>(values->next());
@@ -27,20 +27,20 @@ class PlayedConnector final : public Connector {
   }
   void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
   bool finished(const RequestView& request, GroupBlocks /*blocks*/) override {
-    return queue_->take_flag(SeamCall::connector_finished, request.id, Question().add(request));
+    return queue_->take_flag(SeamCall::connector_finished, request.id, SeamQuestion().add(request));
   }
   void planned(const StepPlan& /*plan*/) override {}
   void plan_transfers(const StepPlan& plan, TransferList& transfers) override {
-    const SeamAnswer* answer = queue_->take(SeamCall::connector_plan_transfers, {}, Question().add(plan.step.value));
+    const SeamAnswer* answer = queue_->take(SeamCall::connector_plan_transfers, {}, SeamQuestion().add(plan.step.value));
     if (answer == nullptr) return;
-    AnswerValues values(answer->values);
-    while (!values.empty() && !values.lacks()) add(values, transfers);
-    if (values.lacks()) queue_->damaged();
+    SeamValues values(answer->values);
+    while (!values.empty() && !values.is_short()) add(values, transfers);
+    if (values.is_short()) queue_->damaged();
   }
   void order_failed(std::size_t num_async, std::span<RequestId> finishing, std::span<RequestId> reported) override {
-    QUIRE_CHECK(num_async <= finishing.size(), "who waited for its blocks is among those that failed");
-    const Question question =
-        Question().add(num_async).add(std::span<const RequestId>(finishing)).add(std::span<const RequestId>(reported));
+    QUIRE_CHECK(num_async <= finishing.size(), "requests that waited for their load are among the failed requests");
+    const SeamQuestion question =
+        SeamQuestion().add(num_async).add(std::span<const RequestId>(finishing)).add(std::span<const RequestId>(reported));
     auto values = queue_->take_numbers(SeamCall::connector_order_failed, {}, question, finishing.size() + reported.size());
     if (!values) return;
     for (RequestId& id : finishing) id.value = values->next();
@@ -50,7 +50,7 @@ class PlayedConnector final : public Connector {
   bool reset() override { return queue_->take_flag(SeamCall::connector_reset, {}); }
 
  private:
-  void add(AnswerValues& values, TransferList& transfers) {
+  void add(SeamValues& values, TransferList& transfers) {
     Transfer transfer;
     transfer.request.value = values.next();
     transfer.direction = values.next() == 0 ? TransferDirection::load : TransferDirection::store;
@@ -61,7 +61,7 @@ class PlayedConnector final : public Connector {
     for (const std::uint64_t block : values.list()) blocks_.push_back(BlockId{static_cast<std::uint32_t>(block)});
     transfer.blocks = blocks_;
     transfer.places = values.list();
-    if (!values.lacks()) transfers.add(transfer);
+    if (!values.is_short()) transfers.add(transfer);
   }
 
   AnswerQueue* queue_;
@@ -71,7 +71,7 @@ class PlayedConnector final : public Connector {
 class PlayedEncoderConnector final : public EncoderConnector {
  public:
   explicit PlayedEncoderConnector(AnswerQueue& queue) : queue_(&queue) {}
-  bool has(std::string_view identifier) override { return queue_->take_flag(SeamCall::encoder_has, {}, Question().add(identifier)); }
+  bool has(std::string_view identifier) override { return queue_->take_flag(SeamCall::encoder_has, {}, SeamQuestion().add(identifier)); }
   void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
 
  private:
@@ -86,7 +86,7 @@ class PlayedGrammar final : public Grammar {
     return queue_->next_is(SeamCall::grammar_failed, id) && queue_->take_flag(SeamCall::grammar_failed, id);
   }
   bool should_advance(const RequestView& request) override {
-    return queue_->take_flag(SeamCall::grammar_should_advance, request.id, Question().add(request));
+    return queue_->take_flag(SeamCall::grammar_should_advance, request.id, SeamQuestion().add(request));
   }
   bool accept(RequestId id, std::span<const TokenId> tokens) override {
     return queue_->take_flag(SeamCall::grammar_accept, id, queue_->question().add(tokens));
@@ -96,7 +96,7 @@ class PlayedGrammar final : public Grammar {
     return values ? static_cast<std::uint32_t>(values->next()) : 0;
   }
   bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override {
-    return queue_->take_flag(SeamCall::grammar_fork, parent, Question().add(child.value).add(num_outputs));
+    return queue_->take_flag(SeamCall::grammar_fork, parent, SeamQuestion().add(child.value).add(num_outputs));
   }
 
  private:
@@ -107,7 +107,7 @@ class PlayedToolNamer final : public ToolNamer {
  public:
   explicit PlayedToolNamer(AnswerQueue& queue) : queue_(&queue) {}
   std::string tool_of(const RequestView& request) override {
-    const SeamAnswer* answer = queue_->take(SeamCall::tool_of, request.id, Question().add(request));
+    const SeamAnswer* answer = queue_->take(SeamCall::tool_of, request.id, SeamQuestion().add(request));
     return answer == nullptr ? std::string() : answer->bytes;
   }
 

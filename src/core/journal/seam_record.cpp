@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "core/journal/answer_form.h"
-#include "core/journal/byte_form.h"
+#include "core/journal/answer_format.h"
+#include "core/journal/byte_stream.h"
 
 namespace quire {
 namespace {
@@ -34,8 +34,9 @@ Result<SeamRecord> decode_seam_record(std::span<const std::uint8_t> bytes) {
   read_seam_flags(in, record);
   while (!in.failed() && !in.at_end()) read_answer(in, in.byte(), record.answers.emplace_back());
   if (in.failed()) {
-    return fail(ErrorCode::invalid_argument, "record", fmt::format("is no record of answers from byte {} on", in.position()),
-                "give what encode() made, in this version");
+    return fail(ErrorCode::invalid_argument, "record",
+                fmt::format("the data from byte {} on is not a valid record of answers", in.position()),
+                "use the output of encode() of this version");
   }
   return record;
 }

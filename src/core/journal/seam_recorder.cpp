@@ -8,7 +8,7 @@ namespace quire {
 
 struct SeamRecorder::Impl final : AnswerSink {
   explicit Impl(const CoreSeams& given) : recorded(given, *this) {}
-  void note(SeamCall call, RequestId request, const Question& question, std::span<const std::uint64_t> values,
+  void note(SeamCall call, RequestId request, const SeamQuestion& question, std::span<const std::uint64_t> values,
             std::string_view bytes) override {
     answers.push_back({.call = call,
                        .request = request,

@@ -1,6 +1,5 @@
-// The search for a cached prefix, by kind of attention. Called by KvCoordinator when a request is looked up, on the core's thread. A find()
-// only reads: blocks are taken when the hit is attached. The results are vLLM's, block for block, and a naive model in the tests says the
-// same.
+// Search for a cached prefix, per kind of attention. KvCoordinator calls it on the core's thread when it looks up a request. A find() only
+// reads: blocks are taken when the hit is attached. The results equal vLLM's block for block, and a naive model in the tests confirms them.
 #include "core/kv/attention_managers.h"
 
 #include <algorithm>
@@ -11,8 +10,8 @@ namespace quire {
 
 void FullAttentionManager::find(HitQuery& query) const {
   query.assign_null(0);
-  // A full prefix is what counts here: the first block that misses ends the search, whatever lies behind it.
-  const std::int64_t end = std::min(tokens_.floor(query.limits().max_tokens), query.num_named());
+  // Only an unbroken prefix counts: the first miss ends the search, even if later blocks are cached.
+  const std::int64_t end = std::min(tokens_.floor(query.limits().max_tokens), query.num_hashed());
   for (std::int64_t i = 0; i < end && query.look_up(i); ++i) query.append();
   std::int64_t size = query.size();
   size -= query.limits().use_eagle && size > 0 ? 1 : 0;
@@ -22,28 +21,28 @@ void FullAttentionManager::find(HitQuery& query) const {
 
 std::uint32_t FullAttentionManager::common_prefix(GroupBlockList& running) {
   track(running);
-  QUIRE_CHECK(num_tracked_ > 0, "the sequence itself is met");
+  QUIRE_CHECK(num_tracked_ > 0, "the running sequence is tracked");
   const auto end = std::ranges::find_if(running.blocks, [&](BlockId block) { return pool_.ref_count(block) != num_tracked_; });
   return static_cast<std::uint32_t>(end - running.blocks.begin());
 }
 
 SinkFullAttentionManager::SinkFullAttentionManager(const GroupOptions& options, std::uint32_t sink_len, BlockPool& pool)
     : FullAttentionManager(options, pool) {
-  QUIRE_CHECK(sink_len % tokens_.size() == 0, "a sink fills its blocks");
+  QUIRE_CHECK(sink_len % tokens_.size() == 0, "the sink size is a multiple of the block size");
   pool.set_aside(static_cast<std::uint32_t>(tokens_.floor(sink_len)));
 }
 
 SlidingWindowManager::SlidingWindowManager(const GroupOptions& options, std::uint32_t window, BlockPool& pool)
     : SkippingManager(options, pool), window_(window) {
-  QUIRE_CHECK(window > 0, "a token attends to itself");
+  QUIRE_CHECK(window > 0, "a sliding window has at least one token");
 }
 
 void SlidingWindowManager::find(HitQuery& query) const {
   const bool use_eagle = query.limits().use_eagle;
-  // From the right: the longest hit is the one that ends last, and it needs only the blocks that its own window covers.
+  // Searches from the right: the longest hit ends last, and it needs only the blocks that its own window covers.
   const std::int64_t wanted = tokens_.ceil(window_ - 1) + (use_eagle ? 1 : 0);
   const std::int64_t end = tokens_.floor(query.limits().max_tokens);
-  QUIRE_CHECK(query.num_named() >= end, "known tokens have names");
+  QUIRE_CHECK(query.num_hashed() >= end, "known tokens have block hashes");
   query.assign_null(end);
   std::int64_t run = 0;
   std::int64_t size = 0;
@@ -57,7 +56,7 @@ void SlidingWindowManager::find(HitQuery& query) const {
     }
   }
   if (size == 0) {
-    // The run that is left, if any, reaches back to the start, where nothing is missing from the window.
+    // The remaining run, if any, reaches back to the start, so its window has no missing block.
     size = run;
     while (!query.aligned(tokens_, size)) --size;
   }
@@ -71,10 +70,11 @@ WindowReach SlidingWindowManager::reach_of(const KvRequest& request, std::int64_
   WindowReach reach{.need = tokens_.ceil(window_ - 1) + shift, .shift = shift};
   reach.per_segment = retention < 0 ? 1 : retention / size;
   if (retention < 0) return reach;
-  // Where a later request can go on that has the same prompt, or one that goes on behind it; of EAGLE a block before.
+  // A later request with the same prompt, or with a prompt that extends it, can continue at these boundaries. With EAGLE they are one block
+  // earlier.
   const auto prompt = std::int64_t{request.num_prompt_tokens};
   const auto add = [&](std::int64_t boundary) {
-    QUIRE_CHECK(reach.num_ends < reach.ends.size(), "a prompt has so many places to go on from");
+    QUIRE_CHECK(reach.num_ends < reach.ends.size(), "there is room for each boundary of a prompt");
     reach.ends[reach.num_ends++] = boundary / size + shift;
   };
   if (options_.use_eagle) {
@@ -95,15 +95,15 @@ void SlidingWindowManager::cache(GroupBlockList& list, const KvRequest& request,
 
 ChunkedLocalManager::ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool)
     : SkippingManager(options, pool), chunk_(chunk) {
-  QUIRE_CHECK(chunk > 0, "a chunk has a token");
+  QUIRE_CHECK(chunk > 0, "a chunk has at least one token");
 }
 
 void ChunkedLocalManager::find(HitQuery& query) const {
   const std::int64_t max_tokens = query.limits().max_tokens;
   const std::int64_t end = tokens_.floor(max_tokens);
   const std::int64_t start = tokens_.floor(num_skipped_tokens(max_tokens));
-  QUIRE_CHECK(start >= 0 && start <= end, "earlier chunks lie before the end");
-  QUIRE_CHECK(query.num_named() >= end, "known tokens have names");
+  QUIRE_CHECK(start >= 0 && start <= end, "earlier chunks lie before the end of the known tokens");
+  QUIRE_CHECK(query.num_hashed() >= end, "known tokens have block hashes");
   query.assign_null(start);
   for (std::int64_t i = start; i < end && query.look_up(i); ++i) query.append();
 }
@@ -115,28 +115,28 @@ std::int64_t CrossAttentionManager::blocks_needed(const GroupBlockList& list, co
 
 std::int64_t CrossAttentionManager::attach(GroupBlockList& /*list*/, std::span<const BlockId> hit, std::int64_t /*num_local*/,
                                            std::int64_t /*num_external*/) {
-  QUIRE_CHECK(hit.empty(), "states of an encoder are not shared");
+  QUIRE_CHECK(hit.empty(), "cross-attention blocks are not shared");
   return 0;
 }
 
 void CrossAttentionManager::cache(GroupBlockList& /*list*/, const KvRequest& /*request*/, std::int64_t /*num_tokens*/) {
-  QUIRE_CHECK(false, "states of an encoder are not cached");
+  QUIRE_CHECK(false, "cross-attention blocks are not cached");
 }
 
 void CrossAttentionManager::find(HitQuery& /*query*/) const {
-  QUIRE_CHECK(false, "states of an encoder are not cached");
+  QUIRE_CHECK(false, "cross-attention blocks are not cached");
 }
 
 void CrossAttentionManager::share(GroupBlockList& /*parent*/, GroupBlockList& /*child*/, const ForkPoint& /*point*/) {
-  QUIRE_CHECK(false, "states of an encoder are not shared");
+  QUIRE_CHECK(false, "cross-attention blocks are not shared");
 }
 
-std::uint32_t CrossAttentionManager::num_own(const GroupBlockList& list, std::int64_t /*num_tokens*/) const {
-  return GroupManager::num_own(list, static_cast<std::int64_t>(list.blocks.size()) * tokens_.size());
+std::uint32_t CrossAttentionManager::num_exclusive(const GroupBlockList& list, std::int64_t /*num_tokens*/) const {
+  return GroupManager::num_exclusive(list, static_cast<std::int64_t>(list.blocks.size()) * tokens_.size());
 }
 
-void CrossAttentionManager::take_out(GroupBlockList& list, std::int64_t /*num_tokens*/, std::vector<TakenBlock>& taken) {
-  GroupManager::take_out(list, static_cast<std::int64_t>(list.blocks.size()) * tokens_.size(), taken);
+void CrossAttentionManager::swap_out(GroupBlockList& list, std::int64_t /*num_tokens*/, std::vector<SwappedOutBlock>& taken) {
+  GroupManager::swap_out(list, static_cast<std::int64_t>(list.blocks.size()) * tokens_.size(), taken);
 }
 
 }  // namespace quire

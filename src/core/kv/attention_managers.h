@@ -1,7 +1,7 @@
 #pragma once
-// One manager per kind of attention, by the rules of vLLM V1's single_type_kv_cache_manager (v0.19.0).
-// Called by KvCoordinator on the core's thread. A kind says three things: what of a prefix is a hit, what no later token attends to, and
-// how many blocks a sequence holds at once. All else is GroupManager's.
+// One manager per kind of attention, following vLLM V1's single_type_kv_cache_manager (v0.19.0). KvCoordinator calls them on the core's
+// thread. A manager defines three things: which cached prefix is a hit, which tokens no later token attends to, and how many blocks a
+// sequence holds at the same time. GroupManager does the rest.
 #include <cstdint>
 #include <span>
 
@@ -11,30 +11,31 @@
 
 namespace quire {
 
-// Every token attends to all before it.
+// Every token attends to all tokens before it.
 class FullAttentionManager : public SkippingManager<FullAttentionManager> {
  public:
   using SkippingManager::SkippingManager;
 
   static std::int64_t num_skipped_tokens(std::int64_t /*num_computed*/) { return 0; }
-  // Of one sequence at once, if at most so many tokens run in a step.
+  // Returns the most blocks that one sequence holds at the same time if a step runs at most so many tokens.
   static std::int64_t max_held_blocks(std::int64_t /*step_tokens*/) { return INT64_MAX; }
-  // vLLM 0.32.0's max_admission_blocks_per_request.
+  // vLLM 0.32.0's max_admission_blocks_per_request: returns the most blocks that admission reserves for one request.
   static std::int64_t cap_on_blocks(std::int64_t /*in_flight*/, std::int64_t /*max_model_len*/) { return INT64_MAX; }
-  // From the left as long as blocks hit. EAGLE drops the last one; then what is not aligned is dropped.
+  // Takes cached blocks from the left until the first miss. EAGLE drops the last block, then unaligned blocks at the end are dropped.
   void find(HitQuery& query) const;
-  // Leading blocks with as many references as there are sequences. A running sequence that has no blocks counts from now on.
+  // Returns how many leading blocks have one reference per tracked sequence. A running sequence without blocks is tracked from this call
+  // on.
   std::uint32_t common_prefix(GroupBlockList& running);
 };
 
-// Full attention; the blocks of the sink are set aside at once.
-// The sink's blocks are never given out: kernels read them for every sequence, under ids that the worker knows.
+// Full attention with a sink. The constructor reserves the sink's blocks, and they are never allocated: kernels read them for every
+// sequence, under ids that the worker knows.
 class SinkFullAttentionManager : public FullAttentionManager {
  public:
   SinkFullAttentionManager(const GroupOptions& options, std::uint32_t sink_len, BlockPool& pool);
 };
 
-// A token attends to `window` tokens, itself among them.
+// A token attends to the last `window` tokens, itself included.
 class SlidingWindowManager : public SkippingManager<SlidingWindowManager> {
  public:
   SlidingWindowManager(const GroupOptions& options, std::uint32_t window, BlockPool& pool);
@@ -42,23 +43,23 @@ class SlidingWindowManager : public SkippingManager<SlidingWindowManager> {
   [[nodiscard]] std::int64_t num_skipped_tokens(std::int64_t num_computed) const {
     return std::max<std::int64_t>(0, num_computed - window_ + 1);
   }
-  // One more than the tokens fill: the window need not begin where a block does.
+  // Returns one block more than the tokens fill, because a window can begin inside a block.
   [[nodiscard]] std::int64_t max_held_blocks(std::int64_t step_tokens) const { return tokens_.ceil(window_ - 1 + step_tokens) + 1; }
   [[nodiscard]] std::int64_t cap_on_blocks(std::int64_t in_flight, std::int64_t max_model_len) const {
     return tokens_.ceil(std::min(window_ - 1 + in_flight, max_model_len)) + 1;
   }
   void cache(GroupBlockList& list, const KvRequest& request, std::int64_t num_tokens);
-  // The rightmost run of blocks that covers a window, nulls before it; a shorter one only at the very start. EAGLE wants one block more
-  // and drops the last.
+  // Finds the rightmost run of cached blocks that covers a window, with null blocks before it. A shorter run is a hit only at the very
+  // start. EAGLE requires one block more and drops the last.
   void find(HitQuery& query) const;
 
  private:
   [[nodiscard]] WindowReach reach_of(const KvRequest& request, std::int64_t retention) const;
 
-  std::int64_t window_;  // tokens
+  std::int64_t window_;  // in tokens
 };
 
-// A token attends to the tokens of its chunk.
+// A token attends only to tokens of its chunk.
 class ChunkedLocalManager : public SkippingManager<ChunkedLocalManager> {
  public:
   ChunkedLocalManager(const GroupOptions& options, std::uint32_t chunk, BlockPool& pool);
@@ -68,14 +69,14 @@ class ChunkedLocalManager : public SkippingManager<ChunkedLocalManager> {
   [[nodiscard]] std::int64_t cap_on_blocks(std::int64_t in_flight, std::int64_t max_model_len) const {
     return tokens_.ceil(std::min(chunk_ + in_flight, max_model_len));
   }
-  // Blocks of earlier chunks are null hits without a look-up; from there on as long as blocks hit.
+  // Counts blocks of earlier chunks as null hits without a look-up. From there on it takes cached blocks until the first miss.
   void find(HitQuery& query) const;
 
  private:
-  std::int64_t chunk_;  // tokens
+  std::int64_t chunk_;  // in tokens
 };
 
-// States of the encoder, one set per request: never shared, never cached.
+// Encoder states for cross-attention, one set per request. They are never shared between requests and never cached.
 class CrossAttentionManager : public GroupManager {
  public:
   using GroupManager::GroupManager;
@@ -88,9 +89,9 @@ class CrossAttentionManager : public GroupManager {
   void find(HitQuery& query) const;
   static bool can_share(const GroupBlockList& /*parent*/, const ForkPoint& /*point*/) { return false; }
   void share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point);
-  // All of them, however few tokens are computed.
-  [[nodiscard]] std::uint32_t num_own(const GroupBlockList& list, std::int64_t num_tokens) const;
-  void take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken);
+  // Counts all unshared blocks, regardless of the number of computed tokens.
+  [[nodiscard]] std::uint32_t num_exclusive(const GroupBlockList& list, std::int64_t num_tokens) const;
+  void swap_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<SwappedOutBlock>& taken);
 };
 
 }  // namespace quire

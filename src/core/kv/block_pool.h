@@ -1,6 +1,6 @@
 #pragma once
-// The physical blocks: who holds them, in which order the free ones will be reused, and what they are known to contain. The rules are
-// those of vLLM V1's BlockPool (v0.19.0).
+// The physical blocks: which of them are held, in which order the free ones are reused, and which content they cache. The rules are vLLM
+// V1's BlockPool (v0.19.0).
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -8,11 +8,11 @@
 
 #include "base/check.h"
 #include "base/rules.h"
+#include "core/kv/block_watch.h"
 #include "core/kv/free_queue.h"
 #include "core/kv/kv_event_log.h"
 #include "core/kv/prefix_index.h"
 #include "core/kv/residency.h"
-#include "core/kv/shown_blocks.h"
 #include "quire/base/events.h"
 #include "quire/base/ids.h"
 #include "quire/hash_function.h"
@@ -21,22 +21,22 @@
 namespace quire {
 
 struct BlockPoolOptions {
-  std::uint32_t num_blocks = 0;            // with the null block, which is taken at once and never given back
-  std::uint32_t max_hashes_per_block = 1;  // where a group's blocks are larger than what is hashed
-  std::uint32_t hash_bytes = 32;           // meaningful bytes of a hash
+  std::uint32_t num_blocks = 0;            // includes the null block, which is taken at construction and never freed
+  std::uint32_t max_hashes_per_block = 1;  // more than 1 if a group's blocks are larger than the hash block size
+  std::uint32_t hash_bytes = 32;           // meaningful bytes of a block hash
   bool enable_caching = true;
   bool enable_events = false;
-  double residency_sample = 0.0;  // share of allocations whose residency is measured
-  bool residency_events = true;   // somebody takes what is measured
-  bool unnamed_first = false;     // freed blocks without a name are reused first (DecisionRules::unnamed_blocks_first)
+  double residency_sample = 0.0;  // share of allocations with measured residency
+  bool residency_events = true;   // make an event per sampled block; false if no caller takes the events
+  bool unhashed_first = false;    // freed blocks without a block hash are reused first (DecisionRules::unhashed_blocks_first)
   bool lifo = false;              // freed blocks are reused last in, first out, instead of least recently used first
 };
 
-// States of a block are in block_pool.cpp. Costs:
-//   allocate, touch, release    O(1), no memory is allocated; in every step
-//   cache, find_cached          one look into a chain of the index
-//   reset, check_invariants     all blocks
-// Called by the group managers on the core's thread. It knows no requests: who holds a block is a number.
+// block_pool.cpp lists the states of a block. Costs:
+//   allocate, touch, release    O(1), allocates no memory; called in every step
+//   cache, find_cached          one look-up in a chain of the index
+//   reset, check_invariants     visits all blocks
+// The group managers call it on the core's thread. It does not know requests: it only counts the references to a block.
 class BlockPool {
  public:
   // `sink` may be null.
@@ -46,84 +46,84 @@ class BlockPool {
   [[nodiscard]] std::uint32_t num_blocks() const { return static_cast<std::uint32_t>(ref_counts_.size()); }
   [[nodiscard]] std::uint32_t num_free_blocks() const { return free_.size(); }
   [[nodiscard]] std::uint64_t num_evicted_blocks() const { return num_evicted_blocks_; }
-  // 0 for the null block, whoever holds it.
+  // Returns 0 for the null block, even if sequences hold it.
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const {
-    QUIRE_CHECK(block.value < ref_counts_.size(), "asked about a block of the pool");
+    QUIRE_CHECK(block.value < ref_counts_.size(), "the queried block is in the pool");
     return ref_counts_[block.value];
   }
   [[nodiscard]] const FreeQueue& free_queue() const { return free_; }
   [[nodiscard]] const PrefixIndex& index() const { return index_; }
-  // 1 - free / all blocks but the null one; blocks set aside count as used.
+  // Returns 1 - free / total without the null block. Reserved blocks count as used.
   [[nodiscard]] double usage() const;
-  // The name's bytes with the group's four, as vLLM keys its cache; empty: no name.
+  // Returns the block hash and the group in four bytes, as vLLM keys its cache. Empty if the block has no hash.
   [[nodiscard]] std::vector<std::uint8_t> key_of(BlockId block) const;
 
-  // The first block cached under this name, held or free.
-  [[nodiscard]] std::optional<BlockId> find_cached(const BlockName& name) const { return index_.find(name); }
+  // Returns the first block that was cached under this key, held or free.
+  [[nodiscard]] std::optional<BlockId> find_cached(const BlockKey& name) const { return index_.find(name); }
 
-  // Takes the block at the front of the free queue, with one reference; what it was known to contain is forgotten. There must be one.
+  // Takes the block at the front of the free queue, with one reference, and forgets its cached content. A free block must exist.
   BlockId allocate();
-  // Takes blocks out of use for good, from the front of the free queue, without a reference.
+  // Reserves blocks at the front of the free queue permanently, without a reference.
   void set_aside(std::uint32_t num_blocks);
-  // One more reference; a free block is removed from the free queue.
+  // Adds a reference. A free block leaves the free queue.
   void touch(BlockId block);
-  // One reference less; without any it goes to the free queue and stays findable.
+  // Drops a reference. A block without references enters the free queue and stays findable.
   void release(BlockId block);
-  // One reference less of each. Of those that become free the first one is to be reused first.
+  // Drops one reference of each block. In the default order, the first block that becomes free is reused first.
   void release(std::span<const BlockId> blocks);
-  // A held block becomes findable.
-  void cache(BlockId block, const BlockName& name, const BlockHash* parent = nullptr,
-             std::uint32_t num_tokens = 0);  // for events: the name before it, and the tokens up to its end
-  // The block's name, if it has one, is forgotten; who holds it stays.
+  // Makes a held block findable.
+  void cache(BlockId block, const BlockKey& name, const BlockHash* parent = nullptr,
+             std::uint32_t num_tokens = 0);  // for events: hash of the previous block, and number of tokens up to this block's end
+  // Forgets the block's hash, if it has one. Its references stay.
   void evict(BlockId block);
-  // Forgets all contents. False, and nothing happens, while any block is held or set aside.
+  // Forgets all cached content. Returns false and changes nothing while any block is held or reserved.
   bool reset();
 
   KvEventLog& event_log() { return event_log_; }
   KvResidency& residency() { return residency_; }
   [[nodiscard]] const KvResidency& residency() const { return residency_; }
-  // What a watcher is shown, but for owners and transfers: kept from the first call of watch() on, until shown().end().
-  ShownBlocks& shown() { return shown_; }
+  // Per-block data for a watcher, without owners and transfers. It is maintained from the first watch() until block_watch().end().
+  BlockWatch& block_watch() { return block_watch_; }
   const std::vector<WatchedBlock>& watch();
 
-  // `holders[b]` references to block b are all there are.
+  // Stops the program if a rule is violated. `holders[b]` must be the number of all references to block b.
   void check_invariants(std::span<const std::uint32_t> holders) const;
-  // That the lists which the rules are read from are whole: links of the free queue, chains of the index.
+  // Stops the program if links of the free queue or chains of the index are broken.
   void check_lists() const;
-  // The first rule that does not hold; null: all do.
+  // Returns the first violated rule, or null if all hold.
   [[nodiscard]] const Rule* broken_rule(std::span<const std::uint32_t> holders) const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [enable_caching, lifo, unnamed_first, free, index, ref_counts, set_aside, sink, event_log, residency, shown,
-                            num_evicted, unnamed] = self;
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    [[maybe_unused]] auto& [enable_caching, lifo, unhashed_first, free, index, ref_counts, set_aside, sink, event_log, residency,
+                            block_watch, num_evicted, unhashed] = self;
     const std::size_t num_blocks = ref_counts.size();
     form(free, index, ref_counts, event_log, residency, num_evicted);
-    // Which blocks are set aside follows from the configuration; what is shown is for who watches.
-    form.expect(ref_counts.size() == num_blocks, "each block has a count of references");
+    // The configuration decides which blocks are reserved. Data for watchers is not part of a checkpoint.
+    form.expect(ref_counts.size() == num_blocks, "there is a reference count for each block");
   }
 
  private:
   bool forget(BlockId block);
-  // True: that was the last reference.
+  // Returns true if this was the last reference.
   bool drop_reference(BlockId block);
 
   bool enable_caching_;
   bool lifo_;
-  bool unnamed_first_;
+  bool unhashed_first_;
   FreeQueue free_;
   PrefixIndex index_;
-  // By block. A reference is one place in one sequence's list: a block that two sequences share has two.
+  // Indexed by block id. Each entry in a sequence's block list is one reference: a block that two sequences share has two.
   std::vector<std::uint32_t> ref_counts_;
-  // Neither free nor held, for ever; few.
+  // Reserved blocks, permanently neither free nor held. There are few.
   std::vector<BlockId> set_aside_;
   EventSink* sink_;
   KvEventLog event_log_;
   KvResidency residency_;
-  ShownBlocks shown_;
+  BlockWatch block_watch_;
   std::uint64_t num_evicted_blocks_ = 0;
-  std::vector<BlockId> unnamed_;  // within release()
+  std::vector<BlockId> unhashed_;  // scratch of release()
 };
 
 }  // namespace quire

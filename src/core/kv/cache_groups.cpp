@@ -1,6 +1,6 @@
-// Gathers layers into cache groups with one block table each. Called once, when an engine or a vLLM worker is set up, on the caller's
-// thread; pure functions. The groups must be vLLM's, order and names included: block names carry the group's number, so another order would
-// make the caches of two hosts strangers.
+// Gathers layers into cache groups with one block table each. Called once on the caller's thread when an engine or a vLLM worker is set up;
+// the functions are pure. The groups must equal vLLM's, order and names included: the key of a cached block carries the group's number, so
+// hosts with another order could not share blocks.
 #include "core/kv/cache_groups.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-// Head sizes written out, so that equal layers have equal specs.
+// Fills in `head_size_v`, so that equal layers have equal specs.
 LayerSpecs with_head_sizes(LayerSpecs layers) {
   for (LayerSpec& layer : layers) {
     std::visit(
@@ -27,7 +27,7 @@ LayerSpecs with_head_sizes(LayerSpecs layers) {
   return layers;
 }
 
-// All layers under one spec, or of one type with pages of their own; nullopt: neither.
+// Returns one group for all layers: with one merged spec, or with a spec per layer if all have one type. nullopt: neither works.
 Result<std::optional<KvCacheGroup>> one_group(std::span<const LayerSpec> layers) {
   auto merged = merge_specs(layers);
   if (!merged) return std::unexpected(std::move(merged.error()));
@@ -57,7 +57,7 @@ FullAttentionSpec as_full_attention(const Spec& spec) {
   return full;
 }
 
-// Windows and chunks are kept as full attention where the model has that, too.
+// Treats windows and chunks as full attention if the model also has full-attention layers.
 void unify_hybrid(LayerSpecs& layers) {
   if (!std::ranges::any_of(layers, [](const LayerSpec& layer) { return is_full_attention(layer.spec); })) return;
   for (LayerSpec& layer : layers)
@@ -67,18 +67,18 @@ void unify_hybrid(LayerSpecs& layers) {
       layer.spec = as_full_attention(*chunk);
 }
 
-// Smaller pages become as large as the largest by holding more tokens.
+// Enlarges smaller pages to the largest page size by giving their blocks more tokens.
 Result<void> unify_page_size(LayerSpecs& layers) {
   std::uint64_t largest = 0;
   for (const LayerSpec& layer : layers) largest = std::max(largest, page_size_bytes(layer.spec));
   for (LayerSpec& layer : layers) {
     const std::uint64_t own = page_size_bytes(layer.spec);
-    QUIRE_CHECK(own > 0, "pages were checked for bytes");
+    QUIRE_CHECK(own > 0, "a page has at least one byte");
     const std::uint64_t block_size = saturating_product(block_size_of(layer.spec), largest / own);
     const auto cannot_grow = [&] {
       return fail(ErrorCode::unsupported, layer.name,
-                  fmt::format("its blocks of {} bytes cannot be made as large as the largest ({} bytes)", own, largest),
-                  "choose block sizes and paddings that give equal or divisible pages");
+                  fmt::format("its pages of {} bytes cannot be made as large as the largest pages ({} bytes)", own, largest),
+                  "use block sizes or paddings that make the page sizes equal or divisible");
     };
     if (largest % own != 0 || block_size > UINT32_MAX) return cannot_grow();
     std::visit([&](auto& spec) { spec.block_size = static_cast<std::uint32_t>(block_size); }, layer.spec);
@@ -87,7 +87,7 @@ Result<void> unify_page_size(LayerSpecs& layers) {
   return {};
 }
 
-// Layers with equal specs, kinds in the order in which they first appear.
+// Sorts layers with equal specs into kinds, in order of first appearance.
 std::vector<LayerSpecs> by_spec(const LayerSpecs& layers) {
   std::vector<LayerSpecs> kinds;
   for (const LayerSpec& layer : layers) {
@@ -98,27 +98,27 @@ std::vector<LayerSpecs> by_spec(const LayerSpecs& layers) {
   return kinds;
 }
 
-// The fewest layers of a kind, unless all kinds have nearly as many: then the most, with some padding.
+// Returns the size of the smallest kind. If the largest kind has less than 1.5 times as many layers, returns its size, with some padding.
 std::size_t layers_per_group(const std::vector<LayerSpecs>& kinds) {
-  QUIRE_CHECK(!kinds.empty(), "there are layers, so there are kinds of them");
+  QUIRE_CHECK(!kinds.empty(), "there is at least one kind of layer");
   const auto [fewest, most] = std::ranges::minmax(kinds, {}, &LayerSpecs::size);
   return 2 * most.size() < 3 * fewest.size() ? most.size() : fewest.size();
 }
 
-// Groups of equally many layers, so that one tensor per layer of a group serves all groups. Neighbours go to different groups: stages of a
-// pipeline then have layers of each.
+// Makes groups of equally many layers, so that one tensor per layer of a group serves all groups. Neighbouring layers go to different
+// groups, so that each pipeline stage has layers of every group.
 Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
-  QUIRE_CHECK(!layers.empty(), "layers to divide");
+  QUIRE_CHECK(!layers.empty(), "there is at least one layer to group");
   const std::vector<LayerSpecs> kinds = by_spec(layers);
   const std::size_t group_size = layers_per_group(kinds);
-  QUIRE_CHECK(group_size > 0, "a kind has layers");
+  QUIRE_CHECK(group_size > 0, "each kind has at least one layer");
   std::vector<KvCacheGroup> groups;
   for (const LayerSpecs& kind : kinds) {
     const auto merged = merge_specs(kind);
     const std::optional<LayerKvSpec> spec = merged ? *merged : std::nullopt;
     if (!spec) {
-      return fail(ErrorCode::unsupported, kind.front().name, "a layer with both a sliding window and attention chunks",
-                  "give it one of them");
+      return fail(ErrorCode::unsupported, kind.front().name, "the layer has both a sliding window and chunked attention",
+                  "set only one of them");
     }
     const std::size_t num_groups = divide_up(kind.size(), group_size);
     for (std::size_t i = 0; i < num_groups; ++i) {
@@ -128,7 +128,7 @@ Result<std::vector<KvCacheGroup>> split_into_groups(const LayerSpecs& layers) {
   }
   std::size_t num_grouped = 0;
   for (const KvCacheGroup& group : groups) num_grouped += group.layer_names.size();
-  QUIRE_CHECK(num_grouped == layers.size(), "each layer is in one group");
+  QUIRE_CHECK(num_grouped == layers.size(), "each layer is in exactly one group");
   return groups;
 }
 
@@ -143,8 +143,8 @@ Result<std::vector<KvCacheGroup>> kv_cache_groups(const LayerSpecs& given, bool 
     unify_hybrid(layers);
     group = one_group(layers);
     if (group && !*group) {
-      return fail(ErrorCode::unsupported, "disable_hybrid_kv_cache_manager", "the layers cannot be kept as one type",
-                  "allow the hybrid KV cache manager");
+      return fail(ErrorCode::unsupported, "disable_hybrid_kv_cache_manager", "the layers cannot be kept in one cache group",
+                  "enable the hybrid KV cache manager");
     }
   }
   if (!group) return std::unexpected(std::move(group.error()));

@@ -1,5 +1,5 @@
-// When layers are so alike that one spec stands for all of them: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Called
-// by cache_groups.cpp alone. What vLLM asserts about layers that come from a model file is an error here, never a check.
+// Decides when one spec can stand for several layers: vLLM's merge() of each spec class and its UniformTypeKVCacheSpecs. Only
+// cache_groups.cpp calls it. Where vLLM asserts something about layers of a model file, this code returns an error.
 #include "core/kv/cache_groups_merge.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace {
 
 using Merged = std::optional<LayerKvSpec>;
 
-// The full attention in a spec of that family, else null.
+// Returns the spec as full attention if it belongs to that family, else null.
 const FullAttentionSpec* full_attention(const LayerKvSpec& spec) {
   if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) return full;
   if (const auto* mla = std::get_if<MlaAttentionSpec>(&spec)) return mla;
@@ -24,24 +24,25 @@ bool same_shape(const AttentionShape& a, const AttentionShape& b) {
   return a == b;
 }
 
-// The one size among layers of full attention that have one.
+// Returns the common size of the layers that have one, or nullopt if no layer does. Error: two sizes differ.
 Result<std::optional<std::uint32_t>> common_window(std::span<const LayerSpec> layers, const char* field,
                                                    std::optional<std::uint32_t> FullAttentionSpec::* size) {
   std::optional<std::uint32_t> common;
   for (const LayerSpec& layer : layers) {
-    QUIRE_CHECK(full_attention(layer.spec) != nullptr, "only full attention has both sizes");
+    QUIRE_CHECK(full_attention(layer.spec) != nullptr, "only full attention has a sliding window and a chunk size");
     const std::optional<std::uint32_t> own = full_attention(layer.spec)->*size;
     if (own && common && *own != *common) {
       return fail(ErrorCode::unsupported, field,
-                  fmt::format("layer {} has {}, another layer {}; layers of one cache group need equal sizes", layer.name, *own, *common),
-                  "allow the hybrid KV cache manager");
+                  fmt::format("layer {} has {}, another layer has {}; layers of one cache group must have the same value", layer.name, *own,
+                              *common),
+                  "enable the hybrid KV cache manager");
     }
     common = own ? own : common;
   }
   return common;
 }
 
-// The first layer's kind, full or with sinks, stands for all.
+// The merged spec has the first layer's kind: full attention with or without a sink.
 template <class Spec>
 Result<Merged> merge_full(const Spec& first, std::span<const LayerSpec> layers) {
   for (const LayerSpec& layer : layers)
@@ -58,7 +59,7 @@ Result<Merged> merge_full(const Spec& first, std::span<const LayerSpec> layers) 
   return Merged(merged);
 }
 
-// As in vLLM, the shapes are the first layer's and not compared.
+// Takes the first layer's shape without comparing shapes, as in vLLM.
 Result<Merged> merge_mla(const MlaAttentionSpec& first, std::span<const LayerSpec> layers) {
   const bool alike = std::ranges::all_of(layers, [&](const LayerSpec& layer) {
     const auto* mla = std::get_if<MlaAttentionSpec>(&layer.spec);
@@ -83,7 +84,7 @@ bool all_are(std::span<const LayerSpec> layers, const auto& condition) {
 }  // namespace
 
 Result<Merged> merge_specs(std::span<const LayerSpec> layers) {
-  QUIRE_CHECK(!layers.empty(), "something to merge");
+  QUIRE_CHECK(!layers.empty(), "there is at least one layer to merge");
   const LayerKvSpec& first = layers.front().spec;
   if (const auto* full = std::get_if<FullAttentionSpec>(&first)) return merge_full(*full, layers);
   if (const auto* sink = std::get_if<SinkFullAttentionSpec>(&first)) return merge_full(*sink, layers);
@@ -93,7 +94,7 @@ Result<Merged> merge_specs(std::span<const LayerSpec> layers) {
 }
 
 Result<bool> is_uniform_type(std::span<const LayerSpec> layers) {
-  QUIRE_CHECK(!layers.empty(), "something to compare");
+  QUIRE_CHECK(!layers.empty(), "there is at least one layer to compare");
   const LayerSpec& first = layers.front();
   const auto same_block_size = [&](const LayerSpec& layer) { return block_size_of(layer.spec) == block_size_of(first.spec); };
   if (!std::ranges::all_of(layers, same_block_size)) return false;
@@ -106,8 +107,8 @@ Result<bool> is_uniform_type(std::span<const LayerSpec> layers) {
     return all_are<ChunkedLocalSpec>(layers, [&](const auto& spec) { return spec.attention_chunk_size == chunk->attention_chunk_size; });
   if (const auto* mamba = std::get_if<MambaSpec>(&first.spec))
     return all_are<MambaSpec>(layers, [&](const auto& spec) { return spec.num_speculative_blocks == mamba->num_speculative_blocks; });
-  return fail(ErrorCode::unsupported, first.name, "an encoder-only layer cannot share a model with layers of another spec",
-              "leave layers without a cache out of the specs");
+  return fail(ErrorCode::unsupported, first.name, "encoder-only layers cannot be combined with layers of another type",
+              "remove layers without a KV cache from the specs");
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// When layers may share a block table.
+// Decides when layers may share a block table.
 #include <optional>
 #include <span>
 
@@ -7,11 +7,11 @@
 
 namespace quire {
 
-// One spec that stands for all layers; nullopt: they are too different. Error: windows or chunks of unequal size in layers that are kept
-// alike otherwise, which vLLM refuses instead of grouping them in another way. At least one layer.
+// Returns one spec that stands for all layers, or nullopt if they differ too much. Error: otherwise equal layers have windows or chunks of
+// different sizes, which vLLM refuses instead of grouping them in another way. `layers` must not be empty.
 Result<std::optional<LayerKvSpec>> merge_specs(std::span<const LayerSpec> layers);
 
-// Whether all layers always need the same number of slots, whatever the size of their pages. Error: a kind that never shares.
+// Returns whether all layers always need the same number of slots, regardless of page size. Error: a kind that never shares.
 Result<bool> is_uniform_type(std::span<const LayerSpec> layers);
 
 }  // namespace quire

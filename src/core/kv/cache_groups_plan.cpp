@@ -1,5 +1,6 @@
-// From groups and memory to tensors and a number of blocks, for one worker or several. Called once, while an engine is set up, on the
-// caller's thread. All workers get the number of the one with the least memory: block ids are the core's, and mean the same everywhere.
+// Turns groups and memory into tensors and a number of blocks, for one or more workers. Called once on the caller's thread while an engine
+// is set up. All workers get the block count of the worker with the least memory: the core assigns block ids, and an id must mean the same
+// block everywhere.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ double gib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(std::uint64_t{1} << 30);
 }
 
-// One group whose layers have tensors of unequal size.
+// Returns whether there is one group with a separate tensor per layer (layer_specs).
 bool has_own_tensors(const Groups& groups) {
   return groups.size() == 1 && !groups.front().layer_specs.empty();
 }
@@ -30,7 +31,7 @@ std::size_t layers_per_group(const Groups& groups) {
   return most;
 }
 
-// Bytes that one request of options.max_model_len tokens takes, padding layers included.
+// Returns the bytes that one request of options.max_model_len tokens takes, padding layers included.
 std::uint64_t needed_bytes(const Groups& groups, const KvMemoryOptions& options) {
   std::uint64_t sum = 0;
   if (has_own_tensors(groups)) {
@@ -41,9 +42,9 @@ std::uint64_t needed_bytes(const Groups& groups, const KvMemoryOptions& options)
   return saturating_product(layers_per_group(groups), sum);
 }
 
-// The most tokens of a request that fit, at most options.max_model_len; 0: not even one.
+// Returns the most tokens of a request that fit, at most options.max_model_len; 0: not even one fits.
 std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, std::uint64_t available) {
-  // Halving is right because a longer request never needs less.
+  // Bisection works because a longer request never needs less.
   std::uint64_t low = 0;
   std::uint64_t high = options.max_model_len;
   while (low < high) {
@@ -54,33 +55,34 @@ std::uint32_t longest_that_fits(const Groups& groups, KvMemoryOptions options, s
     else
       high = middle - 1;
   }
-  QUIRE_CHECK(low == high, "halving comes to one number");
+  QUIRE_CHECK(low == high, "the binary search ends at one number");
   return static_cast<std::uint32_t>(low);
 }
 
 Result<void> check_fits(const Groups& groups, std::int64_t available, const KvMemoryOptions& options) {
   if (available <= 0)
-    return fail(ErrorCode::too_large, "kv_cache_memory", "no memory is left for the KV cache", "give the engine more memory");
+    return fail(ErrorCode::too_large, "kv_cache_memory", "no memory is left for the KV cache", "increase the memory for the KV cache");
   const auto bytes = static_cast<std::uint64_t>(available);
   const std::uint64_t needed = needed_bytes(groups, options);
   if (needed <= bytes) return {};
   const std::uint32_t longest = longest_that_fits(groups, options, bytes);
   return fail(ErrorCode::too_large, "max_model_len",
-              fmt::format("one request of {} tokens takes {:.2f} GiB of KV cache, {:.2f} GiB are there", options.max_model_len, gib(needed),
-                          gib(bytes)),
-              longest > 0 ? fmt::format("give the engine more memory or at most {} tokens", longest) : "give the engine more memory");
+              fmt::format("a request of {} tokens needs {:.2f} GiB of KV cache, but {:.2f} GiB are available", options.max_model_len,
+                          gib(needed), gib(bytes)),
+              longest > 0 ? fmt::format("increase the memory for the KV cache or set max_model_len to at most {}", longest)
+                          : "increase the memory for the KV cache");
 }
 
 Result<void> check_context_parallel(const Groups& groups, const KvMemoryOptions& options) {
   const auto is_window = [](const KvCacheGroup& group) { return std::holds_alternative<SlidingWindowSpec>(group.spec); };
   if (options.dcp_world_size == 0 || options.pcp_world_size == 0)
-    return fail(ErrorCode::invalid_argument, "decode_context_parallel_size", "a world has no ranks", "give at least 1");
+    return fail(ErrorCode::invalid_argument, "decode_context_parallel_size", "must be at least 1, got 0", "use 1 or more");
   if (options.dcp_world_size > 1 && std::ranges::any_of(groups, is_window))
-    return fail(ErrorCode::unsupported, "decode_context_parallel_size", "sliding windows are not kept across ranks", "use 1");
+    return fail(ErrorCode::unsupported, "decode_context_parallel_size", "must be 1 with sliding windows", "set it to 1");
   return {};
 }
 
-// Layers of all workers; those with one name must agree.
+// Collects the layers of all workers. Layers with the same name must agree.
 Result<LayerSpecs> all_layers(std::span<const LayerSpecs> workers) {
   LayerSpecs layers;
   std::unordered_map<std::string_view, const LayerKvSpec*> known;
@@ -91,13 +93,13 @@ Result<LayerSpecs> all_layers(std::span<const LayerSpecs> workers) {
       if (added)
         layers.push_back(layer);
       else if (*found->second != layer.spec)
-        return fail(ErrorCode::unsupported, layer.name, "workers have different specs for this layer", "give all ranks equal specs");
+        return fail(ErrorCode::unsupported, layer.name, "workers have different specs for this layer", "use the same spec on all ranks");
     }
   }
   return layers;
 }
 
-// The groups with this worker's layers only; a group may be left without any.
+// Returns the groups with only this worker's layers. A group may end up without layers.
 Groups project(const Groups& groups, const LayerSpecs& worker) {
   std::unordered_set<std::string_view> own;
   for (const LayerSpec& layer : worker) own.insert(layer.name);
@@ -116,13 +118,13 @@ Groups project(const Groups& groups, const LayerSpecs& worker) {
       part.spec = part.layer_specs.front();
     projected.push_back(std::move(part));
   }
-  QUIRE_CHECK(projected.size() == groups.size(), "every worker has all groups, perhaps without layers");
+  QUIRE_CHECK(projected.size() == groups.size(), "each worker has all groups");
   return projected;
 }
 
 Result<std::uint32_t> fitted_model_len(const std::vector<Groups>& workers, std::span<const std::int64_t> available,
                                        const KvMemoryOptions& options) {
-  QUIRE_CHECK(workers.size() == available.size(), "groups and memory of each worker");
+  QUIRE_CHECK(workers.size() == available.size(), "each worker has groups and available memory");
   std::uint32_t longest = options.max_model_len;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     if (!workers[i].empty()) {
@@ -131,40 +133,40 @@ Result<std::uint32_t> fitted_model_len(const std::vector<Groups>& workers, std::
     }
   }
   if (longest == 0) {
-    return fail(ErrorCode::too_large, "max_model_len", "not even one token fits into the memory for the KV cache",
-                "give the engine more memory");
+    return fail(ErrorCode::too_large, "max_model_len", "the memory for the KV cache is too small for one token",
+                "increase the memory for the KV cache");
   }
   return longest;
 }
 
 void shrink_to(KvCacheConfig& config, std::uint32_t num_blocks) {
-  QUIRE_CHECK(num_blocks <= config.num_blocks, "the fewest of all workers");
+  QUIRE_CHECK(num_blocks <= config.num_blocks, "the new number of blocks is the minimum over all workers");
   for (KvCacheTensor& tensor : config.tensors) tensor.size = config.num_blocks == 0 ? 0 : tensor.size / config.num_blocks * num_blocks;
   config.num_blocks = num_blocks;
 }
 
 Result<std::uint32_t> num_blocks(std::uint64_t bytes_per_block, std::int64_t available, const KvMemoryOptions& options) {
-  QUIRE_CHECK(bytes_per_block > 0, "a block has bytes");
+  QUIRE_CHECK(bytes_per_block > 0, "a block has at least one byte");
   if (options.num_blocks_override) return *options.num_blocks_override;
   const std::uint64_t blocks = static_cast<std::uint64_t>(std::max<std::int64_t>(available, 0)) / bytes_per_block;
   if (blocks > UINT32_MAX) {
-    return fail(ErrorCode::too_large, "kv_cache_memory", fmt::format("{} blocks are more than 32 bits can number", blocks),
+    return fail(ErrorCode::too_large, "kv_cache_memory", fmt::format("{} blocks are more than the maximum of 4294967295", blocks),
                 "use larger blocks or less memory");
   }
   return static_cast<std::uint32_t>(blocks);
 }
 
 std::vector<KvCacheTensor> tensors_of(const Groups& groups, std::uint32_t num_blocks) {
-  QUIRE_CHECK(!groups.empty(), "tensors belong to groups");
+  QUIRE_CHECK(!groups.empty(), "there is at least one cache group");
   std::vector<KvCacheTensor> tensors;
   if (has_own_tensors(groups)) {
     const KvCacheGroup& group = groups.front();
-    QUIRE_CHECK(group.layer_specs.size() == group.layer_names.size(), "a spec for each layer");
+    QUIRE_CHECK(group.layer_specs.size() == group.layer_names.size(), "each layer has a spec");
     for (std::size_t i = 0; i < group.layer_names.size(); ++i)
       tensors.push_back({.size = page_size_bytes(group.layer_specs[i]) * num_blocks, .shared_by = {group.layer_names[i]}});
     return tensors;
   }
-  // The i-th layers of all groups share a tensor: their tables never name the same block.
+  // The i-th layers of all groups share a tensor, because their block tables never contain the same block.
   for (std::size_t i = 0; i < layers_per_group(groups); ++i) {
     KvCacheTensor& tensor = tensors.emplace_back();
     tensor.size = page_size_bytes(groups.front().spec) * num_blocks;
@@ -183,7 +185,8 @@ Result<KvCacheConfig> kv_cache_config(std::vector<KvCacheGroup> groups, std::int
   if (!has_own_tensors(config.groups)) {
     const std::size_t num_layers = layers_per_group(config.groups);
     if (num_layers == 0)
-      return fail(ErrorCode::invalid_argument, "layers", "a worker has none of the model's layers with a cache", "give each stage some");
+      return fail(ErrorCode::invalid_argument, "layers", "a worker has no layer with a KV cache",
+                  "give each pipeline stage at least one such layer");
     bytes_per_block = saturating_product(bytes_per_block, num_layers);
   }
   const auto blocks = num_blocks(bytes_per_block, available_bytes, options);
@@ -195,7 +198,7 @@ Result<KvCacheConfig> kv_cache_config(std::vector<KvCacheGroup> groups, std::int
 
 Result<KvCachePlan> plan_kv_cache(std::span<const LayerSpecs> workers, std::span<const std::int64_t> available_bytes,
                                   const KvMemoryOptions& given) {
-  QUIRE_CHECK(!workers.empty() && workers.size() == available_bytes.size(), "each worker has its memory");
+  QUIRE_CHECK(!workers.empty() && workers.size() == available_bytes.size(), "there are workers, each with its available memory");
   KvMemoryOptions options = given;
   auto layers = all_layers(workers);
   if (!layers) return std::unexpected(std::move(layers.error()));
@@ -217,7 +220,7 @@ Result<KvCachePlan> plan_kv_cache(std::span<const LayerSpecs> workers, std::span
     if (!config) return std::unexpected(std::move(config.error()));
     plan.workers.push_back(std::move(*config));
   }
-  QUIRE_CHECK(plan.workers.size() == workers.size(), "a configuration for each worker");
+  QUIRE_CHECK(plan.workers.size() == workers.size(), "there is a configuration for each worker");
   const std::uint32_t fewest = std::ranges::min(plan.workers, {}, &KvCacheConfig::num_blocks).num_blocks;
   for (KvCacheConfig& config : plan.workers) shrink_to(config, fewest);
   return plan;
@@ -228,7 +231,7 @@ KvCacheConfig scheduler_kv_cache_config(const KvCacheConfig& worker) {
   for (KvCacheGroup& group : config.groups) {
     if (!group.layer_specs.empty()) {
       QUIRE_CHECK(group.layer_names.empty() || group.layer_specs.size() == group.layer_names.size(),
-                  "a group has a spec per layer or one for all");
+                  "a group has one spec, or one for each layer");
       group.spec = group.layer_specs.front();
       group.layer_specs.clear();
     }
@@ -242,18 +245,18 @@ Result<void> add_shared_layers(KvCacheConfig& config, std::span<const std::pair<
     for (const std::string& name : config.groups[i].layer_names) group_of.emplace(name, i);
   for (const auto& [layer, target] : shared) {
     if (!group_of.contains(target)) {
-      return fail(ErrorCode::invalid_argument, layer, fmt::format("it reads the cache of {}, which has none of its own", target),
-                  "name a layer with a cache");
+      return fail(ErrorCode::invalid_argument, layer, fmt::format("it shares the KV cache of layer {}, which has no KV cache", target),
+                  "name a layer with a KV cache");
     }
     if (group_of.contains(layer))
-      return fail(ErrorCode::invalid_argument, layer, "it has a cache and reads another layer's", "leave its spec out");
+      return fail(ErrorCode::invalid_argument, layer, "it has a KV cache and also shares the one of another layer", "remove its spec");
   }
   for (const auto& [layer, target] : shared) config.groups[group_of.at(target)].layer_names.push_back(layer);
   return {};
 }
 
 double max_concurrency(const KvCacheConfig& config, const KvMemoryOptions& options) {
-  QUIRE_CHECK(!config.groups.empty(), "a model without a cache has no limit");
+  QUIRE_CHECK(!config.groups.empty(), "the model has at least one cache group");
   const std::uint64_t num_layers = layers_per_group(config.groups);
   std::uint64_t per_request = 0;
   for (const KvCacheGroup& group : config.groups) per_request = saturating_sum(per_request, max_memory_usage_bytes(group, options));

@@ -1,5 +1,5 @@
-// Bytes of pages and the most that one request can take, by kind of layer; and what a layer must be like to be counted at all. Called by
-// the other cache_groups files. Sizes saturate instead of overflowing, so an absurd model is one that does not fit, and nothing else.
+// Bytes of a page, the most that one request can take per kind of layer, and the checks of a layer's spec. The other cache_groups files
+// call it. Sizes saturate instead of overflowing, so an absurd model simply does not fit.
 #include "core/kv/cache_groups_size.h"
 
 #include <fmt/format.h>
@@ -12,10 +12,10 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kLargestPage = std::uint64_t{1} << 40;  // bytes; no layer comes near
+constexpr std::uint64_t kLargestPage = std::uint64_t{1} << 40;  // in bytes; far above any real layer
 constexpr std::uint64_t kSparseMlaBytesPerToken = 656;          // vLLM: attention/backends/mla/flashmla_sparse.py
 
-// Bytes of a block that hold keys, values or states.
+// Returns the bytes of a block that hold keys, values or states.
 struct RealPageSize {
   std::uint64_t operator()(const AttentionShape& shape) const { return elements(shape, 2 * std::uint64_t{shape.head_size}); }
   std::uint64_t operator()(const FullAttentionSpec& spec) const {
@@ -41,7 +41,7 @@ struct RealPageSize {
   }
 };
 
-// Blocks that one request can need at most.
+// Returns the most blocks that one request can need.
 struct MaxPages {
   const KvMemoryOptions& options;
 
@@ -54,9 +54,9 @@ struct MaxPages {
     return divide_up(std::min<std::uint64_t>(held, options.max_model_len), spec.block_size);
   }
   std::uint64_t operator()(const SlidingWindowSpec& spec) const {
-    QUIRE_CHECK(spec.sliding_window > 0, "a window was checked for the token itself");
+    QUIRE_CHECK(spec.sliding_window > 0, "a sliding window has at least one token");
     const std::uint64_t held = std::uint64_t{spec.sliding_window} - 1 + options.max_num_batched_tokens;
-    // One more: the window need not begin where a block does.
+    // One block more, because a window can begin inside a block.
     return divide_up(std::min<std::uint64_t>(held, options.max_model_len), spec.block_size) + 1;
   }
   std::uint64_t operator()(const MambaSpec& spec) const {
@@ -85,21 +85,23 @@ std::optional<std::uint64_t> padded_page_size(const LayerKvSpec& spec) {
 }
 
 Result<void> check_layer(const LayerSpec& layer) {
-  const auto invalid = [&](std::string message, std::string remedy = "give the layer the sizes of its attention") {
+  const auto invalid = [&](std::string message, std::string remedy = "use the sizes of the layer's attention") {
     return fail(ErrorCode::invalid_argument, layer.name, std::move(message), std::move(remedy));
   };
-  if (block_size_of(layer.spec) == 0) return invalid("block_size is 0");
+  if (block_size_of(layer.spec) == 0) return invalid("block_size must be at least 1, got 0");
   const std::uint64_t real = real_page_size(layer.spec);
-  if (real == 0) return invalid("a block has no bytes");
+  if (real == 0) return invalid("the size of a block is 0 bytes");
   const std::uint64_t padded = padded_page_size(layer.spec).value_or(real);
   if (padded < real)
-    return invalid(fmt::format("page_size_padded is {} bytes, a block has {}", padded, real), "pad to at least the size of a block");
+    return invalid(fmt::format("page_size_padded is {} bytes, but a block has {} bytes", padded, real),
+                   "pad to at least the size of a block");
   if (padded > kLargestPage) return invalid("a block has more than 1 TiB");
   const auto* window = std::get_if<SlidingWindowSpec>(&layer.spec);
-  if (window != nullptr && window->sliding_window == 0) return invalid("sliding_window is 0", "a window has at least the current token");
+  if (window != nullptr && window->sliding_window == 0)
+    return invalid("sliding_window must be at least 1, got 0", "use a sliding window of at least one token");
   const auto* mamba = std::get_if<MambaSpec>(&layer.spec);
   if (mamba != nullptr && mamba->shapes.size() != mamba->dtypes.size())
-    return invalid(fmt::format("{} shapes and {} dtypes", mamba->shapes.size(), mamba->dtypes.size()), "give one dtype per shape");
+    return invalid(fmt::format("there are {} shapes but {} dtypes", mamba->shapes.size(), mamba->dtypes.size()), "use one dtype per shape");
   return {};
 }
 
@@ -131,7 +133,7 @@ Result<void> check_layers(const LayerSpecs& layers) {
   std::unordered_set<std::string_view> names;
   for (const LayerSpec& layer : layers) {
     if (!names.insert(layer.name).second)
-      return fail(ErrorCode::invalid_argument, layer.name, "two layers have this name", "name each layer once");
+      return fail(ErrorCode::invalid_argument, layer.name, "two layers have this name", "use each layer name once");
     if (auto valid = check_layer(layer); !valid) return valid;
   }
   return {};

@@ -1,5 +1,5 @@
 #pragma once
-// Sizes in bytes that stay at the largest number instead of overflowing: absurd specs do not fit, and nothing else happens.
+// Arithmetic on sizes in bytes that saturates instead of overflowing, so an absurd spec simply does not fit.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -21,7 +21,7 @@ constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) {
 }
 
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
-  QUIRE_CHECK(b > 0, "parts have a size");
+  QUIRE_CHECK(b > 0, "the divisor is positive");
   return a / b + (a % b == 0 ? 0 : 1);
 }
 

@@ -1,10 +1,11 @@
 #pragma once
-// Which encoder outputs (embeddings of images, sounds) the worker keeps, and who needs them. Capacity is counted in embeddings. Decisions
-// are those of vLLM V1's EncoderCacheManager and EncoderDecoderCacheManager (v0.19.0; under DecisionRules 0.32.0), side effects of the
-// questions included.
+// Tracks which encoder outputs (embeddings of images, audio) the worker keeps and which requests need them. Capacity is counted in
+// embeddings. Decisions and the side effects of queries equal vLLM V1's EncoderCacheManager and EncoderDecoderCacheManager (v0.19.0; under
+// DecisionRules 0.32.0).
 //
-// Identifiers may come from clients, so two items under one identifier may differ in size: an output then gives back what the item of its
-// last reference takes, as in vLLM; under sizes_must_agree whoever asks for another size is to be refused before.
+// Identifiers may come from clients, so two items with one identifier may differ in size. Evicting an output then frees the size of the
+// item that was released last, as in vLLM. Under rejects_mismatched_encoder_sizes the caller must refuse a request with a different size
+// before.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -25,7 +26,7 @@
 
 namespace quire {
 
-// What the cache needs of a request. `features` is ascending by offset and must not change order while the request holds references.
+// The part of a request that the cache needs. `features` is ascending by offset and must keep its order while the request holds references.
 struct EncoderInputs {
   RequestId id;
   std::span<const MultimodalFeature> features;
@@ -33,11 +34,11 @@ struct EncoderInputs {
 
 enum class EncoderCacheMode : std::uint8_t {
   shared,           // outputs are kept by identifier and shared between requests
-  encoder_decoder,  // outputs live for one step and are never found again (cross attention keeps their keys and values)
+  encoder_decoder,  // outputs live for one step and are never found again (cross-attention keeps their keys and values)
 };
 
-// Called by EncoderScheduler on the core's thread. It holds no embeddings: the worker has them, and is told by name which it may drop. Its
-// questions have effects, so they are asked in vLLM's order and as often.
+// EncoderScheduler calls it on the core's thread. The cache holds no embeddings: the worker has them and receives the identifiers that it
+// may drop. Queries have side effects, so callers must make them in vLLM's order and equally often.
 class EncoderCache {
  public:
   EncoderCache(EncoderCacheMode mode, std::int64_t capacity_embeds, const DecisionRules& rules = {});
@@ -45,52 +46,55 @@ class EncoderCache {
   [[nodiscard]] EncoderCacheMode mode() const { return mode_; }
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }
   [[nodiscard]] std::int64_t num_free() const { return num_free_; }
-  // Free after evicting everything nobody refers to. Always the capacity in encoder_decoder mode.
+  // Returns the embeddings that are free after evicting every unreferenced output. Always the capacity in encoder_decoder mode.
   [[nodiscard]] std::int64_t num_freeable() const { return num_freeable_; }
 
-  // check_and_update_cache: true if the output is cached; the request then refers to it.
+  // vLLM's check_and_update_cache. Returns true if the output is cached; the request then refers to it.
   bool check_and_reference(const EncoderInputs& request, std::uint32_t input);
-  // True if the item fits into what is left of the step's budget and, together with the embeddings already planned in this step, into the
-  // cache; unreferenced outputs are evicted until it does, oldest first. False evicts nothing.
+  // Returns true if the item fits into the remaining budget of the step and, with the embeddings already planned in this step, into the
+  // cache. Then it evicts unreferenced outputs, oldest first, until the item fits. If it returns false, it evicts nothing.
   bool can_allocate(const EncoderInputs& request, std::uint32_t input, std::int64_t compute_budget, std::int64_t num_planned_embeds);
-  // After can_allocate said true for the same item.
+  // Takes room for the item. can_allocate must have returned true for the same item before.
   void allocate(const EncoderInputs& request, std::uint32_t input);
 
-  // get_cached_num_encoder_embeds: the size of what is kept under this name (sizes_must_agree).
-  [[nodiscard]] std::optional<std::int64_t> num_kept_embeds(std::string_view identifier) const;
+  // vLLM's get_cached_num_encoder_embeds. Returns the size of the output that is cached under this identifier
+  // (rejects_mismatched_encoder_sizes).
+  [[nodiscard]] std::optional<std::int64_t> num_cached_embeds(std::string_view identifier) const;
 
-  // get_cached_input_ids: clears `inputs` and fills it with the request's items that are cached, referenced or not (inputs_hold_outputs:
-  // with those it holds), in the order in which vLLM walks them (that of a CPython set of small integers), which decides the order of later
-  // evictions.
+  // vLLM's get_cached_input_ids. Clears `inputs` and fills it with the request's cached items, referenced or not; under
+  // encoder_outputs_held_per_input with the items that it holds. The order is vLLM's iteration order (that of a CPython set of small
+  // integers), which decides the order of later evictions.
   void cached_inputs(const EncoderInputs& request, std::vector<std::uint32_t>& inputs);
-  // free_encoder_input: the request refers to it no longer (inputs_hold_outputs: unless another input of it has the same name); without
-  // references the output can be evicted.
+  // vLLM's free_encoder_input. Removes the request's reference; under encoder_outputs_held_per_input only if no other input of it has the
+  // same identifier. An output without references can be evicted.
   void release(const EncoderInputs& request, std::uint32_t input);
-  // free: release of every cached item, in the order of cached_inputs.
+  // vLLM's free. Releases every cached item, in the order of cached_inputs.
   void release_all(const EncoderInputs& request);
 
-  // get_freed_mm_hashes: identifiers the worker can drop, in order of eviction, since the last call (kept_outputs_stay: but for those that
-  // are cached again). In encoder_decoder mode: those allocated before the previous call. Valid until the next call.
+  // vLLM's get_freed_mm_hashes. Returns identifiers that the worker can drop, in order of eviction since the last call. Under
+  // recomputed_outputs_not_freed it omits identifiers that are cached again. In encoder_decoder mode it returns outputs that were allocated
+  // before the previous call. Valid until the next call.
   std::span<const std::string> take_freed();
 
-  // Forgets all outputs (the weights changed). Nothing is reported as freed: the worker learns it otherwise.
+  // Forgets all outputs, because the weights changed. Nothing is reported as freed: the worker is notified separately.
   void reset();
 
-  // Of an output: who refers to it, ascending; and what can be evicted, oldest first. For comparisons and tests.
+  // For comparisons and tests: references() lists the requests of an output in ascending order, evictable() lists outputs oldest first.
   [[nodiscard]] bool contains(std::string_view identifier) const { return cached_.find(identifier) != cached_.end(); }
   [[nodiscard]] std::size_t size() const { return cached_.size(); }
   [[nodiscard]] std::span<const RequestId> references(std::string_view identifier) const;
   [[nodiscard]] std::vector<std::string_view> evictable() const;
   [[nodiscard]] std::int64_t evictable_embeds(std::string_view identifier) const {
     const auto found = cached_.find(identifier);
-    QUIRE_CHECK(found != cached_.end(), "asked about an output that is cached");
+    QUIRE_CHECK(found != cached_.end(), "the queried output is cached");
     return found->second.evictable_embeds;
   }
-  // encoder_decoder: allocated since the last take_freed, and what the next one returns. shared: what the next one returns, and nothing.
+  // In encoder_decoder mode freed() holds outputs that were allocated since the last take_freed, and the next take_freed returns
+  // to_report(). In shared mode the next take_freed returns freed(), and to_report() is empty.
   [[nodiscard]] std::span<const std::string> freed() const { return freed_; }
   [[nodiscard]] std::span<const std::string> to_report() const { return to_report_; }
 
-  // Calls look(id, input) for each input by which a request holds an output (inputs_hold_outputs).
+  // Calls look(id, input) for each input through which a request holds an output (encoder_outputs_held_per_input).
   template <class Look>
   void for_each_held(Look look) const {
     for (const auto& [id, inputs] : held_) {
@@ -103,58 +107,53 @@ class EncoderCache {
   }
 
   void check_invariants() const;
-  // The first rule that does not hold; null: all do.
+  // Returns the first violated rule, or null if all hold.
   [[nodiscard]] const Rule* broken_rule() const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [mode, capacity, inputs_hold, kept_stay, sizes_agree, num_free, num_freeable, cached, held, oldest, newest,
-                            freed, reported, to_report, inputs, order] = self;
-    std::vector<Kept> kept;
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    [[maybe_unused]] auto& [mode, capacity, held_per_input, recomputed_not_freed, rejects_mismatched, num_free, num_freeable, cached, held,
+                            oldest, newest, freed, reported, to_report, inputs, order] = self;
+    std::vector<SavedOutput> kept;
     std::vector<std::string> in_order;
     std::vector<Held> held_inputs;
-    if constexpr (!Form::kReads) {
-      kept = self.to_kept();
+    if constexpr (!Archive::kIsReading) {
+      kept = self.to_saved_outputs();
       for (const std::string_view identifier : self.evictable()) in_order.emplace_back(identifier);
       for (const auto& [id, of_request] : held) held_inputs.emplace_back(id, of_request);
       std::ranges::sort(held_inputs, {}, &Held::first);
     }
     form(num_free, num_freeable, kept, in_order, freed, to_report, held_inputs);
-    form.expect(num_free >= 0 && num_free <= kMostEmbeds && num_freeable >= 0 && num_freeable <= kMostEmbeds, "embeddings are counted");
-    if constexpr (Form::kReads) {
-      form.expect(self.assign(std::move(kept), in_order), "encoder outputs are kept under one name each");
+    form.expect(num_free >= 0 && num_free <= kMaxEmbeds && num_freeable >= 0 && num_freeable <= kMaxEmbeds,
+                "the numbers of embeddings are in range");
+    if constexpr (Archive::kIsReading) {
+      form.expect(self.assign(std::move(kept), in_order), "each encoder output has a unique identifier");
       held = {held_inputs.begin(), held_inputs.end()};
     }
   }
 
  private:
-  static constexpr std::int64_t kMostEmbeds = std::int64_t{1} << 48;  // sums of them stay numbers
+  static constexpr std::int64_t kMaxEmbeds = std::int64_t{1} << 48;  // keeps sums from overflowing
 
-  // An output, and under which name.
-  struct Kept {
+  // A cached output with its identifier, as a checkpoint stores it.
+  struct SavedOutput {
     std::string identifier;
     std::vector<RequestId> references;
     std::int64_t evictable_embeds = 0;
-
-    template <class Form, class Self>
-    static void fields(Form& form, Self& self) {
-      auto& [identifier, references, evictable_embeds] = self;
-      form(identifier, references, evictable_embeds);
-    }
   };
   using Held = std::pair<RequestId, SmallIntSet>;
-  [[nodiscard]] std::vector<Kept> to_kept() const;
-  // False, and the cache is good for nothing: it cannot have been so.
-  [[nodiscard]] bool assign(std::vector<Kept> kept, std::span<const std::string> evictable);
+  [[nodiscard]] std::vector<SavedOutput> to_saved_outputs() const;
+  // Returns false if the given state is impossible. The cache is unusable afterwards.
+  [[nodiscard]] bool assign(std::vector<SavedOutput> kept, std::span<const std::string> evictable);
 
   struct Output {
-    std::vector<RequestId> references;  // ascending, each once
-    std::int64_t evictable_embeds = 0;  // what eviction gives back
-    bool evictable = false;             // linked below
+    std::vector<RequestId> references;  // ascending, without duplicates
+    std::int64_t evictable_embeds = 0;  // freed by an eviction
+    bool evictable = false;             // linked into the eviction list
     Output* previous = nullptr;
     Output* next = nullptr;
-    const std::string* identifier = nullptr;  // the key of its node
+    const std::string* identifier = nullptr;  // key of the map node
   };
   struct TextHash {
     using is_transparent = void;
@@ -167,22 +166,22 @@ class EncoderCache {
   void unlink(Output& output);
   void evict_oldest();
   void hold(RequestId request, std::uint32_t input);
-  // Whether it holds the same output by another of its inputs.
-  [[nodiscard]] bool let_go(const EncoderInputs& request, std::uint32_t input);
+  // Removes the input from the inputs through which the request holds outputs. Returns whether another of its inputs holds the same output.
+  [[nodiscard]] bool drop_reference(const EncoderInputs& request, std::uint32_t input);
 
   EncoderCacheMode mode_;
   std::int64_t capacity_;
-  bool inputs_hold_, kept_stay_, sizes_agree_;  // DecisionRules
-  // Embeddings that nothing takes; and those that would be free if all that can be evicted were.
+  bool held_per_input_, recomputed_not_freed_, rejects_mismatched_;  // DecisionRules
+  // Unused embeddings, and embeddings that would be unused after evicting every evictable output.
   std::int64_t num_free_;
   std::int64_t num_freeable_;
   Outputs cached_;
-  std::unordered_map<RequestId, SmallIntSet> held_;  // inputs by which requests hold outputs (inputs_hold_outputs)
+  std::unordered_map<RequestId, SmallIntSet> held_;  // inputs through which requests hold outputs (encoder_outputs_held_per_input)
   Output* oldest_ = nullptr;
   Output* newest_ = nullptr;
-  std::vector<std::string> freed_;      // shared: evicted since the last take; encoder_decoder: allocated since the last take
-  std::vector<std::string> reported_;   // what the last take_freed returned
-  std::vector<std::string> to_report_;  // encoder_decoder: what the next take_freed returns
+  std::vector<std::string> freed_;      // shared: evicted since the last take_freed; encoder_decoder: allocated since then
+  std::vector<std::string> reported_;   // result of the last take_freed
+  std::vector<std::string> to_report_;  // encoder_decoder: result of the next take_freed
   std::vector<std::uint32_t> inputs_;   // scratch of release_all
   SmallIntSetOrder order_;
 };
@@ -199,8 +198,8 @@ struct EncoderBudgetOptions {
   bool disable_chunked_mm_input = false;
 };
 
-// compute_mm_encoder_budget: `max_tokens_per_item` has the largest item of each modality the model takes; empty: no encoder, both budgets
-// 0.
+// vLLM's compute_mm_encoder_budget. `max_tokens_per_item` has the size of the largest item per supported modality. Empty: there is no
+// encoder, and both budgets are 0.
 Result<EncoderBudget> encoder_budget(const EncoderBudgetOptions& options, std::span<const std::int64_t> max_tokens_per_item);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// CPython's set of small integers, as far as its order goes (Objects/setobject.c of 3.10 to 3.13). Called with the few inputs of a request,
-// or the bad blocks of a load. SmallIntSetOrder allocates nothing once its table has grown.
+// The order of CPython's set of small integers (Objects/setobject.c of 3.10 to 3.13). Called with the few inputs of a request or with the
+// blocks of a failed load. SmallIntSetOrder allocates nothing once its table has grown.
 #include "core/kv/encoder_cache_order.h"
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::size_t kLinearProbes = 9;
 constexpr unsigned kPerturbShift = 5;
-constexpr std::size_t kLargeSet = 50000;  // from here on a table doubles instead of growing fourfold
+constexpr std::size_t kLargeSet = 50000;  // a larger table doubles instead of growing fourfold
 
-// The first slot of the value's walk through the table that ends it.
+// Returns the first slot on the value's probe sequence for which `ends` is true.
 template <class Ends>
 std::size_t walk(const std::vector<std::uint32_t>& table, std::uint32_t value, Ends ends) {
-  QUIRE_CHECK(std::has_single_bit(table.size()), "a table of a power of two");
+  QUIRE_CHECK(std::has_single_bit(table.size()), "the table size is a power of two");
   const std::size_t mask = table.size() - 1;
   std::size_t perturb = value;
   std::size_t slot = value & mask;
@@ -41,7 +41,7 @@ std::size_t grown(std::size_t num_values) {
 }  // namespace
 
 void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
-  // Values below the smallest table's size have a slot of their own each, in ascending order.
+  // Each value below the smallest table's size has a separate slot, in ascending order.
   if (values.empty() || (std::ranges::is_sorted(values) && values.back() < kSmallestSetTable)) return;
   const std::size_t num_values = values.size();
   table_.assign(kSmallestSetTable, kEmpty);
@@ -52,7 +52,7 @@ void SmallIntSetOrder::apply(std::vector<std::uint32_t>& values) {
   }
   values.clear();
   std::ranges::copy_if(table_, std::back_inserter(values), [](std::uint32_t value) { return value != kEmpty; });
-  QUIRE_CHECK(values.size() == num_values, "every value comes back");
+  QUIRE_CHECK(values.size() == num_values, "all values are returned");
 }
 
 void SmallIntSetOrder::insert(std::vector<std::uint32_t>& table, std::uint32_t value) {
@@ -62,7 +62,7 @@ void SmallIntSetOrder::insert(std::vector<std::uint32_t>& table, std::uint32_t v
 void SmallIntSetOrder::grow(std::size_t num_values) {
   std::size_t size = kSmallestSetTable;
   while (size <= num_values) size *= 2;
-  QUIRE_CHECK(std::has_single_bit(size) && size > num_values, "a power of two with a free slot");
+  QUIRE_CHECK(std::has_single_bit(size) && size > num_values, "the table size is a power of two, and a slot is free");
   old_table_.swap(table_);
   table_.assign(size, kEmpty);
   for (std::uint32_t value : old_table_)
@@ -70,7 +70,7 @@ void SmallIntSetOrder::grow(std::size_t num_values) {
 }
 
 void SmallIntSet::add(std::uint32_t value) {
-  QUIRE_CHECK(value < kDiscarded, "a small number");
+  QUIRE_CHECK(value < kDiscarded, "an added value is below the reserved values");
   std::size_t marked = table_.size();
   std::size_t slot = walk(table_, value, [&](std::size_t i) {
     if (table_[i] == kDiscarded) marked = i;
@@ -78,7 +78,7 @@ void SmallIntSet::add(std::uint32_t value) {
   });
   if (table_[slot] == value) return;
   ++num_values_;
-  // The last mark on the way is taken first.
+  // The last tombstone on the probe sequence is reused first.
   const bool is_marked = marked < table_.size();
   table_[is_marked ? marked : slot] = value;
   num_taken_ += is_marked ? 0 : 1;
@@ -86,7 +86,7 @@ void SmallIntSet::add(std::uint32_t value) {
 }
 
 void SmallIntSet::discard(std::uint32_t value) {
-  QUIRE_CHECK(value < kDiscarded, "a small number");
+  QUIRE_CHECK(value < kDiscarded, "a discarded value is below the reserved values");
   const std::size_t slot = walk(table_, value, [&](std::size_t i) { return table_[i] == value || table_[i] == kEmpty; });
   if (table_[slot] != value) return;
   table_[slot] = kDiscarded;
@@ -98,7 +98,7 @@ void SmallIntSet::list(std::vector<std::uint32_t>& values) const {
   std::ranges::copy_if(table_, std::back_inserter(values), [](std::uint32_t value) { return value < kDiscarded; });
 }
 
-// Marks do not come along.
+// Drops all tombstones.
 void SmallIntSet::rebuild() {
   std::size_t size = kSmallestSetTable;
   while (size <= grown(num_values_)) size *= 2;
@@ -107,20 +107,21 @@ void SmallIntSet::rebuild() {
   for (const std::uint32_t value : old)
     if (value < kDiscarded) table_[walk(table_, value, [&](std::size_t i) { return table_[i] == kEmpty; })] = value;
   num_taken_ = num_values_;
-  QUIRE_CHECK(num_taken_ < table_.size(), "a slot is free, or no search would end");
+  QUIRE_CHECK(num_taken_ < table_.size(), "the table has a free slot");
 }
 
 void SmallIntSet::check_invariants() const {
-  QUIRE_CHECK(std::has_single_bit(table_.size()) && table_.size() >= kSmallestSetTable, "tables double");
+  QUIRE_CHECK(std::has_single_bit(table_.size()) && table_.size() >= kSmallestSetTable,
+              "the table size is a power of two and at least the minimum");
   std::size_t num_values = 0, num_taken = 0;
   for (const std::uint32_t value : table_) {
     num_taken += value == kEmpty ? 0 : 1;
     if (value >= kDiscarded) continue;
     ++num_values;
     const std::size_t slot = walk(table_, value, [&](std::size_t i) { return table_[i] == value || table_[i] == kEmpty; });
-    QUIRE_CHECK(table_[slot] == value, "a value is found from where it is looked for");
+    QUIRE_CHECK(table_[slot] == value, "a value is on its probe sequence");
   }
-  QUIRE_CHECK(num_values == num_values_ && num_taken == num_taken_, "values, and slots that were taken, are counted");
+  QUIRE_CHECK(num_values == num_values_ && num_taken == num_taken_, "the numbers of values and of taken slots are correct");
 }
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// A block is linked (free) or not (held). pop_front and remove take it out, the pushes put it in; nothing else moves it.
-// Called by the block pool in every step. Each change checks its neighbours: a list that was broken once would give a block out twice,
-// which shows much later as wrong text.
+// A block is linked (free) or not (held). pop_front and remove unlink it, the push functions link it; nothing else moves it. The block pool
+// calls it in every step. Each change checks its neighbours: a broken list would allocate a block twice, which shows much later as wrong
+// text.
 #include "core/kv/free_queue.h"
 
 #include "base/check.h"
@@ -14,15 +14,15 @@ FreeQueue::FreeQueue(std::uint32_t num_blocks) : links_(num_blocks + 1) {
 }
 
 BlockId FreeQueue::pop_front() {
-  QUIRE_CHECK(size_ > 0, "no free block");
+  QUIRE_CHECK(size_ > 0, "there is a free block");
   BlockId block{links_[sentinel()].next};
   remove(block);
   return block;
 }
 
 void FreeQueue::link_between(std::uint32_t prev, BlockId block, std::uint32_t next) {
-  QUIRE_CHECK(block.value < sentinel() && !contains(block), "freed twice");
-  QUIRE_CHECK(links_[prev].next == next && links_[next].prev == prev, "a block goes between neighbours");
+  QUIRE_CHECK(block.value < sentinel() && !contains(block), "the block is not in the free queue");
+  QUIRE_CHECK(links_[prev].next == next && links_[next].prev == prev, "the neighbours are adjacent in the free queue");
   links_[block.value] = {prev, next};
   links_[prev].next = block.value;
   links_[next].prev = block.value;
@@ -38,9 +38,9 @@ void FreeQueue::push_front(BlockId block) {
 }
 
 void FreeQueue::remove(BlockId block) {
-  QUIRE_CHECK(block.value < sentinel() && contains(block), "not in the free queue");
+  QUIRE_CHECK(block.value < sentinel() && contains(block), "the block is in the free queue");
   const Link link = links_[block.value];
-  QUIRE_CHECK(links_[link.prev].next == block.value && links_[link.next].prev == block.value, "neighbours know each other");
+  QUIRE_CHECK(links_[link.prev].next == block.value && links_[link.next].prev == block.value, "the neighbours of a block link to it");
   links_[link.prev].next = link.next;
   links_[link.next].prev = link.prev;
   links_[block.value] = {};
@@ -50,7 +50,7 @@ void FreeQueue::remove(BlockId block) {
 std::vector<BlockId> FreeQueue::to_vector() const {
   std::vector<BlockId> blocks;
   for (std::uint32_t at = links_[sentinel()].next; at != sentinel(); at = links_[at].next) blocks.push_back(BlockId{at});
-  QUIRE_CHECK(blocks.size() == size_, "free blocks are counted");
+  QUIRE_CHECK(blocks.size() == size_, "the size equals the number of free blocks");
   return blocks;
 }
 
@@ -60,10 +60,10 @@ void FreeQueue::check_invariants() const {
     const Link& link = links_[at];
     QUIRE_CHECK((link.prev == kUnlinked) == (link.next == kUnlinked), "a block is linked both ways or not at all");
     if (link.next == kUnlinked) continue;
-    QUIRE_CHECK(link.next < links_.size() && links_[link.next].prev == at, "who comes next knows who came before");
+    QUIRE_CHECK(link.next < links_.size() && links_[link.next].prev == at, "the next block links back");
     num_linked += at == sentinel() ? 0 : 1;
   }
-  QUIRE_CHECK(num_linked == size_ && links_[sentinel()].next != kUnlinked, "free blocks and the sentinel are linked, and no others");
+  QUIRE_CHECK(num_linked == size_ && links_[sentinel()].next != kUnlinked, "only free blocks and the sentinel are linked");
 }
 
 bool FreeQueue::assign(std::span<const BlockId> blocks) {
@@ -74,7 +74,7 @@ bool FreeQueue::assign(std::span<const BlockId> blocks) {
     if (block.value >= sentinel() || contains(block)) return false;
     push_back(block);
   }
-  QUIRE_CHECK(size_ == blocks.size(), "each of these is free now");
+  QUIRE_CHECK(size_ == blocks.size(), "each assigned block is free");
   return true;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Free blocks in the order in which they will be reused: from the front. Doubly linked through arrays indexed by block id; every operation
-// is O(1) and allocates nothing.
+// Free blocks in the order of their reuse, front first. The queue is doubly linked through arrays indexed by block id. Every operation is
+// O(1) and allocates nothing.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,44 +10,45 @@
 
 namespace quire {
 
-// Owned by the block pool. The order is a decision: the front is what is evicted next, so whoever pushes decides how long content lives.
+// The block pool owns it. The order is a policy: the front is evicted next, so the push functions decide how long content stays.
 class FreeQueue {
  public:
-  // All of 0 .. num_blocks - 1 are free, in this order.
+  // Starts with all blocks 0 .. num_blocks - 1 free, in this order.
   explicit FreeQueue(std::uint32_t num_blocks);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool contains(BlockId block) const {
-    QUIRE_CHECK(block.value < links_.size(), "asked about a block of the pool");
+    QUIRE_CHECK(block.value < links_.size(), "the queried block is in the pool");
     return links_[block.value].next != kUnlinked;
   }
 
-  // Must not be empty.
+  // The queue must not be empty.
   BlockId pop_front();
   void push_back(BlockId block);
   void push_front(BlockId block);
   void remove(BlockId block);
 
-  // From the next one to be reused on; for tests and checks.
+  // Returns the blocks in order of reuse; for tests and checks.
   [[nodiscard]] std::vector<BlockId> to_vector() const;
-  // Stops the program if neighbours do not know each other.
+  // Stops the program if the links of two neighbours disagree.
   void check_invariants() const;
-  // These are free, in this order. False, and the queue is good for nothing: one is none of the pool's, or twice there.
+  // Replaces the content by these blocks, in this order. Returns false if a block is out of range or listed twice. The queue is then
+  // unusable.
   [[nodiscard]] bool assign(std::span<const BlockId> blocks);
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [links, size] = self;
     std::vector<BlockId> order;
-    if constexpr (!Form::kReads) order = self.to_vector();
+    if constexpr (!Archive::kIsReading) order = self.to_vector();
     form(order);
-    if constexpr (Form::kReads) form.expect(self.assign(order), "free blocks are of the pool, each once");
+    if constexpr (Archive::kIsReading) form.expect(self.assign(order), "the free queue contains blocks of the pool, each once");
   }
 
  private:
   static constexpr std::uint32_t kUnlinked = UINT32_MAX;
-  // Indices instead of pointers: half the memory, and a block's place is found by its id.
+  // Indices take half the memory of pointers, and a block's id finds its link.
   struct Link {
     std::uint32_t prev = kUnlinked;
     std::uint32_t next = kUnlinked;

@@ -1,8 +1,8 @@
-// A sequence's part in a group: never met (empty, nothing counted) -> attach: hit and external blocks, once, while num_cached_blocks is
-// unset -> allocate, cache, drop_skipped in any order -> free: never met again. Blocks before num_cached_blocks are null, findable or were
-// evicted by name; those after it carry no name.
-// Called by KvCacheManager through KvCoordinator::each(), on the core's thread, one phase over all groups before the next. It takes blocks
-// only after blocks_needed() was asked, since a step that runs out of blocks halfway could not be undone.
+// A sequence starts untracked, with an empty list. attach() adds hit and external blocks, once, while num_cached_blocks is unset. Then
+// allocate, cache and drop_skipped follow in any order, until free() makes it untracked. Blocks before num_cached_blocks are null, findable
+// or have lost their hash by eviction; blocks after it have no hash.
+// KvCacheManager calls it through KvCoordinator::each() on the core's thread, one phase over all groups before the next. Blocks are taken
+// only after blocks_needed() was called, because a step that runs out of blocks halfway could not be undone.
 #include "core/kv/group_manager.h"
 
 #include <algorithm>
@@ -22,45 +22,45 @@ void GroupManager::track(GroupBlockList& list) {
   list.tracked = true;
 }
 
-std::int64_t GroupManager::num_unheld(std::span<const BlockId> hit) const {
+std::int64_t GroupManager::num_unreferenced(std::span<const BlockId> hit) const {
   return std::ranges::count_if(hit, [&](BlockId block) { return block != kNullBlock && pool_.ref_count(block) == 0; });
 }
 
 std::int64_t GroupManager::count_needed(const GroupBlockList& list, std::int64_t num_tokens, std::span<const BlockId> hit,
                                         std::int64_t num_skipped, std::int64_t most) const {
-  QUIRE_CHECK(num_tokens >= 0, "a count of tokens");
+  QUIRE_CHECK(num_tokens >= 0, "the number of tokens is not negative");
   const std::int64_t required = std::min(tokens_.ceil(num_tokens), most);
   const auto held = static_cast<std::int64_t>(list.blocks.size());
   if (list.num_cached_blocks) {
-    QUIRE_CHECK(hit.empty(), "a sequence that was met has no hit");
+    QUIRE_CHECK(hit.empty(), "a tracked sequence has no prefix hit");
     return std::max<std::int64_t>(required - held, 0);
   }
-  QUIRE_CHECK(hit.empty() || held == 0, "hits come before all other blocks");
+  QUIRE_CHECK(hit.empty() || held == 0, "prefix hits come before all other blocks");
   const std::int64_t skipped = std::max<std::int64_t>(tokens_.floor(num_skipped), 0);
   const std::int64_t fresh = required - std::max(skipped, static_cast<std::int64_t>(hit.size()) + held);
   const std::size_t skipped_hits = std::min(hit.size(), as_index(skipped));
-  return std::max<std::int64_t>(fresh, 0) + num_unheld(hit.subspan(skipped_hits));
+  return std::max<std::int64_t>(fresh, 0) + num_unreferenced(hit.subspan(skipped_hits));
 }
 
 std::int64_t GroupManager::attach_hit(GroupBlockList& list, std::span<const BlockId> hit, std::int64_t num_local, std::int64_t num_external,
                                       std::int64_t num_skipped) {
   if (list.num_cached_blocks) {
-    QUIRE_CHECK(hit.empty(), "a sequence that was met has no hit");
+    QUIRE_CHECK(hit.empty(), "a tracked sequence has no prefix hit");
     return 0;
   }
-  QUIRE_CHECK(list.blocks.empty(), "hits come before all other blocks");
+  QUIRE_CHECK(list.blocks.empty(), "prefix hits come before all other blocks");
   track(list);
-  QUIRE_CHECK(num_local >= 0 && num_external >= 0, "counts of tokens");
+  QUIRE_CHECK(num_local >= 0 && num_external >= 0, "the numbers of tokens are not negative");
   const std::int64_t total = num_local + num_external;
   if (const std::int64_t skipped = tokens_.floor(num_skipped); skipped > 0) {
-    // What a window has passed is not held; null blocks stand in its place, so that a block's index tells its tokens.
+    // Blocks that a window has passed are not held. Null blocks fill their slots, so that a block's index gives its tokens.
     hit = hit.subspan(std::min(hit.size(), as_index(skipped)));
     num_external = std::min(total - num_skipped, num_external);
     list.blocks.assign(as_index(skipped), kNullBlock);
   }
-  if (options_.passed_load_nothing && num_skipped > 0) num_external = std::min(total - num_skipped, num_external);
-  QUIRE_CHECK(options_.enable_caching || hit.empty(), "hits without prefix caching");
-  // Held before any new block is taken, which might evict it.
+  if (options_.no_load_for_skipped_tokens && num_skipped > 0) num_external = std::min(total - num_skipped, num_external);
+  QUIRE_CHECK(options_.enable_caching || hit.empty(), "there are hits only with prefix caching");
+  // Hits are referenced before any new block is allocated, because that could evict them.
   for (const BlockId block : hit) pool_.touch(block);
   list.blocks.insert(list.blocks.end(), hit.begin(), hit.end());
   list.num_cached_blocks = static_cast<std::uint32_t>(list.blocks.size());
@@ -73,7 +73,7 @@ void GroupManager::extend(GroupBlockList& list, std::int64_t num_tokens) {
 }
 
 void GroupManager::append_new(GroupBlockList& list, std::int64_t num_blocks) {
-  QUIRE_CHECK(num_blocks <= std::int64_t{pool_.num_free_blocks()}, "blocks are counted before they are taken");
+  QUIRE_CHECK(num_blocks <= std::int64_t{pool_.num_free_blocks()}, "there are enough free blocks");
   for (std::int64_t i = 0; i < num_blocks; ++i) {
     const BlockId block = pool_.allocate();
     list.blocks.push_back(block);
@@ -89,10 +89,10 @@ void GroupManager::cache_where(GroupBlockList& list, const KvRequest& request, s
   // Tokens beyond the model's length have no blocks.
   const std::size_t end = std::min(list.blocks.size(), as_index(num_full));
   const std::size_t begin = std::min(end, as_index(num_cached));
-  QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a name");
+  QUIRE_CHECK(names.size() >= end, "a full block of known tokens has a block hash");
   std::span<const BlockId> blocks = std::span<const BlockId>(list.blocks).subspan(begin, end - begin);
   if (reach != nullptr) {
-    // What is out of reach is passed over like what a window has passed.
+    // Blocks out of reach are skipped like blocks that a window has passed.
     named_.assign(blocks.begin(), blocks.end());
     for (std::size_t i = 0; i < named_.size(); ++i)
       if (!reach->contains(num_cached + static_cast<std::int64_t>(i))) named_[i] = kNullBlock;
@@ -100,10 +100,10 @@ void GroupManager::cache_where(GroupBlockList& list, const KvRequest& request, s
   }
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const std::size_t place = as_index(num_cached) + i;
-    if (blocks[i] != kNullBlock) name_block(blocks[i], names, place);
+    if (blocks[i] != kNullBlock) set_block_hash(blocks[i], names, place);
   }
   if (pool_.event_log().enabled()) {
-    QUIRE_CHECK(request.content != nullptr, "events carry the content");
+    QUIRE_CHECK(request.content != nullptr, "events have the content of the request");
     pool_.event_log().stored({.blocks = blocks,
                               .names = names,
                               .first_block = static_cast<std::uint32_t>(num_cached),
@@ -115,53 +115,54 @@ void GroupManager::cache_where(GroupBlockList& list, const KvRequest& request, s
   list.num_cached_blocks = static_cast<std::uint32_t>(num_full);
 }
 
-void GroupManager::name_block(BlockId block, const BlockHashList& names, std::size_t place) {
+void GroupManager::set_block_hash(BlockId block, const BlockHashList& names, std::size_t place) {
   const auto num_tokens = static_cast<std::uint32_t>((place + 1) * options_.block_size);
   pool_.cache(block, {names[place], options_.group}, place > 0 ? &names[place - 1].back() : nullptr, num_tokens);
 }
 
-std::uint32_t GroupManager::num_own(const GroupBlockList& list, std::int64_t num_tokens) const {
+std::uint32_t GroupManager::num_exclusive(const GroupBlockList& list, std::int64_t num_tokens) const {
   const std::size_t end = std::min(list.blocks.size(), as_index(tokens_.ceil(num_tokens)));
   return static_cast<std::uint32_t>(
       std::ranges::count_if(std::span(list.blocks).first(end), [&](BlockId block) { return pool_.ref_count(block) == 1; }));
 }
 
-void GroupManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken) {
+void GroupManager::swap_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<SwappedOutBlock>& taken) {
   const std::size_t end = std::min(list.blocks.size(), as_index(tokens_.ceil(num_tokens)));
-  // Blocks behind the computed tokens hold nothing that is worth a transfer.
+  // Blocks after the computed tokens hold nothing that is worth a transfer.
   for (; list.blocks.size() > end; list.blocks.pop_back()) pool_.release(list.blocks.back());
   const auto first = static_cast<std::ptrdiff_t>(taken.size());
   for (std::size_t i = end; i > 0; --i) {
     BlockId& block = list.blocks[i - 1];
     if (pool_.ref_count(block) != 1) continue;
-    QUIRE_CHECK(block != kNullBlock, "the null block has no references, so nobody has it to himself");
-    const bool had_name = i <= list.num_cached_blocks.value_or(0);
-    taken.push_back({.group = options_.group, .index = static_cast<std::uint32_t>(i - 1), .block = block, .had_name = had_name});
+    QUIRE_CHECK(block != kNullBlock, "a block with one reference is not the null block");
+    const bool was_hashed = i <= list.num_cached_blocks.value_or(0);
+    taken.push_back({.group = options_.group, .index = static_cast<std::uint32_t>(i - 1), .block = block, .was_hashed = was_hashed});
     pool_.release(std::exchange(block, kNullBlock));
   }
   std::reverse(taken.begin() + first, taken.end());
-  // What this step would have filled has a name already, and no content.
+  // Blocks that the current step would have filled already have a hash, but no content.
   if (list.num_cached_blocks)
     list.num_cached_blocks = std::min(*list.num_cached_blocks, static_cast<std::uint32_t>(tokens_.floor(num_tokens)));
   list.num_before_allocation = static_cast<std::uint32_t>(list.blocks.size());
   list.copied_from = kNullBlock;
 }
 
-void GroupManager::bring_back(GroupBlockList& list, TakenBlock& taken) {
-  QUIRE_CHECK(taken.index < list.blocks.size() && list.blocks[taken.index] == kNullBlock, "its place waits for it");
-  QUIRE_CHECK(taken.group == options_.group, "a block comes back to the group that it was taken out of");
+void GroupManager::swap_in(GroupBlockList& list, SwappedOutBlock& taken) {
+  QUIRE_CHECK(taken.index < list.blocks.size() && list.blocks[taken.index] == kNullBlock,
+              "the index of a swapped block holds the null block");
+  QUIRE_CHECK(taken.group == options_.group, "a block returns to its group");
   taken.block = pool_.allocate();
   list.blocks[taken.index] = taken.block;
 }
 
-void GroupManager::name_again(const GroupBlockList& list, const KvRequest& request, const TakenBlock& taken) {
-  if (!options_.enable_caching || !taken.had_name || taken.index >= list.num_cached_blocks.value_or(0)) return;
+void GroupManager::restore_hashes(const GroupBlockList& list, const KvRequest& request, const SwappedOutBlock& taken) {
+  if (!options_.enable_caching || !taken.was_hashed || taken.index >= list.num_cached_blocks.value_or(0)) return;
   const BlockHashList names(request.hashes, options_.hash_block_size, options_.block_size);
   const std::size_t place = taken.index;
-  QUIRE_CHECK(place < names.size(), "what had a name has its name still");
-  name_block(taken.block, names, place);
+  QUIRE_CHECK(place < names.size(), "a block that had a hash still has it");
+  set_block_hash(taken.block, names, place);
   if (pool_.event_log().enabled()) {
-    QUIRE_CHECK(request.content != nullptr, "events carry the content");
+    QUIRE_CHECK(request.content != nullptr, "events have the content of the request");
     pool_.event_log().stored({.blocks = {&taken.block, 1},
                               .names = names,
                               .first_block = taken.index,
@@ -173,21 +174,21 @@ void GroupManager::name_again(const GroupBlockList& list, const KvRequest& reque
 }
 
 void GroupManager::free(GroupBlockList& list) {
-  // From the back: as a rule the free ones are taken in the order in which they came, so a prompt's end goes before its begin, which others
-  // have in common.
+  // Starts at the back: by default, blocks are reused in the order in which they were freed. The end of a prompt is then evicted before its
+  // beginning, which other requests share.
   std::ranges::reverse(list.blocks);
   pool_.release(list.blocks);
   forget(list);
 }
 
-void GroupManager::give_up(GroupBlockList& list, std::vector<BlockId>& blocks) {
+void GroupManager::release_blocks(GroupBlockList& list, std::vector<BlockId>& blocks) {
   for (const BlockId block : list.blocks)
     if (block != kNullBlock) blocks.push_back(block);
   forget(list);
 }
 
 void GroupManager::forget(GroupBlockList& list) {
-  QUIRE_CHECK(!list.tracked || num_tracked_ > 0, "counted when it was met");
+  QUIRE_CHECK(!list.tracked || num_tracked_ > 0, "a tracked sequence is counted");
   num_tracked_ -= list.tracked ? 1 : 0;
   list.blocks.clear();
   list.num_cached_blocks.reset();
@@ -202,7 +203,7 @@ void GroupManager::forget(GroupBlockList& list) {
 void GroupManager::drop_skipped(GroupBlockList& list, std::int64_t num_skipped) {
   if (num_skipped <= 0) return;
   const std::int64_t end = std::min(tokens_.floor(num_skipped), static_cast<std::int64_t>(list.blocks.size()));
-  // What lies before a null block was dropped earlier.
+  // Blocks before a null block were dropped earlier.
   dropped_.clear();
   for (std::int64_t i = end - 1; i >= 0 && list.blocks[as_index(i)] != kNullBlock; --i)
     dropped_.push_back(std::exchange(list.blocks[as_index(i)], kNullBlock));
@@ -217,14 +218,15 @@ bool GroupManager::can_share(const GroupBlockList& parent, std::int64_t num_comp
   return std::ranges::find(blocks, kNullBlock) == blocks.end();
 }
 
-// The child names the blocks that become full after the fork, and the parent those before: the manager has seen to it.
+// The child caches the blocks that become full after the fork. The parent has cached its full blocks before it: the manager ensures this.
 void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const ForkPoint& point, std::int64_t num_skipped) {
-  QUIRE_CHECK(child.blocks.empty() && !child.num_cached_blocks, "a child is blank");
+  QUIRE_CHECK(child.blocks.empty() && !child.num_cached_blocks, "a new child has no blocks");
   const std::int64_t num_full = tokens_.floor(point.num_computed);
-  QUIRE_CHECK(!options_.enable_caching || parent.num_cached_blocks.value_or(0) >= num_full, "full blocks have names");
+  QUIRE_CHECK(!options_.enable_caching || parent.num_cached_blocks.value_or(0) >= num_full, "full blocks of the parent are cached");
   track(child);
   child.blocks.assign(as_index(tokens_.floor(num_skipped)), kNullBlock);
-  QUIRE_CHECK(tokens_.ceil(point.num_computed) <= static_cast<std::int64_t>(parent.blocks.size()), "can_share() was asked");
+  QUIRE_CHECK(tokens_.ceil(point.num_computed) <= static_cast<std::int64_t>(parent.blocks.size()),
+              "the parent has blocks for all computed tokens");
   const std::int64_t end = tokens_.ceil(point.num_computed);
   for (std::size_t i = child.blocks.size(); i < as_index(end); ++i) {
     pool_.touch(parent.blocks[i]);
@@ -233,11 +235,12 @@ void GroupManager::share(GroupBlockList& parent, GroupBlockList& child, const Fo
   if (options_.enable_caching) child.num_cached_blocks = static_cast<std::uint32_t>(num_full);
   if (num_full == end) return;
   child.shared_block = static_cast<std::uint32_t>(num_full);
-  // The parent marks the block too, if it may still write to it: whoever writes first takes the copy, the other one keeps the block.
+  // The parent marks the block too if it may still write to it. The sequence that writes first takes the copy, the other one keeps the
+  // block.
   if (tokens_.floor(point.parent_next) <= num_full) parent.shared_block = child.shared_block;
 }
 
-void GroupManager::own_written(GroupBlockList& list, std::int64_t num_computed) {
+void GroupManager::copy_written_block(GroupBlockList& list, std::int64_t num_computed) {
   list.copied_from = kNullBlock;
   if (!list.shared_block || tokens_.floor(num_computed) > *list.shared_block) return;
   QUIRE_CHECK(*list.shared_block < list.blocks.size(), "the shared block is in the list");
@@ -248,13 +251,13 @@ void GroupManager::own_written(GroupBlockList& list, std::int64_t num_computed) 
     block = pool_.allocate();
     pool_.release(list.copied_from);
   } else if (pool_.index().contains(block)) {
-    pool_.evict(block);  // the name is of what another one wrote behind the fork
+    pool_.evict(block);  // the hash covers tokens that another sequence wrote after the fork
   }
   list.shared_block.reset();
 }
 
 void GroupManager::take_new_block_ids(std::vector<BlockId>& out) {
-  QUIRE_CHECK(options_.record_new_blocks || new_block_ids_.empty(), "only groups that are asked to record what they take");
+  QUIRE_CHECK(options_.record_new_blocks || new_block_ids_.empty(), "new blocks are recorded only if the option is on");
   out.insert(out.end(), new_block_ids_.begin(), new_block_ids_.end());
   new_block_ids_.clear();
 }

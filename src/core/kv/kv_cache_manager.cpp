@@ -1,7 +1,6 @@
-// The order of every verb is vLLM's: each phase (skip, count, attach, allocate, cache, free) walks the groups in order, so that free blocks
-// lie in the queue, and are taken from it, group by group.
-// Called by the scheduler's parts on the core's thread, in every step. A call that answers "so many blocks lack" has taken nothing, so the
-// caller can let others give way and ask again; a call that succeeds has done all of it.
+// Each function follows vLLM's order: every phase (skip, count, attach, allocate, cache, free) visits the groups in order, so blocks enter
+// and leave the free queue group by group. The scheduler's parts call it on the core's thread, in every step. A call that returns missing
+// blocks has taken none, so the caller can preempt requests and call again. A successful call has done everything.
 #include "core/kv/kv_cache_manager.h"
 
 #include <algorithm>
@@ -26,12 +25,12 @@ BlockPoolOptions pool_options(const KvCacheConfig& config, const KvCacheOptions&
           .enable_events = options.enable_events,
           .residency_sample = options.residency_sample,
           .residency_events = options.log_stats,
-          .unnamed_first = options.unnamed_blocks_first,
+          .unhashed_first = options.rules.unhashed_blocks_first,
           .lifo = options.lifo_free_blocks};
 }
 
 KvCacheOptions checked(const KvCacheConfig& config, const KvCacheOptions& options) {
-  QUIRE_CHECK(KvCacheManager::check(config, options).has_value(), "options have been checked");
+  QUIRE_CHECK(KvCacheManager::check(config, options).has_value(), "the options are valid");
   return options;
 }
 
@@ -58,13 +57,13 @@ std::uint32_t KvCacheManager::num_groups() const {
 }
 
 std::uint32_t KvCacheManager::block_size(std::uint32_t group) const {
-  QUIRE_CHECK(group < num_groups(), "a group of this manager");
+  QUIRE_CHECK(group < num_groups(), "the queried cache group exists");
   return coordinator_->block_size(group);
 }
 
 std::span<GroupBlockList> KvCacheManager::lists(KvBlocks& blocks) const {
   if (blocks.groups_.size() != coordinator_->num_groups()) [[unlikely]] {
-    QUIRE_CHECK(blocks.groups_.empty(), "the blocks of one manager");
+    QUIRE_CHECK(blocks.groups_.empty(), "the blocks belong to this manager");
     blocks.groups_.resize(coordinator_->num_groups());
   }
   return blocks.groups_;
@@ -83,9 +82,9 @@ void KvCacheManager::new_step_starts() {
 
 std::uint32_t KvCacheManager::count_prefix(std::span<const BlockHash> hashes, std::uint32_t num_tokens) {
   if (!options_.enable_caching) return 0;
-  // One token less than it has: its last one is computed even where all are cached, or nothing would give the next token.
+  // The limit is one token less: the last token is computed even if all tokens are cached, because it produces the next token.
   const auto num_hits = static_cast<std::uint32_t>(coordinator_->find(hashes, std::int64_t{num_tokens} - 1));
-  QUIRE_CHECK(num_hits < num_tokens, "a token is left to compute");
+  QUIRE_CHECK(num_hits < num_tokens, "at least one token is left to compute");
   return num_hits;
 }
 
@@ -93,7 +92,7 @@ KvHit KvCacheManager::find_prefix(const KvRequest& request) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
   const std::uint32_t num_tokens = count_prefix(request.hashes, request.num_tokens);
-  if (!options_.hits_count_at_admission) count_lookup(request, num_tokens);
+  if (!options_.rules.counts_hits_at_admission) count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
   return {
       .groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(),
@@ -107,13 +106,13 @@ void KvCacheManager::count_admission(const KvRequest& request, std::uint32_t num
 
 void KvCacheManager::count_lookup(const KvRequest& request, std::uint32_t num_hits) {
   if (!options_.log_stats) return;
-  QUIRE_CHECK(num_hits < request.num_tokens, "hits are among the tokens that were asked for");
+  QUIRE_CHECK(num_hits < request.num_tokens, "the hits are fewer than the queried tokens");
   ++(request.was_preempted ? stats_.preempted_requests : stats_.requests);
   (request.was_preempted ? stats_.preempted_queries : stats_.queries) += request.num_tokens;
   (request.was_preempted ? stats_.preempted_hits : stats_.hits) += num_hits;
 }
 
-std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit, std::uint32_t num_left_free,
+std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& demand, const KvHit& hit, std::uint32_t num_min_free_blocks,
                                       std::uint32_t num_more, std::uint32_t num_kept) {
   const std::span<GroupBlockList> groups = lists(blocks);
   std::int64_t needed = num_more;
@@ -121,14 +120,14 @@ std::uint32_t KvCacheManager::missing(KvBlocks& blocks, const GroupDemand& deman
     needed += manager.blocks_needed(groups[group], demand, hit_of(hit, group));
     needed += manager.writes_shared(groups[group], demand.num_computed_tokens) ? 1 : 0;
   });
-  // Where nothing is taken nothing need be left: a request that needs no block is admitted into a full pool.
-  if (needed > 0) needed += num_left_free;
+  // A request that needs no block is admitted into a full pool, so the reserve applies only if blocks are taken.
+  if (needed > 0) needed += num_min_free_blocks;
   needed += num_kept;
   return static_cast<std::uint32_t>(std::max<std::int64_t>(needed - pool_.num_free_blocks(), 0));
 }
 
 std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
-  QUIRE_CHECK(hit.groups.empty() || hit.groups.size() == num_groups(), "a hit that this manager found");
+  QUIRE_CHECK(hit.groups.empty() || hit.groups.size() == num_groups(), "this manager found the hit");
   const std::int64_t computed = std::int64_t{request.num_computed_tokens} + demand.num_new_computed_tokens + demand.num_external_tokens;
   const std::int64_t all = std::min(request.num_tokens, options_.max_model_len);
   return missing(request.blocks,
@@ -139,12 +138,12 @@ std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request
                   .max_in_flight_tokens = options_.max_in_flight_tokens,
                   .max_model_len = options_.max_model_len,
                   .max_step_tokens = options_.max_step_tokens},
-                 hit, demand.num_left_free, 0, demand.num_watermark_blocks);
+                 hit, demand.num_min_free_blocks, 0, demand.num_watermark_blocks);
 }
 
 std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
-  QUIRE_CHECK(demand.num_new_tokens > 0 || demand.num_external_tokens > 0, "nothing to allocate for");
-  QUIRE_CHECK(hit.groups.empty() || hit.groups.size() == num_groups(), "a hit of this manager");
+  QUIRE_CHECK(demand.num_new_tokens > 0 || demand.num_external_tokens > 0, "there is a token to allocate for");
+  QUIRE_CHECK(hit.groups.empty() || hit.groups.size() == num_groups(), "the hit belongs to this manager");
   const std::int64_t local = std::int64_t{request.num_computed_tokens} + demand.num_new_computed_tokens;
   const std::int64_t uncapped = local + demand.num_external_tokens;
   const std::int64_t computed = std::min<std::int64_t>(uncapped, options_.max_model_len);
@@ -153,17 +152,17 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
                           .num_main_model_tokens = main_model,
                           .num_computed_tokens = uncapped,
                           .num_encoder_tokens = demand.num_encoder_tokens};
-  // Before counting: what a window has passed is free for this very request.
+  // Runs before counting, because this request can use the blocks that its window has passed.
   if (drops_blocks_) remove_skipped(request.blocks, std::max<std::int64_t>(computed - demand.num_unsure_tokens, 0));
-  // External tokens beyond the model's length get blocks too: vLLM does not count those, and stops if they are not there.
+  // External tokens beyond the model's length get blocks too. vLLM does not count these blocks, and stops if they are missing.
   GroupDemand counted = slots;
   counted.num_tokens = demand.num_external_tokens > 0 ? std::max(slots.num_tokens, uncapped) : slots.num_tokens;
   const std::uint32_t num_kept = demand.num_watermark_blocks + demand.num_reserved_blocks;
-  if (const std::uint32_t lack = missing(request.blocks, counted, hit, demand.num_left_free, 0, num_kept); lack > 0) return lack;
+  if (const std::uint32_t lack = missing(request.blocks, counted, hit, demand.num_min_free_blocks, 0, num_kept); lack > 0) return lack;
   const std::span<GroupBlockList> groups = lists(request.blocks);
   if (!hit.groups.empty() || demand.num_external_tokens > 0) attach(groups, hit, local, demand.num_external_tokens);
   coordinator_->each([&](auto& manager, std::size_t group) {
-    manager.own_written(groups[group], slots.num_computed_tokens);
+    manager.copy_written_block(groups[group], slots.num_computed_tokens);
     groups[group].num_before_allocation = static_cast<std::uint32_t>(groups[group].blocks.size());
     manager.allocate(groups[group], slots);
   });
@@ -172,26 +171,26 @@ std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const Slo
 }
 
 void KvCacheManager::attach(std::span<GroupBlockList> groups, const KvHit& hit, std::int64_t num_local, std::int64_t num_external) {
-  QUIRE_CHECK(num_loaded_.size() == groups.size(), "a number of loaded blocks for each group");
+  QUIRE_CHECK(num_loaded_.size() == groups.size(), "there is a number of loaded blocks for each group");
   coordinator_->each([&](auto& manager, std::size_t group) {
     num_loaded_[group] = manager.attach(groups[group], hit_of(hit, group), num_local, num_external);
-    // As vLLM does it, group by group: then a new block of one group may evict what the next group has hit. With the option all hits are
-    // held first.
-    if (!options_.hits_before_loads) manager.append_new(groups[group], num_loaded_[group]);
+    // vLLM proceeds group by group, so a new block of one group may evict a hit of the next group. With the rule, all hits are held
+    // first.
+    if (!options_.rules.hits_before_loads) manager.append_new(groups[group], num_loaded_[group]);
   });
-  if (!options_.hits_before_loads) return;
+  if (!options_.rules.hits_before_loads) return;
   coordinator_->each([&](auto& manager, std::size_t group) { manager.append_new(groups[group], num_loaded_[group]); });
 }
 
 bool KvCacheManager::fork(const KvRequest& parent, std::uint32_t parent_next, KvBlocks& child, std::uint32_t num_computed) {
   QUIRE_CHECK(num_computed <= parent.num_tokens, "a child begins with known tokens");
-  QUIRE_CHECK(&parent.blocks != &child, "nobody is a child of his own");
+  QUIRE_CHECK(&parent.blocks != &child, "a child differs from its parent");
   const std::span<GroupBlockList> from = lists(parent.blocks);
   bool shares = true;
   const ForkPoint point{.num_computed = num_computed, .parent_next = parent_next, .parent_state = parent.num_computed_tokens};
   coordinator_->each([&](auto& manager, std::size_t group) { shares = shares && manager.can_share(from[group], point); });
   if (!shares) return false;
-  // Full blocks have their names before they are shared: the child's list counts them as named.
+  // Full blocks get their hashes before they are shared, because the child's list counts them as cached.
   cache_up_to(parent, num_computed);
   const std::span<GroupBlockList> to = lists(child);
   coordinator_->each([&](auto& manager, std::size_t group) { manager.share(from[group], to[group], point); });
@@ -214,7 +213,7 @@ void KvCacheManager::free(KvBlocks& blocks) {
   coordinator_->each([&](auto& manager, std::size_t group) { manager.free(groups[group]); });
 }
 
-std::uint32_t KvCacheManager::num_to_come(const KvRequest& request, std::uint32_t num_more_tokens) {
+std::uint32_t KvCacheManager::num_future_blocks(const KvRequest& request, std::uint32_t num_more_tokens) {
   const std::int64_t known = std::min(request.num_tokens, options_.max_model_len);
   const GroupDemand all{.num_tokens = known + num_more_tokens,
                         .num_main_model_tokens = known,
@@ -224,85 +223,87 @@ std::uint32_t KvCacheManager::num_to_come(const KvRequest& request, std::uint32_
   const std::span<GroupBlockList> groups = lists(request.blocks);
   std::int64_t needed = 0;
   coordinator_->each([&](auto& manager, std::size_t group) { needed += manager.blocks_needed(groups[group], all, {}); });
-  QUIRE_CHECK(needed >= 0, "a sequence lacks no block, or some");
+  QUIRE_CHECK(needed >= 0, "the number of missing blocks is not negative");
   return static_cast<std::uint32_t>(needed);
 }
 
 void KvCacheManager::free_later(KvBlocks& blocks, std::uint64_t due) {
-  QUIRE_CHECK(leaving_.empty() || leaving_.back().due <= due, "what is freed later is not due before");
+  QUIRE_CHECK(deferred_frees_.empty() || deferred_frees_.back().due <= due, "blocks are freed in the order of their due steps");
   if (!spare_.empty()) {
-    leaving_.push_back(std::move(spare_.back()));
+    deferred_frees_.push_back(std::move(spare_.back()));
     spare_.pop_back();
   } else {
-    leaving_.emplace_back();
+    deferred_frees_.emplace_back();
   }
-  Leaving& last = leaving_.back();
+  DeferredFree& last = deferred_frees_.back();
   last.due = due;
   last.blocks.clear();
   const std::span<GroupBlockList> groups = lists(blocks);
-  coordinator_->each([&](auto& manager, std::size_t group) { manager.give_up(groups[group], last.blocks); });
-  // The last block of all first, whichever group it is of.
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.release_blocks(groups[group], last.blocks); });
+  // The last block of all comes first, regardless of its group.
   std::ranges::reverse(last.blocks);
 }
 
 void KvCacheManager::free_due(std::uint64_t now) {
-  const auto end = std::ranges::find_if(leaving_, [&](const Leaving& one) { return one.due > now; });
-  for (auto one = leaving_.begin(); one != end; ++one) {
+  const auto end = std::ranges::find_if(deferred_frees_, [&](const DeferredFree& one) { return one.due > now; });
+  for (auto one = deferred_frees_.begin(); one != end; ++one) {
     pool_.release(one->blocks);
     spare_.push_back(std::move(*one));
   }
-  leaving_.erase(leaving_.begin(), end);
-  QUIRE_CHECK(leaving_.empty() || leaving_.front().due > now, "what stays is due later");
+  deferred_frees_.erase(deferred_frees_.begin(), end);
+  QUIRE_CHECK(deferred_frees_.empty() || deferred_frees_.front().due > now, "blocks that stay are due later");
 }
 
-bool KvCacheManager::is_leaving_sound() const {
-  return std::ranges::all_of(leaving_, [&](const Leaving& one) {
+bool KvCacheManager::has_sound_deferred_frees() const {
+  return std::ranges::all_of(deferred_frees_, [&](const DeferredFree& one) {
     return std::ranges::all_of(one.blocks, [&](BlockId block) { return block.value < pool_.num_blocks() && block != kNullBlock; });
   });
 }
 
-std::uint32_t KvCacheManager::num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens) const {
+std::uint32_t KvCacheManager::num_exclusive_blocks(const KvBlocks& blocks, std::uint32_t num_tokens) const {
   std::uint32_t count = 0;
-  for (std::uint32_t group = 0; group < num_groups(); ++group) count += num_own_blocks(blocks, num_tokens, group);
+  for (std::uint32_t group = 0; group < num_groups(); ++group) count += num_exclusive_blocks(blocks, num_tokens, group);
   return count;
 }
 
-std::uint32_t KvCacheManager::num_own_blocks(const KvBlocks& blocks, std::uint32_t num_tokens, std::uint32_t group) const {
+std::uint32_t KvCacheManager::num_exclusive_blocks(const KvBlocks& blocks, std::uint32_t num_tokens, std::uint32_t group) const {
   if (group >= blocks.groups_.size()) return 0;
   std::uint32_t count = 0;
   std::as_const(*coordinator_).each([&](const auto& manager, std::size_t i) {
-    if (i == group) count = manager.num_own(blocks.groups_[group], num_tokens);
+    if (i == group) count = manager.num_exclusive(blocks.groups_[group], num_tokens);
   });
   return count;
 }
 
-void KvCacheManager::take_out(KvBlocks& blocks, std::uint32_t num_tokens, std::vector<TakenBlock>& taken) {
+void KvCacheManager::swap_out(KvBlocks& blocks, std::uint32_t num_tokens, std::vector<SwappedOutBlock>& taken) {
   const std::span<GroupBlockList> groups = lists(blocks);
-  coordinator_->each([&](auto& manager, std::size_t group) { manager.take_out(groups[group], num_tokens, taken); });
+  coordinator_->each([&](auto& manager, std::size_t group) { manager.swap_out(groups[group], num_tokens, taken); });
 }
 
-std::uint32_t KvCacheManager::bring_back(const KvRequest& request, std::span<TakenBlock> taken, const ReturnDemand& demand) {
+std::uint32_t KvCacheManager::swap_in(const KvRequest& request, std::span<SwappedOutBlock> taken, const ReturnDemand& demand) {
   const GroupDemand room{.num_tokens = std::min(demand.num_tokens, options_.max_model_len),
                          .num_main_model_tokens = std::min(demand.num_tokens, options_.max_model_len),
                          .num_computed_tokens = request.num_computed_tokens,
                          .max_step_tokens = options_.max_step_tokens};
-  for (const TakenBlock& one : taken) QUIRE_CHECK(one.group < num_groups(), "what was taken out belongs to a group");
+  for (const SwappedOutBlock& one : taken) QUIRE_CHECK(one.group < num_groups(), "a swapped block belongs to a cache group");
   const auto num_taken = static_cast<std::uint32_t>(taken.size());
-  if (const std::uint32_t lack = missing(request.blocks, room, {}, demand.num_left_free, num_taken); lack > 0) return lack;
+  if (const std::uint32_t lack = missing(request.blocks, room, {}, demand.num_min_free_blocks, num_taken); lack > 0) return lack;
   const std::span<GroupBlockList> groups = lists(request.blocks);
   coordinator_->each([&](auto& manager, std::size_t group) {
-    for (TakenBlock& one : taken)
-      if (one.group == group) manager.bring_back(groups[group], one);
+    for (SwappedOutBlock& one : taken)
+      if (one.group == group) manager.swap_in(groups[group], one);
   });
   return 0;
 }
 
-void KvCacheManager::name_again(const KvRequest& request, std::span<const TakenBlock> taken) {
-  for (const TakenBlock& one : taken) QUIRE_CHECK(one.group < num_groups() && one.block != kNullBlock, "a block that came back");
+void KvCacheManager::restore_hashes(const KvRequest& request, std::span<const SwappedOutBlock> taken) {
+  for (const SwappedOutBlock& one : taken)
+    QUIRE_CHECK(one.group < num_groups() && one.block != kNullBlock,
+                "a block that was swapped in belongs to a group and is not the null block");
   const std::span<GroupBlockList> groups = lists(request.blocks);
   coordinator_->each([&](auto& manager, std::size_t group) {
-    for (const TakenBlock& one : taken)
-      if (one.group == group) manager.name_again(groups[group], request, one);
+    for (const SwappedOutBlock& one : taken)
+      if (one.group == group) manager.restore_hashes(groups[group], request, one);
   });
 }
 
@@ -326,14 +327,14 @@ void KvCacheManager::evict_blocks(std::span<const BlockId> blocks) {
 }
 
 bool KvCacheManager::reset_prefix_cache() {
-  const bool done = (options_.resets_by_group && num_groups() == 0) || pool_.reset();
+  const bool done = (options_.rules.reset_is_noop_without_groups && num_groups() == 0) || pool_.reset();
   stats_.reset = stats_.reset || (done && options_.log_stats);
   return done;
 }
 
 void KvCacheManager::common_prefix_blocks(KvBlocks& running, std::span<std::uint32_t> num_blocks) {
   const std::span<GroupBlockList> groups = lists(running);
-  QUIRE_CHECK(num_blocks.size() == groups.size(), "a number per group");
+  QUIRE_CHECK(num_blocks.size() == groups.size(), "there is a number for each group");
   coordinator_->each(
       [&](auto& manager, std::size_t group) { num_blocks[group] = options_.enable_caching ? manager.common_prefix(groups[group]) : 0; });
 }
@@ -347,7 +348,7 @@ void KvCacheManager::take_events(std::vector<KvEvent>& out) {
 }
 
 PrefixCacheStats KvCacheManager::take_prefix_cache_stats() {
-  QUIRE_CHECK(has_sound_stats(), "hits are among what was asked for");
+  QUIRE_CHECK(has_sound_stats(), "the hits do not exceed the queries");
   return std::exchange(stats_, {});
 }
 
@@ -360,16 +361,16 @@ const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequenc
   std::vector<std::uint32_t> holders(pool_.num_blocks(), 0);
   for (const KvBlocks* sequence : sequences) {
     for (const GroupBlockList& list : sequence->groups_) {
-      QUIRE_RULE(!list.last_state_block || *list.last_state_block < list.blocks.size(), "the last state is in the list");
+      QUIRE_RULE(!list.last_state_block || *list.last_state_block < list.blocks.size(), "the last state block is in the list");
       for (const BlockId block : list.blocks) {
         QUIRE_CHECK(block.value < holders.size(), "sequences hold blocks of the pool");
-        ++holders[block.value];  // of the null block nobody asks how many
+        ++holders[block.value];  // the count of the null block is ignored
       }
       for (std::size_t i = list.num_cached_blocks.value_or(0); i < list.blocks.size(); ++i)
-        QUIRE_RULE(list.shared_block == i || !pool_.index().contains(list.blocks[i]), "what is not cached has no name");
+        QUIRE_RULE(list.shared_block == i || !pool_.index().contains(list.blocks[i]), "a block that is not cached has no hash");
     }
   }
-  for (const Leaving& one : leaving_)
+  for (const DeferredFree& one : deferred_frees_)
     for (const BlockId block : one.blocks) ++holders[block.value];
   if (const Rule* broken = pool_.broken_rule(holders)) return broken;
   bool are_counted = true;
@@ -377,8 +378,8 @@ const Rule* KvCacheManager::broken_rule(std::span<const KvBlocks* const> sequenc
     const auto tracked = [&](const KvBlocks* sequence) { return group < sequence->groups_.size() && sequence->groups_[group].tracked; };
     are_counted &= manager.num_tracked() == std::ranges::count_if(sequences, tracked);
   });
-  QUIRE_RULE(are_counted, "sequences are counted");
-  QUIRE_RULE(has_sound_stats(), "hits are among what was asked for");
+  QUIRE_RULE(are_counted, "the numbers of tracked sequences are correct");
+  QUIRE_RULE(has_sound_stats(), "the hits do not exceed the queries");
   return nullptr;
 }
 

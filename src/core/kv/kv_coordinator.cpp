@@ -1,6 +1,6 @@
-// One search over all cache groups. Called by KvCacheManager::find_prefix() for each try of an admission, on the core's thread. A hit must
-// suit every group at once: its length is a multiple of all block sizes, and a bucket that finds less shortens it for the others, which are
-// then asked again.
+// One search over all cache groups. KvCacheManager::find_prefix() calls it on the core's thread for each attempt of an admission. A hit
+// must suit every group: its length is a multiple of all block sizes. A bucket that finds less shortens it for the others, which are then
+// searched again.
 #include "core/kv/kv_coordinator.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& 
     : pool_(pool),
       hash_block_size_(options.hash_block_size),
       use_eagle_(options.use_eagle),
-      eagle_drops_once_(options.eagle_drops_once),
+      eagle_drops_once_(options.rules.eagle_drops_once),
       hits_(config.groups.size()),
       found_(config.groups.size()) {
   managers_.reserve(config.groups.size());
@@ -42,9 +42,9 @@ KvCoordinator::KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& 
         .enable_caching = options.enable_caching,
         .record_new_blocks = config.has_mamba_layers() && std::holds_alternative<FullAttentionSpec>(group.spec),
         .use_eagle = options.use_eagle,
-        .passed_load_nothing = options.passed_load_nothing,
+        .no_load_for_skipped_tokens = options.rules.no_load_for_skipped_tokens,
         .retention = options.retention};
-    QUIRE_CHECK(group_options.block_size > 0, "blocks were checked for tokens");
+    QUIRE_CHECK(group_options.block_size > 0, "the block size of each group is positive");
     managers_.push_back(make_manager(group.spec, group_options, pool));
     alignment_ = std::lcm(alignment_, std::int64_t{group_options.block_size});
   }
@@ -60,18 +60,18 @@ void KvCoordinator::make_buckets(const KvCacheConfig& config) {
     else
       buckets_.push_back({.groups = {group}, .is_full = is_full_attention(spec)});
   }
-  // Full attention first: its hit is the longest, and the others only shorten it.
+  // Full attention comes first: its hit is the longest, and the others only shorten it.
   std::vector<Bucket> others;
   std::ranges::copy_if(buckets_, std::back_inserter(others), [](const Bucket& bucket) { return !bucket.is_full; });
   std::erase_if(buckets_, [](const Bucket& bucket) { return !bucket.is_full; });
   std::ranges::move(others, std::back_inserter(buckets_));
   std::size_t num_groups_found = 0;
   for (const Bucket& bucket : buckets_) num_groups_found += bucket.groups.size();
-  QUIRE_CHECK(num_groups_found == config.groups.size(), "each group is searched with one bucket");
+  QUIRE_CHECK(num_groups_found == config.groups.size(), "each group is in exactly one bucket");
 }
 
 std::uint32_t KvCoordinator::block_size(std::uint32_t group) const {
-  QUIRE_CHECK(group < managers_.size(), "a group of the cache");
+  QUIRE_CHECK(group < managers_.size(), "the cache group exists");
   return std::visit([](const auto& manager) { return static_cast<std::uint32_t>(manager.tokens_per_block().size()); }, managers_[group]);
 }
 
@@ -79,13 +79,13 @@ std::int64_t KvCoordinator::find(std::span<const BlockHash> hashes, std::int64_t
   longest_found_ = 0;
   if (buckets_.size() <= 1) return buckets_.empty() ? 0 : find_in(buckets_.front(), hashes, max_tokens);
   if (eagle_drops_once_) return find_dropping_once(hashes, max_tokens);
-  // With full attention and one other bucket a single pass suffices; another one would let EAGLE drop a block once more.
+  // A single pass suffices for full attention and one other bucket. A second pass would let EAGLE drop another block.
   const bool single_pass = buckets_.size() == 2 && buckets_.front().is_full;
   std::int64_t num_tokens = max_tokens;
   for (bool first = true;; first = false) {
     const std::int64_t left = pass(hashes, num_tokens, first);
     if (left >= num_tokens) break;
-    QUIRE_CHECK(left >= 0 && left < num_tokens, "each pass shortens the hit, so they come to an end");
+    QUIRE_CHECK(left >= 0 && left < num_tokens, "each pass shortens the hit");
     num_tokens = left;
     if (single_pass) break;
   }
@@ -112,7 +112,7 @@ std::int64_t KvCoordinator::find_dropping_once(std::span<const BlockHash> hashes
   while (true) {
     const std::int64_t left = pass_dropping_once(hashes, num_tokens);
     if (left >= num_tokens) break;
-    QUIRE_CHECK(left >= 0, "a hit becomes shorter until nothing is left of it");
+    QUIRE_CHECK(left >= 0, "the length of a hit is not negative");
     num_tokens = left;
     if (single_pass) break;
   }
@@ -121,7 +121,7 @@ std::int64_t KvCoordinator::find_dropping_once(std::span<const BlockHash> hashes
   return num_tokens;
 }
 
-// Each bucket drops its block where the hit ends; it looks one block further for that, so that the hit need not become shorter.
+// Each bucket drops its block at the end of the hit. It searches one block further, so that the hit need not become shorter.
 std::int64_t KvCoordinator::pass_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens) {
   for (Bucket& bucket : buckets_) {
     if (bucket.is_full && bucket.num_hit_tokens >= 0) {
@@ -147,9 +147,9 @@ std::int64_t KvCoordinator::find_in(const Bucket& bucket, std::span<const BlockH
   const BlockHashList names(hashes, hash_block_size_, size);
   HitQuery query(pool_, names, bucket.groups, {.max_tokens = max_tokens, .alignment = alignment_, .use_eagle = drops}, hits_, found_);
   std::visit([&](const auto& manager) { manager.find(query); }, managers_[bucket.groups.front()]);
-  QUIRE_CHECK(max_tokens >= 0, "a hit is looked for among known tokens");
+  QUIRE_CHECK(max_tokens >= 0, "the number of known tokens is not negative");
   const std::int64_t num_tokens = query.size() * size;
-  QUIRE_CHECK(num_tokens <= max_tokens && num_tokens % alignment_ == 0, "a hit ends where a block of every group does");
+  QUIRE_CHECK(num_tokens <= max_tokens && num_tokens % alignment_ == 0, "a hit ends at a block boundary of every group");
   return num_tokens;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// The managers of all cache groups, and the one search for a prefix that suits them all. The rules are those of vLLM V1's
-// kv_cache_coordinator (v0.19.0): without caching nothing is searched; one group is searched alone; several are searched in buckets of
-// equal spec until no bucket shortens the hit any more.
+// The managers of all cache groups, and the search for a prefix that suits all of them. The rules are vLLM V1's kv_cache_coordinator
+// (v0.19.0). Without caching nothing is searched. One group is searched alone. Several groups are searched in buckets of equal spec, until
+// no bucket shortens the hit any more.
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -23,7 +23,7 @@ using AnyGroupManager = std::variant<FullAttentionManager, SinkFullAttentionMana
 
 class KvCoordinator {
  public:
-  // Takes the sinks' blocks from the pool, group by group.
+  // Reserves the sinks' blocks in the pool, group by group.
   KvCoordinator(const KvCacheConfig& config, const KvCacheOptions& options, BlockPool& pool);
 
   [[nodiscard]] std::size_t num_groups() const { return managers_.size(); }
@@ -41,18 +41,18 @@ class KvCoordinator {
       std::visit([&](const auto& manager) { use(manager, group); }, managers_[group]);
   }
 
-  // Tokens of the longest hit; its blocks are in hits() until the next call.
+  // Returns the tokens of the longest hit. Its blocks are in hits() until the next call.
   std::int64_t find(std::span<const BlockHash> hashes, std::int64_t max_tokens);
   [[nodiscard]] std::span<const std::vector<BlockId>> hits() const { return hits_; }
-  // Of the last search: tokens of the longest hit that a bucket alone has had.
+  // Returns the tokens of the longest hit of a single bucket in the last search.
   [[nodiscard]] std::int64_t longest_found() const { return longest_found_; }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [pool, hash_block_size, use_eagle, eagle_drops_once, managers, buckets, alignment, longest_found, hits, found] =
         self;
-    // Beside what all have, kinds have sizes from the configuration, and what is cached in a step, until the next one begins.
+    // Kinds add only sizes from the configuration, and the hashes cached in a step until the next one begins.
     static_assert(sizeof(FullAttentionManager) == sizeof(GroupManager) && sizeof(CrossAttentionManager) == sizeof(GroupManager));
     static_assert(sizeof(SlidingWindowManager) == sizeof(GroupManager) + 8 && sizeof(ChunkedLocalManager) == sizeof(SlidingWindowManager));
     static_assert(sizeof(MambaManager) == sizeof(GroupManager) + 24 + sizeof(HashSet));
@@ -63,11 +63,11 @@ class KvCoordinator {
   }
 
  private:
-  // Groups whose layers have equal specs: they always hit the same blocks, so one search writes the lists of all.
+  // Groups of layers with equal specs. They always hit the same blocks, so one search writes the lists of all of them.
   struct Bucket {
     std::vector<std::uint32_t> groups;
     bool is_full = false;
-    // Within one search that has EAGLE drop its block once.
+    // State of one search in which EAGLE drops its block once.
     std::int64_t num_hit_tokens = -1;  // -1: not searched yet
     bool has_dropped = false;
   };
@@ -80,7 +80,8 @@ class KvCoordinator {
   // The search of vLLM 0.32.0, for groups of one block size.
   std::int64_t find_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens);
   std::int64_t pass_dropping_once(std::span<const BlockHash> hashes, std::int64_t max_tokens);
-  // One pass over the buckets, each bounded by what those before it left; full attention is searched in the first pass only.
+  // Runs one pass over the buckets. Each bucket is limited by the hit that earlier buckets left. Full attention is searched only in the
+  // first pass.
   std::int64_t pass(std::span<const BlockHash> hashes, std::int64_t max_tokens, bool first);
   void truncate_full_hits(std::int64_t num_tokens);
   void truncate_hits(const Bucket& bucket, std::int64_t num_tokens);
@@ -90,8 +91,8 @@ class KvCoordinator {
   bool use_eagle_;
   bool eagle_drops_once_;
   std::vector<AnyGroupManager> managers_;
-  std::vector<Bucket> buckets_;  // full attention first; none without caching
-  std::int64_t alignment_ = 1;   // tokens: the least common multiple of all block sizes
+  std::vector<Bucket> buckets_;  // full attention first; empty without caching
+  std::int64_t alignment_ = 1;   // in tokens: the least common multiple of all block sizes
   std::int64_t longest_found_ = 0;
   std::vector<std::vector<BlockId>> hits_;
   std::vector<BlockId> found_;

@@ -1,4 +1,4 @@
-// stored, removed and cleared append; take empties.
+// stored(), removed() and cleared() append events; take() empties the log.
 #include "core/kv/kv_event_log.h"
 
 #include <iterator>
@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// vLLM's walk over the items of a request, which starts at the first item in every event (unlike the hasher's).
+// vLLM's iteration over the items of a request. Unlike the hasher's, it starts at the first item for every event.
 class EventItems {
  public:
   explicit EventItems(const RequestContent& content) : features_(content.multimodal) {}
@@ -26,7 +26,7 @@ class EventItems {
 
  private:
   std::span<const MultimodalFeature> features_;
-  std::size_t at_ = 0;  // the first that may reach into the next block
+  std::size_t at_ = 0;  // first item that may reach into the next block
 };
 
 std::optional<KvExtraKeys> extra_keys(const RequestContent& content, EventItems& items, std::size_t block, std::uint32_t block_size) {
@@ -56,9 +56,9 @@ std::vector<std::uint8_t> KvEventLog::bytes_of(std::span<const BlockHash> hashes
 }
 
 void KvEventLog::stored(const StoredBlocks& stored) {
-  QUIRE_CHECK(enabled_, "nobody asks for events");
+  QUIRE_CHECK(enabled_, "events are on");
   const std::size_t start = std::size_t{stored.first_block} * stored.block_size;
-  QUIRE_CHECK(stored.first_block + stored.blocks.size() <= stored.names.size(), "stored blocks have names");
+  QUIRE_CHECK(stored.first_block + stored.blocks.size() <= stored.names.size(), "stored blocks have block hashes");
   BlockStored event;
   event.token_ids = tokens_between(stored.content.tokens, start, start + stored.blocks.size() * stored.block_size);
   event.block_size = stored.block_size;
@@ -72,7 +72,7 @@ void KvEventLog::stored(const StoredBlocks& stored) {
       keys.push_back(extra_keys(stored.content, items, stored.first_block + i, stored.block_size));
     }
   }
-  QUIRE_CHECK(event.block_hashes.size() == keys.size(), "extra keys are one per name");
+  QUIRE_CHECK(event.block_hashes.size() == keys.size(), "there are extra keys for each block hash");
   if (!keys.empty()) event.extra_keys = std::move(keys);
   if (!stored.content.lora_name.empty()) {
     event.lora_id = stored.lora_id;
@@ -81,8 +81,8 @@ void KvEventLog::stored(const StoredBlocks& stored) {
   events_.emplace_back(std::move(event));
 }
 
-void KvEventLog::removed(const BlockName& name) {
-  QUIRE_CHECK(!name.hashes.empty(), "what is removed had a name");
+void KvEventLog::removed(const BlockKey& name) {
+  QUIRE_CHECK(!name.hashes.empty(), "a removed block had a block hash");
   if (enabled_) events_.emplace_back(BlockRemoved{.block_hash = bytes_of(name.hashes), .group_idx = name.group});
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// KV events as they are made, until someone takes them. While disabled every call does nothing.
+// Collects KV events until a caller takes them. While disabled, removed() and cleared() do nothing, and stored() must not be called.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,39 +14,39 @@
 
 namespace quire {
 
-// Some blocks of a sequence have become findable in one go.
+// Blocks of a sequence that became findable in one call.
 struct StoredBlocks {
-  std::span<const BlockId> blocks;  // blocks[i] is block first_block + i of the sequence; null blocks are not named
-  BlockHashList names;              // of the sequence, from its start
+  std::span<const BlockId> blocks;  // blocks[i] is block first_block + i of the sequence; null blocks have no hash
+  BlockHashList names;              // block hashes of the sequence, from its start
   std::uint32_t first_block = 0;
   std::uint32_t block_size = 0;  // tokens
   std::uint32_t group = 0;
   const RequestContent& content;
-  std::int64_t lora_id = 0;  // reported where the content names an adapter
+  std::int64_t lora_id = 0;  // reported if the content has a LoRA adapter
 };
 
-// Filled by pool and managers in the order in which things happen, taken with each outcome. Where events are on and nobody takes outcomes
-// it grows.
+// The pool and the managers append events in order of occurrence; each outcome takes them. The log grows without limit if events are
+// enabled and no caller takes outcomes.
 class KvEventLog {
  public:
   KvEventLog(bool enabled, std::uint32_t hash_bytes) : enabled_(enabled), hash_bytes_(hash_bytes) {
-    QUIRE_CHECK(hash_bytes <= sizeof(BlockHash::bytes), "a hash has so many bytes");
+    QUIRE_CHECK(hash_bytes <= sizeof(BlockHash::bytes), "a block hash has at most 32 bytes");
   }
 
   [[nodiscard]] bool enabled() const { return enabled_; }
-  // The meaningful bytes of the hashes, one after the other.
+  // Returns the meaningful bytes of the hashes, concatenated.
   [[nodiscard]] std::vector<std::uint8_t> bytes_of(std::span<const BlockHash> hashes) const;
 
   void stored(const StoredBlocks& stored);
-  void removed(const BlockName& name);
+  void removed(const BlockKey& name);
   void cleared();
 
-  // Moves everything to the end of `out`.
+  // Moves all events to the end of `out`.
   void take(std::vector<KvEvent>& out);
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [enabled, hash_bytes, events] = self;
     form(events);
   }

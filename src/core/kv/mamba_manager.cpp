@@ -1,9 +1,9 @@
-// An aligned sequence's list, before and after a step of two blocks (R: a running state, x: speculative ones, .: null):
+// The list of an aligned sequence, before and after a step of two blocks (R: a running state; x, y, z: speculative blocks; .: null):
 //   . . . R x y    ->    . . . R . y x z
-// The state is always the last but num_speculative blocks. What is speculative and lies before the new state moves to the end; y, in place,
-// becomes the state; one new block (z) at most is taken. The old R is copied from in this step and given back in the next but one.
-// Called like every manager (group_manager.cpp). The worker copies the old state into the new one in the step in which the list changes,
-// which is why nothing here may give the old block back before that step has run.
+// The last num_speculative blocks are speculative, and the block before them holds the state. Speculative blocks before the new state move
+// to the end; y stays and becomes the state; at most one new block (z) is taken. The old R is copied from in this step and released in the
+// next step but one. Called like every manager (group_manager.cpp). The worker copies the old state into the new one in the step in which
+// the list changes, so the old block must not be released before that step has run.
 #include "core/kv/mamba_manager.h"
 
 #include <algorithm>
@@ -14,13 +14,13 @@ namespace quire {
 
 MambaManager::MambaManager(const GroupOptions& options, const MambaSpec& spec, BlockPool& pool)
     : SkippingManager(options, pool), mode_(spec.mode), num_speculative_(spec.num_speculative_blocks), spec_block_size_(spec.block_size) {
-  QUIRE_CHECK(spec_block_size_ > 0 && tokens_.size() % spec_block_size_ == 0, "a block over all ranks is a whole number of blocks");
+  QUIRE_CHECK(spec_block_size_ > 0 && tokens_.size() % spec_block_size_ == 0, "the block size is a multiple of the block size of the spec");
 }
 
 void MambaManager::find(HitQuery& query) const {
   query.assign_null(0);
   const std::int64_t end = tokens_.floor(query.limits().max_tokens);
-  QUIRE_CHECK(query.num_named() >= end, "known tokens have names");
+  QUIRE_CHECK(query.num_hashed() >= end, "known tokens have block hashes");
   for (std::int64_t i = end - 1; i >= 0; --i) {
     if (query.look_up(i) && query.aligned(tokens_, i + 1)) {
       query.assign_null(i);
@@ -41,7 +41,7 @@ std::int64_t MambaManager::aligned_needed(const GroupBlockList& list, const Grou
   const auto held = static_cast<std::int64_t>(hit.size() + list.blocks.size());
   std::int64_t fresh = aligned_size(demand.num_main_model_tokens) - held;
   if (fresh > 0) fresh = list.has_running_state ? 1 : 1 + num_speculative_;
-  return fresh + num_unheld(hit);  // below zero where drafts were rejected: it counts against other groups, as in vLLM
+  return fresh + num_unreferenced(hit);  // negative if draft tokens were rejected: it reduces the count of other groups, as in vLLM
 }
 
 void MambaManager::allocate(GroupBlockList& list, const GroupDemand& demand) {
@@ -55,9 +55,9 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
   track(list);
   const auto old_size = static_cast<std::int64_t>(list.blocks.size());
   const std::int64_t size = aligned_size(demand.num_main_model_tokens);
-  // vLLM stops on a list that would have to shrink; with drafts rejected there is simply nothing to add.
+  // vLLM stops if the list would have to shrink. With rejected draft tokens there is simply nothing to add.
   if (size <= old_size) return;
-  QUIRE_CHECK(!list.has_running_state || old_size > num_speculative_, "a running state lies before its speculative blocks");
+  QUIRE_CHECK(!list.has_running_state || old_size > num_speculative_, "a running state comes before its speculative blocks");
   if (list.has_running_state)
     list.last_state_block = static_cast<std::uint32_t>(old_size - 1 - num_speculative_);
   else if (old_size > 0)
@@ -66,7 +66,7 @@ void MambaManager::allocate_aligned(GroupBlockList& list, const GroupDemand& dem
   if (old_size < num_skipped) list.blocks.resize(as_index(num_skipped), kNullBlock);
   if (list.has_running_state) move_speculative_blocks(list, old_size, num_skipped);
   while (static_cast<std::int64_t>(list.blocks.size()) < size) list.blocks.push_back(pool_.allocate());
-  QUIRE_CHECK(static_cast<std::int64_t>(list.blocks.size()) == size, "a list is as long as its tokens and drafts ask");
+  QUIRE_CHECK(static_cast<std::int64_t>(list.blocks.size()) == size, "a block list has the length that its tokens and drafts need");
   list.has_running_state = true;
 }
 
@@ -83,16 +83,16 @@ void MambaManager::cache(GroupBlockList& list, const KvRequest& request, std::in
   const std::uint32_t before = list.num_cached_blocks.value_or(0);
   GroupManager::cache(list, request, num_tokens);
   const std::size_t end = std::min<std::size_t>(list.num_cached_blocks.value_or(0), list.blocks.size());
-  QUIRE_CHECK(list.num_cached_blocks.value_or(0) >= before, "names are added, not taken, as tokens are computed");
+  QUIRE_CHECK(list.num_cached_blocks.value_or(0) >= before, "the number of cached blocks does not decrease");
   for (std::size_t i = before; i < end; ++i)
     if (list.blocks[i] != kNullBlock) cached_this_step_.insert(pool_.index().hash_of(list.blocks[i]));
 }
 
-void MambaManager::take_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<TakenBlock>& taken) {
+void MambaManager::swap_out(GroupBlockList& list, std::int64_t num_tokens, std::vector<SwappedOutBlock>& taken) {
   remove_skipped(list, num_tokens);
   list.last_state_block.reset();
   list.has_running_state = false;
-  GroupManager::take_out(list, num_tokens, taken);
+  GroupManager::swap_out(list, num_tokens, taken);
 }
 
 bool MambaManager::can_share(const GroupBlockList& parent, const ForkPoint& point) const {
@@ -104,7 +104,7 @@ void MambaManager::remove_skipped(GroupBlockList& list, std::int64_t num_compute
   num_computed = std::max<std::int64_t>(0, num_computed - num_speculative_);
   drop_skipped(list, num_skipped_tokens(num_computed));
   if (!aligns() || !list.last_state_block || *list.last_state_block >= tokens_.ceil(num_computed) - 1) return;
-  QUIRE_CHECK(*list.last_state_block < list.blocks.size(), "the last state has a place");
+  QUIRE_CHECK(*list.last_state_block < list.blocks.size(), "the index of the last state is in the list");
   BlockId& block = list.blocks[*list.last_state_block];
   if (block != kNullBlock) {
     pool_.release(block);

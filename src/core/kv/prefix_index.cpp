@@ -1,7 +1,6 @@
-// A block carries no name or one; insert gives it, remove and clear take it. Within a bucket the order is that of insertion, so the
-// first match of a walk is the first inserted of its name.
-// Owned by the block pool; asked once for each block of each prompt that is looked up, so a find allocates nothing and compares names only
-// within one chain.
+// A block has no hash or one; insert sets it, remove and clear delete it. A bucket keeps the order of insertion, so the first match is the
+// block that was inserted first. The block pool owns the index and searches it once per block of each looked-up prompt. A find therefore
+// allocates nothing and compares keys only within one chain.
 #include "core/kv/prefix_index.h"
 
 #include <algorithm>
@@ -19,24 +18,24 @@ PrefixIndex::PrefixIndex(std::uint32_t num_blocks, std::uint32_t max_hashes)
   QUIRE_CHECK(max_hashes > 0);
 }
 
-BlockName PrefixIndex::name_of(BlockId block) const {
-  QUIRE_CHECK(block.value < entries_.size(), "a block of the pool");
+BlockKey PrefixIndex::name_of(BlockId block) const {
+  QUIRE_CHECK(block.value < entries_.size(), "the named block is in the pool");
   const Entry& entry = entries_[block.value];
-  QUIRE_CHECK(entry.num_hashes > 0, "the block carries no name");
+  QUIRE_CHECK(entry.num_hashes > 0, "the block has a hash");
   return {std::span(hashes_).subspan(std::size_t{block.value} * max_hashes_, entry.num_hashes), entry.group};
 }
 
-// The last hash is compared first: it is chained over the others, so unless a test makes hashes up it differs whenever one of them does.
-bool PrefixIndex::matches(std::uint32_t block, const BlockName& name) const {
-  QUIRE_CHECK(name.hashes.size() <= max_hashes_, "a name is no longer than its group's");
+// Compares the last hash first. It is chained over the others, so it differs if any of them does, unless a test invents hashes.
+bool PrefixIndex::matches(std::uint32_t block, const BlockKey& name) const {
+  QUIRE_CHECK(name.hashes.size() <= max_hashes_, "a block key has at most as many hashes as its group");
   const BlockHash* hashes = &hashes_[std::size_t{block} * max_hashes_];
   const std::size_t last = name.hashes.size() - 1;
   return hashes[last] == name.hashes[last] && entries_[block].group == name.group &&
          (last == 0 || std::ranges::equal(name.hashes, std::span(hashes, last + 1)));
 }
 
-std::optional<BlockId> PrefixIndex::find(const BlockName& name) const {
-  QUIRE_CHECK(!name.hashes.empty(), "a name has a hash");
+std::optional<BlockId> PrefixIndex::find(const BlockKey& name) const {
+  QUIRE_CHECK(!name.hashes.empty(), "a block key has at least one hash");
   for (std::uint32_t at = buckets_[bucket(name)].first; at != kEnd; at = entries_[at].next)
     if (matches(at, name)) return BlockId{at};
   return std::nullopt;
@@ -46,16 +45,17 @@ std::vector<BlockId> PrefixIndex::to_vector() const {
   std::vector<BlockId> blocks;
   for (const Bucket& bucket : buckets_)
     for (std::uint32_t block = bucket.first; block != kEnd; block = entries_[block].next) blocks.push_back(BlockId{block});
-  QUIRE_CHECK(blocks.size() == size_, "blocks with a name are counted");
+  QUIRE_CHECK(blocks.size() == size_, "the size equals the number of cached blocks");
   return blocks;
 }
 
-void PrefixIndex::insert(const BlockName& name, BlockId block) {
+void PrefixIndex::insert(const BlockKey& name, BlockId block) {
   Entry& entry = entries_[block.value];
-  QUIRE_CHECK(entry.num_hashes == 0, "a block has one name");
-  QUIRE_CHECK(!name.hashes.empty() && name.hashes.size() <= max_hashes_, "a name has at least one hash and as many as its group has");
+  QUIRE_CHECK(entry.num_hashes == 0, "the block has no hash yet");
+  QUIRE_CHECK(!name.hashes.empty() && name.hashes.size() <= max_hashes_,
+              "a block key has at least one hash, and at most as many as its group");
   Bucket& chain = buckets_[bucket(name)];
-  QUIRE_CHECK(chain.last == kEnd || entries_[chain.last].next == kEnd, "the last of a chain");
+  QUIRE_CHECK(chain.last == kEnd || entries_[chain.last].next == kEnd, "the last block of a chain has no next block");
   entry = {chain.last, kEnd, name.group, static_cast<std::uint32_t>(name.hashes.size())};
   std::ranges::copy(name.hashes, &hashes_[std::size_t{block.value} * max_hashes_]);
   (chain.last != kEnd ? entries_[chain.last].next : chain.first) = block.value;
@@ -66,8 +66,8 @@ void PrefixIndex::insert(const BlockName& name, BlockId block) {
 void PrefixIndex::remove(BlockId block) {
   Bucket& chain = buckets_[bucket(name_of(block))];
   Entry& entry = entries_[block.value];
-  QUIRE_CHECK((entry.prev != kEnd ? entries_[entry.prev].next : chain.first) == block.value, "the chain passes here");
-  QUIRE_CHECK(size_ > 0, "blocks with a name were counted");
+  QUIRE_CHECK((entry.prev != kEnd ? entries_[entry.prev].next : chain.first) == block.value, "the chain of a block links to it");
+  QUIRE_CHECK(size_ > 0, "a removed block was counted");
   (entry.prev != kEnd ? entries_[entry.prev].next : chain.first) = entry.next;
   (entry.next != kEnd ? entries_[entry.next].prev : chain.last) = entry.prev;
   entry = {};
@@ -83,28 +83,28 @@ void PrefixIndex::clear() {
 void PrefixIndex::check_invariants() const {
   std::uint32_t num_chained = 0;
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    QUIRE_CHECK((buckets_[i].first == kEnd) == (buckets_[i].last == kEnd), "a chain has a first and a last, or neither");
+    QUIRE_CHECK((buckets_[i].first == kEnd) == (buckets_[i].last == kEnd), "a chain has both ends or none");
     std::uint32_t before = kEnd;
     for (std::uint32_t at = buckets_[i].first; at != kEnd; at = entries_[at].next) {
-      QUIRE_CHECK(at < entries_.size() && ++num_chained <= size_, "a chain is of blocks with a name, each once");
-      QUIRE_CHECK(entries_[at].prev == before, "a chain can be walked back");
-      QUIRE_CHECK(bucket(name_of(BlockId{at})) == i, "a name is in the chain where it is looked for");
+      QUIRE_CHECK(at < entries_.size() && ++num_chained <= size_, "a chain contains only cached blocks, each once");
+      QUIRE_CHECK(entries_[at].prev == before, "a chain is linked both ways");
+      QUIRE_CHECK(bucket(name_of(BlockId{at})) == i, "a block is in the chain of its hash");
       before = at;
     }
-    QUIRE_CHECK(buckets_[i].last == before, "a chain ends where its bucket says");
+    QUIRE_CHECK(buckets_[i].last == before, "a chain ends with the last block of its bucket");
   }
-  QUIRE_CHECK(num_chained == size_, "each block with a name is in a chain");
+  QUIRE_CHECK(num_chained == size_, "each cached block is in a chain");
 }
 
-std::uint32_t PrefixIndex::previous_of(std::uint32_t block, bool same_name) const {
-  QUIRE_CHECK(block < entries_.size() && entries_[block].num_hashes > 0, "asked of a block with a name");
+std::uint32_t PrefixIndex::previous_of(std::uint32_t block, bool same_key) const {
+  QUIRE_CHECK(block < entries_.size() && entries_[block].num_hashes > 0, "the queried block has a hash");
   std::uint32_t at = entries_[block].prev;
-  while (same_name && at != kEnd && !matches(at, name_of(BlockId{block}))) at = entries_[at].prev;
+  while (same_key && at != kEnd && !matches(at, name_of(BlockId{block}))) at = entries_[at].prev;
   return at;
 }
 
-std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& hashes, bool replaced) const {
-  std::vector<Named> all;
+std::vector<PrefixIndex::CachedEntry> PrefixIndex::to_entries(std::vector<BlockHash>& hashes, bool replaced) const {
+  std::vector<CachedEntry> all;
   all.reserve(size_);
   hashes.clear();
   hashes.reserve(std::size_t{size_} * max_hashes_);
@@ -115,16 +115,16 @@ std::vector<PrefixIndex::Named> PrefixIndex::to_named(std::vector<BlockHash>& ha
     const auto first = hashes_.begin() + static_cast<std::ptrdiff_t>(std::size_t{block} * max_hashes_);
     hashes.insert(hashes.end(), first, first + entry.num_hashes);
   }
-  QUIRE_CHECK(all.size() == size_, "all blocks with a name are listed");
+  QUIRE_CHECK(all.size() == size_, "all cached blocks are listed");
   return all;
 }
 
-// Chain by chain, each from its first: what is inserted behind another one than it says was in no chain.
-bool PrefixIndex::assign(std::span<const Named> all, std::span<const BlockHash> hashes, bool replaced) {
+// Inserts chain by chain, each from its first block. If a block then follows another block than its `previous`, the input is invalid.
+bool PrefixIndex::assign(std::span<const CachedEntry> all, std::span<const BlockHash> hashes, bool replaced) {
   clear();
   std::vector<std::size_t> first_hash;
   std::vector<std::uint32_t> next(entries_.size(), kEnd), place(entries_.size(), kEnd);
-  for (const Named& named : all) {
+  for (const CachedEntry& named : all) {
     const std::size_t at = first_hash.empty() ? 0 : first_hash.back() + all[first_hash.size() - 1].num_hashes;
     if (named.block >= entries_.size() || place[named.block] != kEnd || named.num_hashes == 0 || named.num_hashes > max_hashes_ ||
         named.num_hashes > hashes.size() - at)
@@ -135,11 +135,11 @@ bool PrefixIndex::assign(std::span<const Named> all, std::span<const BlockHash> 
     if (named.previous >= entries_.size() || next[named.previous] != kEnd) return false;
     next[named.previous] = named.block;
   }
-  for (const Named& named : all) {
+  for (const CachedEntry& named : all) {
     if (named.previous != kEnd) continue;
     for (std::uint32_t block = named.block; block != kEnd; block = next[block]) {
-      const Named& one = all[place[block]];
-      insert(BlockName(hashes.subspan(first_hash[place[block]], one.num_hashes), one.group), BlockId{block});
+      const CachedEntry& one = all[place[block]];
+      insert(BlockKey(hashes.subspan(first_hash[place[block]], one.num_hashes), one.group), BlockId{block});
       if (previous_of(block, replaced) != one.previous) return false;
     }
   }

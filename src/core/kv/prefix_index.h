@@ -1,7 +1,7 @@
 #pragma once
-// Which block holds the content of a given name. Several blocks may carry one name (requests that computed the same prefix at the same
-// time); the one inserted first is found. Chains run through arrays indexed by block id over a fixed number of buckets: nothing is
-// allocated after construction.
+// Maps a block hash to the block with its content. Several blocks may have one hash, if requests computed the same prefix at the same time;
+// the one inserted first is found. Chains run through arrays indexed by block id over a fixed number of buckets, so nothing is allocated
+// after construction.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,64 +13,64 @@
 
 namespace quire {
 
-// The name of a block: the hashes of the hash blocks it spans (one, unless its group has larger blocks than are hashed) and its cache
-// group. A view. vLLM writes the hashes one after the other, then the group as four big-endian bytes.
-struct BlockName {
+// The key of a cached block: the hashes of the hash blocks that it spans, and its cache group. There is one hash unless the group's blocks
+// are larger than the hash block size. A view. vLLM concatenates the hashes and appends the group as four big-endian bytes.
+struct BlockKey {
   std::span<const BlockHash> hashes;
   std::uint32_t group = 0;
 
-  BlockName(std::span<const BlockHash> all_hashes, std::uint32_t cache_group) : hashes(all_hashes), group(cache_group) {}
-  BlockName(const BlockHash& hash, std::uint32_t cache_group = 0) : hashes(&hash, 1), group(cache_group) {}  // NOLINT: a hash is a name
+  BlockKey(std::span<const BlockHash> all_hashes, std::uint32_t cache_group) : hashes(all_hashes), group(cache_group) {}
+  BlockKey(const BlockHash& hash, std::uint32_t cache_group = 0) : hashes(&hash, 1), group(cache_group) {}  // NOLINT: a hash is a key
 };
 
-// Chained, not open addressing: a block leaves by its id when it is evicted, in O(1) and without a mark that would slow later searches.
+// Chained, not open addressing: an evicted block is removed by its id in O(1), without a tombstone that would slow later searches.
 class PrefixIndex {
  public:
-  // Names have at most max_hashes hashes; all names of a group have equally many.
+  // Keys have at most max_hashes hashes; all keys of a group have equally many.
   explicit PrefixIndex(std::uint32_t num_blocks, std::uint32_t max_hashes = 1);
 
-  // Number of blocks that carry a name.
+  // Returns the number of blocks that have a hash.
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool contains(BlockId block) const {
-    QUIRE_CHECK(block.value < entries_.size(), "asked about a block of the pool");
+    QUIRE_CHECK(block.value < entries_.size(), "the queried block is in the pool");
     return entries_[block.value].num_hashes != 0;
   }
-  // The name of a block that carries one; valid until the block is removed.
-  [[nodiscard]] BlockName name_of(BlockId block) const;
-  // Its last hash, which by the chain stands for all before it.
+  // Returns the key of a block that has one; valid until the block is removed.
+  [[nodiscard]] BlockKey name_of(BlockId block) const;
+  // Returns its last hash, which stands for all hashes before it because they are chained.
   [[nodiscard]] const BlockHash& hash_of(BlockId block) const { return name_of(block).hashes.back(); }
 
-  [[nodiscard]] std::optional<BlockId> find(const BlockName& name) const;
-  // All blocks that carry a name; those of equal names in the order of insertion.
+  [[nodiscard]] std::optional<BlockId> find(const BlockKey& name) const;
+  // Returns all blocks that have a hash; blocks of equal keys in order of insertion.
   [[nodiscard]] std::vector<BlockId> to_vector() const;
-  void insert(const BlockName& name, BlockId block);
+  void insert(const BlockKey& name, BlockId block);
   void remove(BlockId block);
   void clear();
-  // Stops the program if a chain is broken, or a name is in another chain than its own.
+  // Stops the program if a chain is broken or a key is in a wrong chain.
   void check_invariants() const;
 
-  // A block with a name, and the block before it in its chain (kEnd: none), by which the order of insertion is told without a walk.
-  struct Named {
-    static constexpr bool kIsRaw = true;  // all of its bytes count
+  // A cached block, and the block before it in its chain (kEnd: none), which gives the order of insertion without a walk.
+  struct CachedEntry {
+    static constexpr bool kIsRaw = true;  // no padding: stored as raw bytes
     std::uint32_t block = 0, previous = 0, group = 0, num_hashes = 0;
   };
-  // By id, with the hashes of their names one after the other. Where names will be replaced, which ones share a chain says nothing:
-  // `previous` is then the block before it of the same name.
-  [[nodiscard]] std::vector<Named> to_named(std::vector<BlockHash>& hashes, bool replaced) const;
-  // These have names, and no others. False, and the index is good for nothing: they cannot have been so.
-  [[nodiscard]] bool assign(std::span<const Named> all, std::span<const BlockHash> hashes, bool replaced);
+  // Returns the cached blocks by id, and fills `hashes` with their hashes, concatenated. If the hashes will be replaced, sharing a chain
+  // means nothing: `previous` is then the previous block with the same key.
+  [[nodiscard]] std::vector<CachedEntry> to_entries(std::vector<BlockHash>& hashes, bool replaced) const;
+  // Makes these the only cached blocks. Returns false if they contradict each other; the index is then unusable.
+  [[nodiscard]] bool assign(std::span<const CachedEntry> all, std::span<const BlockHash> hashes, bool replaced);
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [max_hashes, entries, hashes, buckets, size] = self;
-    std::vector<Named> named;
+    std::vector<CachedEntry> named;
     std::vector<BlockHash> names;
     bool replaced = false;
-    if constexpr (!Form::kReads) replaced = form.leaves_tokens_out;
-    if constexpr (!Form::kReads) named = self.to_named(names, replaced);
+    if constexpr (!Archive::kIsReading) replaced = form.omits_tokens;
+    if constexpr (!Archive::kIsReading) named = self.to_entries(names, replaced);
     form(replaced, named, names);
-    if constexpr (Form::kReads) form.expect(self.assign(named, names, replaced), "names of blocks are in chains");
+    if constexpr (Archive::kIsReading) form.expect(self.assign(named, names, replaced), "cached blocks are in the chains of their hashes");
   }
 
  private:
@@ -79,24 +79,24 @@ class PrefixIndex {
     std::uint32_t prev = kEnd;
     std::uint32_t next = kEnd;
     std::uint32_t group = 0;
-    std::uint32_t num_hashes = 0;  // 0: no name
+    std::uint32_t num_hashes = 0;  // 0: the block has no hash
   };
   struct Bucket {
     std::uint32_t first = kEnd;
     std::uint32_t last = kEnd;
   };
 
-  [[nodiscard]] std::size_t bucket(const BlockName& name) const {
+  [[nodiscard]] std::size_t bucket(const BlockKey& name) const {
     return (name.hashes.back().prefix() + name.group * 0x9E3779B97F4A7C15ULL) & (buckets_.size() - 1);
   }
-  [[nodiscard]] bool matches(std::uint32_t block, const BlockName& name) const;
-  // The block before it in its chain, or the one of the same name; kEnd: none.
-  [[nodiscard]] std::uint32_t previous_of(std::uint32_t block, bool same_name) const;
+  [[nodiscard]] bool matches(std::uint32_t block, const BlockKey& name) const;
+  // Returns the block before it in its chain, or the previous one with the same key; kEnd: none.
+  [[nodiscard]] std::uint32_t previous_of(std::uint32_t block, bool same_key) const;
 
   std::uint32_t max_hashes_;
   std::vector<Entry> entries_;
   std::vector<BlockHash> hashes_;  // max_hashes_ per block
-  std::vector<Bucket> buckets_;    // a power of two, at least twice the blocks
+  std::vector<Bucket> buckets_;    // a power of two, at least twice the number of blocks
   std::uint32_t size_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// A block is followed or not. Not followed -> followed: on_allocated, for a sample. Followed -> not followed: on_evicted, which makes an
-// event, or reset, which makes none. Accesses move nothing.
-// Called by the block pool in the middle of a step; all of it is off, and free of cost, unless ReportOptions::kv_metrics_sample is set.
+// A block is followed or not. on_allocated follows a sample of blocks. on_evicted ends this with an event, reset without one. Accesses do
+// not change the state. The block pool calls it in the middle of a step. Everything is off, at no cost, unless
+// ReportOptions::kv_metrics_sample is set.
 #include "core/kv/residency.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ double seconds(std::int64_t ns) {
 
 KvResidency::KvResidency(std::uint32_t num_blocks, double sample_rate, bool makes_events)
     : sample_rate_(sample_rate), makes_events_(makes_events) {
-  QUIRE_CHECK(sample_rate >= 0.0 && sample_rate <= 1.0, "the sampled share of blocks is a fraction");
-  if (sample_rate > 0.0) lives_.resize(num_blocks);
+  QUIRE_CHECK(sample_rate >= 0.0 && sample_rate <= 1.0, "the sample rate is between 0 and 1");
+  if (sample_rate > 0.0) lifetimes_.resize(num_blocks);
 }
 
 void KvResidency::begin(std::int64_t now_ns, std::uint64_t random) {
@@ -29,16 +29,16 @@ void KvResidency::begin(std::int64_t now_ns, std::uint64_t random) {
 }
 
 void KvResidency::on_allocated(BlockId block) {
-  if (lives_.empty()) return;
-  QUIRE_CHECK(block.value < lives_.size(), "a new block of the pool");
+  if (lifetimes_.empty()) return;
+  QUIRE_CHECK(block.value < lifetimes_.size(), "an allocated block is in the pool");
   if (random_.chance(sample_rate_))
-    lives_[block.value] = {.followed = true, .num_accesses = 0, .birth_ns = now_ns_, .last_access_ns = now_ns_, .accesses_ns = {}};
+    lifetimes_[block.value] = {.followed = true, .num_accesses = 0, .birth_ns = now_ns_, .last_access_ns = now_ns_, .accesses_ns = {}};
 }
 
 void KvResidency::on_accessed(BlockId block) {
-  if (lives_.empty()) return;
-  QUIRE_CHECK(block.value < lives_.size(), "a used block of the pool");
-  Life& life = lives_[block.value];
+  if (lifetimes_.empty()) return;
+  QUIRE_CHECK(block.value < lifetimes_.size(), "an accessed block is in the pool");
+  BlockLifetime& life = lifetimes_[block.value];
   if (!life.followed) return;
   life.last_access_ns = now_ns_;
   life.accesses_ns[life.num_accesses % kNumAccesses] = now_ns_;
@@ -46,9 +46,9 @@ void KvResidency::on_accessed(BlockId block) {
 }
 
 void KvResidency::on_evicted(BlockId block) {
-  if (lives_.empty()) return;
-  QUIRE_CHECK(block.value < lives_.size(), "an evicted block of the pool");
-  Life& life = lives_[block.value];
+  if (lifetimes_.empty()) return;
+  QUIRE_CHECK(block.value < lifetimes_.size(), "an evicted block is in the pool");
+  BlockLifetime& life = lifetimes_[block.value];
   if (!life.followed) return;
   life.followed = false;
   if (!makes_events_) return;
@@ -57,7 +57,7 @@ void KvResidency::on_evicted(BlockId block) {
 }
 
 void KvResidency::reset() {
-  std::ranges::fill(lives_, Life());
+  std::ranges::fill(lifetimes_, BlockLifetime());
   events_.clear();
 }
 
@@ -68,8 +68,8 @@ void KvResidency::take_events(std::vector<KvEvictionEvent>& out) {
 
 std::vector<KvResidency::Followed> KvResidency::followed() const {
   std::vector<Followed> out;
-  for (std::uint32_t block = 0; block < lives_.size(); ++block) {
-    const Life& life = lives_[block];
+  for (std::uint32_t block = 0; block < lifetimes_.size(); ++block) {
+    const BlockLifetime& life = lifetimes_[block];
     if (!life.followed) continue;
     Followed& copy = out.emplace_back(Followed{BlockId{block}, life.birth_ns, life.last_access_ns, {}});
     for (std::uint32_t i = life.num_accesses - std::min(life.num_accesses, kNumAccesses); i < life.num_accesses; ++i)
@@ -78,12 +78,12 @@ std::vector<KvResidency::Followed> KvResidency::followed() const {
   return out;
 }
 
-std::vector<double> KvResidency::reuse_gaps(const Life& life) {
+std::vector<double> KvResidency::reuse_gaps(const BlockLifetime& life) {
   std::vector<double> gaps;
   const std::uint32_t first = life.num_accesses > kNumAccesses ? life.num_accesses - kNumAccesses : 0;
   for (std::uint32_t i = first + 1; i < life.num_accesses; ++i)
     gaps.push_back(seconds(life.accesses_ns[i % kNumAccesses] - life.accesses_ns[(i - 1) % kNumAccesses]));
-  QUIRE_CHECK(gaps.size() < kNumAccesses, "gaps lie between the accesses that are kept");
+  QUIRE_CHECK(gaps.size() < kNumAccesses, "gaps lie between the recorded accesses");
   return gaps;
 }
 

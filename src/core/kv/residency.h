@@ -1,6 +1,6 @@
 #pragma once
-// How long blocks live in the cache, measured on a random sample of them. The rules are those of vLLM V1's KVCacheMetricsCollector
-// (v0.19.0); the clock and the random numbers are handed in.
+// Measures how long blocks live in the cache, on a random sample of them. The rules are vLLM V1's KVCacheMetricsCollector (v0.19.0). The
+// caller supplies the clock and the random numbers.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -11,69 +11,69 @@
 
 namespace quire {
 
-// The sample is drawn when a block is taken, from the seed of the call, so equal calls follow equal blocks.
+// A block is sampled when it is allocated, from the seed of the call, so equal calls sample equal blocks.
 class KvResidency {
  public:
-  // `sample_rate` is the share of allocations that are followed, in [0, 1]; 0 turns everything off and takes no memory. Without
-  // `makes_events` blocks are followed, and nothing piles up that nobody takes.
+  // `sample_rate` is the share of allocations that are sampled, in [0, 1]; 0 turns everything off and takes no memory. Without
+  // `makes_events` blocks are sampled, but no events are queued.
   KvResidency(std::uint32_t num_blocks, double sample_rate, bool makes_events = true);
 
-  // What follows happens at this time (any monotonic clock, ns), with draws from this seed.
+  // Sets the time of the calls that follow (any monotonic clock, ns) and the seed of their draws.
   void begin(std::int64_t now_ns, std::uint64_t random);
 
   void on_allocated(BlockId block);
-  // Taken by one more request.
+  // One more request takes the block.
   void on_accessed(BlockId block);
-  // Taken for new content, or its name was forgotten.
+  // The block is taken for new content, or its hash is forgotten.
   void on_evicted(BlockId block);
-  // The cache was reset: nothing is followed any more, and events not yet taken are lost, as in vLLM.
+  // The cache was reset: no block is followed any more, and pending events are lost, as in vLLM.
   void reset();
 
   // Moves the events since the last call to the end of `out`, in order of eviction.
   void take_events(std::vector<KvEvictionEvent>& out);
 
-  // When a followed block was taken and used, for comparisons and tests.
+  // Times at which a followed block was taken and used, for comparisons and tests.
   struct Followed {
     BlockId block;
     std::int64_t birth_ns = 0, last_access_ns = 0;
-    std::vector<std::int64_t> accesses_ns;  // the last ones, oldest first
+    std::vector<std::int64_t> accesses_ns;  // the most recent ones, oldest first
   };
   [[nodiscard]] std::vector<Followed> followed() const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [sample_rate, makes_events, now_ns, random, lives, events] = self;
-    // Whoever takes blocks gives a seed first, so nothing is left of `random`.
-    const std::size_t num_lives = lives.size();
-    form(now_ns, lives, events);
-    form.expect(lives.size() == num_lives, "each block has a life, where lives are measured");
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). The binding must name every member, or it does not compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    [[maybe_unused]] auto& [sample_rate, makes_events, now_ns, random, lifetimes, events] = self;
+    // `random` need not be saved, because a seed is set before blocks are taken.
+    const std::size_t num_lifetimes = lifetimes.size();
+    form(now_ns, lifetimes, events);
+    form.expect(lifetimes.size() == num_lifetimes, "each block has a record if residency is sampled");
   }
 
  private:
   static constexpr std::uint32_t kNumAccesses = 4;
-  struct Life {
-    template <class Form, class Self>
-    static void fields(Form& form, Self& self) {
+  struct BlockLifetime {
+    template <class Archive, class Self>
+    static void fields(Archive& form, Self& self) {
       auto& [followed, num_accesses, birth_ns, last_access_ns, accesses_ns] = self;
       form(followed);
       if (followed) form(num_accesses, birth_ns, last_access_ns, accesses_ns);
     }
 
     bool followed = false;
-    std::uint32_t num_accesses = 0;  // ever; the last kNumAccesses are kept
+    std::uint32_t num_accesses = 0;  // in total; the last kNumAccesses are kept
     std::int64_t birth_ns = 0;
     std::int64_t last_access_ns = 0;
-    std::array<std::int64_t, kNumAccesses> accesses_ns{};  // a ring
+    std::array<std::int64_t, kNumAccesses> accesses_ns{};  // a ring buffer
   };
 
-  [[nodiscard]] static std::vector<double> reuse_gaps(const Life& life);
+  [[nodiscard]] static std::vector<double> reuse_gaps(const BlockLifetime& life);
 
   double sample_rate_;
   bool makes_events_;
   std::int64_t now_ns_ = 0;
   Random random_{0};
-  std::vector<Life> lives_;  // by block id; empty when off
+  std::vector<BlockLifetime> lifetimes_;  // by block id; empty when off
   std::vector<KvEvictionEvent> events_;
 };
 

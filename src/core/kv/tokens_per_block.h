@@ -1,5 +1,5 @@
 #pragma once
-// Counts of tokens in counts of blocks, rounded as Python's // does: down, below zero too.
+// Converts counts of tokens to counts of blocks. Rounds as Python's // does: down, also below zero.
 #include <bit>
 #include <cstdint>
 
@@ -7,11 +7,12 @@
 
 namespace quire {
 
-// Nearly all block sizes are powers of two, and the scheduler converts several times per request and step: a shift instead of a division.
+// Nearly all block sizes are powers of two, and the scheduler converts several times per request and step. A shift then replaces a
+// division.
 class TokensPerBlock {
  public:
   explicit TokensPerBlock(std::uint32_t size) : size_(size), shift_(std::has_single_bit(size) ? std::countr_zero(size) : -1) {
-    QUIRE_CHECK(size > 0, "a block has tokens");
+    QUIRE_CHECK(size > 0, "the block size is positive");
   }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
@@ -24,7 +25,7 @@ class TokensPerBlock {
 
  private:
   std::int64_t size_;
-  int shift_;  // size 2^shift; -1: no power of two
+  int shift_;  // size is 2^shift; -1: it is not a power of two
 };
 
 }  // namespace quire

@@ -1,9 +1,9 @@
-// A key is in one of: nowhere, T1, T2, B1, B2. L1 is T1 and B1, L2 is T2 and B2; of c slots, L1 never has more than c, both more than 2c.
-//   insert        nowhere -> T1; B1, B2 -> T2, and the target has moved
+// A key is nowhere or in one of T1, T2, B1, B2. L1 is T1 and B1, L2 is T2 and B2. With c slots, L1 has at most c keys, both at most 2c.
+//   insert        nowhere -> T1; B1, B2 -> T2, after the target has moved
 //   use           T1, T2 -> the newest of T2
-//   evict         T1 -> B1, or nowhere where T1 is all of L1 and L1 is full; T2 -> B2
+//   evict         T1 -> B1, or nowhere if T1 is all of L1 and L1 is full; T2 -> B2
 //   remove        T1, T2 -> nowhere
-// A ghost goes nowhere when a key that comes from nowhere would make L1, or both, too large.
+// A ghost is forgotten if a key from nowhere would make L1, or both lists together, too large.
 #include "core/offload/arc_paper_policy.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace quire {
 
 bool ArcPaperPolicy::evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) {
-  QUIRE_CHECK(count <= incoming.size(), "no more go than come");
+  QUIRE_CHECK(count <= incoming.size(), "no more slots are evicted than keys are added");
   if (count > queues_.num_evictable()) return false;
   for (std::size_t i = 0; i < incoming.size(); ++i) admit(incoming[i], i + count >= incoming.size(), slots);
   return true;
@@ -29,7 +29,7 @@ void ArcPaperPolicy::admit(const OffloadKey& key, bool is_full, std::vector<std:
     move_target(ghosts_.list_of(ghost));
     ghosts_.forget(key);
   } else {
-    leaves_ghost = make_room_among_ghosts();
+    leaves_ghost = evict_ghost_if_full();
   }
   if (is_full) {
     const double t1_size = queues_.size(kT1);
@@ -39,13 +39,13 @@ void ArcPaperPolicy::admit(const OffloadKey& key, bool is_full, std::vector<std:
   queues_.announce(is_back ? kT2 : kT1);
 }
 
-void ArcPaperPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slots) const {
+void ArcPaperPolicy::append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const {
   queues_.append_oldest(queues_.size(kT1) > target_t1_size_ ? kT1 : kT2, most, slots);
 }
 
 void ArcPaperPolicy::move_target(GhostKeys::List hit) {
   const auto b1 = static_cast<double>(ghosts_.size(GhostKeys::List::b1));
-  QUIRE_CHECK(ghosts_.size(hit) > 0, "the ghost that came back is in its list");
+  QUIRE_CHECK(ghosts_.size(hit) > 0, "the key that returned is in its ghost list");
   const auto b2 = static_cast<double>(ghosts_.size(GhostKeys::List::b2));
   if (hit == GhostKeys::List::b1)
     target_t1_size_ = std::min(target_t1_size_ + std::max(1.0, b2 / b1), static_cast<double>(num_slots_));
@@ -53,13 +53,13 @@ void ArcPaperPolicy::move_target(GhostKeys::List hit) {
     target_t1_size_ = std::max(target_t1_size_ - std::max(1.0, b1 / b2), 0.0);
 }
 
-// For a key that comes from nowhere. False: L1 is full of resident keys, of which one is to go without a ghost.
-bool ArcPaperPolicy::make_room_among_ghosts() {
+// Makes room for a key from nowhere. Returns false if L1 is full of resident keys, one of which is then evicted without a ghost.
+bool ArcPaperPolicy::evict_ghost_if_full() {
   if (size_of_l1() == num_slots_) {
     if (ghosts_.size(GhostKeys::List::b1) == 0) return false;
     ghosts_.forget_oldest(GhostKeys::List::b1);
   } else if (size_of_l1() + size_of_l2() == 2 * num_slots_) {
-    QUIRE_CHECK(ghosts_.size(GhostKeys::List::b2) > 0, "both lists are full, so there are ghosts");
+    QUIRE_CHECK(ghosts_.size(GhostKeys::List::b2) > 0, "list B2 has keys when both lists are full");
     ghosts_.forget_oldest(GhostKeys::List::b2);
   }
   return true;
@@ -68,16 +68,16 @@ bool ArcPaperPolicy::make_room_among_ghosts() {
 std::uint32_t ArcPaperPolicy::take_oldest(bool prefers_t1, bool leaves_ghost) {
   const bool from_t1 = queues_.oldest_evictable(prefers_t1 ? kT1 : kT2) == kNoIndex ? !prefers_t1 : prefers_t1;
   const std::uint32_t slot = queues_.oldest_evictable(from_t1 ? kT1 : kT2);
-  QUIRE_CHECK(slot != kNoIndex, "victims are counted before they are taken");
+  QUIRE_CHECK(slot != kNoIndex, "there is an evictable slot");
   queues_.remove(slot);
   if (leaves_ghost) ghosts_.push(from_t1 ? GhostKeys::List::b1 : GhostKeys::List::b2, keys_.key_of(slot));
   return slot;
 }
 
-// Not a request of the paper's: the target stays.
+// The paper has no such call. The call is not a request, so the target stays.
 void ArcPaperPolicy::insert_oldest(std::uint32_t slot) {
   ghosts_.forget(keys_.key_of(slot));
-  make_room_among_ghosts();
+  evict_ghost_if_full();
   queues_.insert_oldest(kT1, slot);
 }
 
@@ -95,8 +95,9 @@ PolicySnapshot ArcPaperPolicy::snapshot() const {
 void ArcPaperPolicy::check_invariants() const {
   queues_.check_invariants();
   ghosts_.check_invariants(keys_);
-  QUIRE_CHECK(size_of_l1() <= num_slots_ && size_of_l1() + size_of_l2() <= 2 * num_slots_, "ARC remembers too much");
-  QUIRE_CHECK(target_t1_size_ >= 0 && target_t1_size_ <= num_slots_, "a target beyond the tier");
+  QUIRE_CHECK(size_of_l1() <= num_slots_ && size_of_l1() + size_of_l2() <= 2 * num_slots_,
+              "ARC remembers at most twice as many keys as there are slots");
+  QUIRE_CHECK(target_t1_size_ >= 0 && target_t1_size_ <= num_slots_, "the target size of T1 does not exceed the tier");
 }
 
 }  // namespace quire

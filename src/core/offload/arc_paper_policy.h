@@ -1,7 +1,7 @@
 #pragma once
-// Adaptive replacement as in the paper: N. Megiddo, D. S. Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003, figure 4,
-// where vLLM's variant (arc_policy.h) differs in what a ghost's return does, in when the target moves, and in who is evicted. A block in
-// transfer cannot go: the next of its list goes, or one of the other list.
+// Adaptive replacement as in the paper: N. Megiddo, D. S. Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003, figure 4.
+// vLLM's variant (arc_policy.h) differs in the effect of a returning ghost, in when the target moves, and in which block is evicted. A
+// block in transfer cannot be evicted: the policy takes the next block of its list, or one of the other list.
 #include "core/offload/ghost_keys.h"
 #include "core/offload/key_index.h"
 #include "core/offload/slot_queues.h"
@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// Called by the ledger on the core's thread. evict() announces into which list each new key will go, because the paper decides that before
-// it makes room, and the ledger inserts afterwards.
+// The ledger calls it on the core's thread. evict() announces the list of each new key: the paper decides this before it makes room, and
+// the ledger inserts the keys afterwards.
 class ArcPaperPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.
@@ -26,8 +26,8 @@ class ArcPaperPolicy final : public EvictionPolicy {
   void set_evictable(std::uint32_t slot, bool evictable) override { queues_.set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
 
-  // As things are: uses may still save one of them.
-  void append_next(std::size_t most, std::vector<std::uint32_t>& slots) const override;
+  // Assumes the present state: later uses may still save one of these slots.
+  void append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const override;
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return queues_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return queues_.num_resident(); }
   [[nodiscard]] PolicySnapshot snapshot() const override;
@@ -41,14 +41,14 @@ class ArcPaperPolicy final : public EvictionPolicy {
   [[nodiscard]] std::uint32_t size_of_l2() const { return queues_.size(kT2) + ghosts_.size(GhostKeys::List::b2); }
   void admit(const OffloadKey& key, bool is_full, std::vector<std::uint32_t>& slots);
   void move_target(GhostKeys::List hit);
-  bool make_room_among_ghosts();
+  bool evict_ghost_if_full();
   std::uint32_t take_oldest(bool prefers_t1, bool leaves_ghost);
 
   std::uint32_t num_slots_;
   const KeyIndex& keys_;
   SlotQueues queues_;
   GhostKeys ghosts_;
-  // In slots, 0 to num_slots. A real number: steps may be fractions where one ghost list is much longer.
+  // In slots, 0 to num_slots. A real number, because steps may be fractions if one ghost list is much longer.
   double target_t1_size_ = 0;  // p in the paper
 };
 

@@ -1,5 +1,5 @@
-// A key is in one of: nowhere, T1, T2, B1, B2.
-//   insert        anywhere but T1, T2 -> T1
+// A key is nowhere or in one of T1, T2, B1, B2.
+//   insert        nowhere, B1, B2 -> T1
 //   touch         T1, ready -> T2; else to the newest end of its list; in B1 and B2 this moves the target
 //   evict         T1 -> B1, T2 -> B2; the oldest of a full B1 or B2 -> nowhere
 //   remove        T1 -> nowhere (T2 has ready blocks only)
@@ -15,27 +15,27 @@ ArcPolicy::ArcPolicy(std::uint32_t num_slots, const KeyIndex& keys)
     : num_slots_(num_slots), keys_(keys), links_(num_slots), t1_(links_), t2_(links_), in_t2_(num_slots), ghosts_(num_slots) {}
 
 void ArcPolicy::insert(std::uint32_t slot) {
-  QUIRE_CHECK(slot < in_t2_.size(), "a slot of the tier becomes resident");
+  QUIRE_CHECK(slot < in_t2_.size(), "an inserted slot is in the tier");
   in_t2_[slot] = 0;
   t1_.push_newest(slot);
   ghosts_.forget(keys_.key_of(slot));
 }
 
 void ArcPolicy::insert_oldest(std::uint32_t slot) {
-  QUIRE_CHECK(slot < in_t2_.size(), "a slot of the tier was filled before");
+  QUIRE_CHECK(slot < in_t2_.size(), "a restored slot is in the tier");
   in_t2_[slot] = 0;
   t1_.push_oldest(slot);
   ghosts_.forget(keys_.key_of(slot));
 }
 
 void ArcPolicy::replace(std::uint32_t old, std::uint32_t slot) {
-  QUIRE_CHECK(old != slot && old < in_t2_.size() && slot < in_t2_.size(), "one slot takes the place of another");
+  QUIRE_CHECK(old != slot && old < in_t2_.size() && slot < in_t2_.size(), "a slot is replaced by another slot of the tier");
   in_t2_[slot] = in_t2_[old];
   of(old).replace(old, slot);
 }
 
 void ArcPolicy::touch(std::uint32_t slot, bool ready) {
-  QUIRE_CHECK(slot < in_t2_.size(), "a slot of the tier is touched");
+  QUIRE_CHECK(slot < in_t2_.size(), "a touched slot is in the tier");
   if (in_t2_[slot] != 0 || !ready) return of(slot).touch(slot);
   const bool evictable = t1_.is_evictable(slot);
   t1_.remove(slot);
@@ -44,7 +44,7 @@ void ArcPolicy::touch(std::uint32_t slot, bool ready) {
   t2_.set_evictable(slot, evictable);
 }
 
-void ArcPolicy::touch_absent(const OffloadKey& key) {
+void ArcPolicy::touch_missing(const OffloadKey& key) {
   const std::uint32_t entry = ghosts_.find(key);
   if (entry == kNoIndex) return;
   const auto b1 = static_cast<double>(ghosts_.size(GhostKeys::List::b1));
@@ -56,10 +56,10 @@ void ArcPolicy::touch_absent(const OffloadKey& key) {
   ghosts_.touch(entry);
 }
 
-// vLLM picks one by one: from T1 while its size, less the picks so far, has not sunk below the target and something there may go; from T2
-// after that, without a way back. So the picks from T1 are known at once.
+// vLLM picks slots one by one: from T1 until its size minus the picks is below the target or T1 has no evictable slot, then only from T2.
+// The number of picks from T1 is therefore known in advance.
 bool ArcPolicy::evict(std::uint32_t count, std::span<const OffloadKey> /*incoming*/, std::vector<std::uint32_t>& slots) {
-  QUIRE_CHECK(target_t1_size_ >= 0.0 && target_t1_size_ <= num_slots_, "the target is a number of slots");
+  QUIRE_CHECK(target_t1_size_ >= 0.0 && target_t1_size_ <= num_slots_, "the target size of T1 does not exceed the tier");
   const auto target = static_cast<std::uint32_t>(target_t1_size_);
   const std::uint32_t above_target = t1_.size() >= target ? t1_.size() - target + 1 : 0;
   const std::uint32_t from_t1 = std::min({count, t1_.num_evictable(), above_target});
@@ -69,7 +69,7 @@ bool ArcPolicy::evict(std::uint32_t count, std::span<const OffloadKey> /*incomin
   return true;
 }
 
-void ArcPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slots) const {
+void ArcPolicy::append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const {
   const std::size_t end = slots.size() + most;
   const auto target = static_cast<std::uint32_t>(target_t1_size_);
   const std::uint32_t above_target = t1_.size() >= target ? t1_.size() - target + 1 : 0;
@@ -80,7 +80,7 @@ void ArcPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slots)
 void ArcPolicy::evict_oldest(RecencyOrder& order, GhostKeys::List ghosts, std::uint32_t count, std::vector<std::uint32_t>& slots) {
   for (; count > 0; --count) {
     const std::uint32_t slot = order.oldest_evictable();
-    QUIRE_CHECK(slot != kNoIndex, "victims are counted before they are taken");
+    QUIRE_CHECK(slot != kNoIndex, "there is an evictable slot");
     order.remove(slot);
     ghosts_.push(ghosts, keys_.key_of(slot));
     slots.push_back(slot);

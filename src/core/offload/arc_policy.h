@@ -1,7 +1,7 @@
 #pragma once
-// vLLM's variant of adaptive replacement: T1 has blocks used once, T2 those used again; B1 and B2 remember keys that were evicted from
-// them, and a use of one of those moves the target size of T1. Unlike in the paper, every new block goes into T1, also one that B1 or B2
-// remembers, and one eviction never goes back from T2 to T1.
+// vLLM's variant of adaptive replacement. T1 holds blocks that were used once, T2 blocks that were used again. B1 and B2 remember keys that
+// were evicted from T1 and T2, and a use of such a key moves the target size of T1. Unlike in the paper, every new block enters T1, even
+// one that B1 or B2 remembers, and one eviction never returns from T2 to T1.
 #include "core/offload/ghost_keys.h"
 #include "core/offload/key_index.h"
 #include "core/offload/recency_order.h"
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Called by the ledger on the core's thread. Slots lie in two orders over shared links, so to move one costs no allocation.
+// The ledger calls it on the core's thread. Slots lie in two orders over shared links, so moving a slot allocates nothing.
 class ArcPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.
@@ -22,10 +22,10 @@ class ArcPolicy final : public EvictionPolicy {
   void replace(std::uint32_t old, std::uint32_t slot) override;
   void remove(std::uint32_t slot) override { of(slot).remove(slot); }
   void touch(std::uint32_t slot, bool ready) override;
-  void touch_absent(const OffloadKey& key) override;
+  void touch_missing(const OffloadKey& key) override;
   void set_evictable(std::uint32_t slot, bool evictable) override { of(slot).set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
-  void append_next(std::size_t most, std::vector<std::uint32_t>& slots) const override;
+  void append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const override;
 
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return t1_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return t1_.size() + t2_.size(); }
@@ -41,7 +41,7 @@ class ArcPolicy final : public EvictionPolicy {
   RecencyLinks links_;
   RecencyOrder t1_;
   RecencyOrder t2_;
-  // By slot; means nothing for one that is not resident.
+  // By slot; meaningless for a slot that is not resident.
   std::vector<std::uint8_t> in_t2_;
   GhostKeys ghosts_;
   double target_t1_size_ = 0;

@@ -16,7 +16,7 @@ GhostKeys::GhostKeys(std::uint32_t capacity)
 }
 
 void GhostKeys::touch(std::uint32_t entry) {
-  QUIRE_CHECK(entry < list_of_.size(), "an entry that find() gave");
+  QUIRE_CHECK(entry < list_of_.size(), "a touched entry exists");
   IndexList& list = of(list_of_[entry]);
   list.remove(entry);
   list.push_back(entry);
@@ -24,7 +24,7 @@ void GhostKeys::touch(std::uint32_t entry) {
 
 void GhostKeys::push(List list, const OffloadKey& key) {
   if (of(list).size() == capacity_) drop(of(list).front());
-  QUIRE_CHECK(!free_.empty(), "two lists have room for both");
+  QUIRE_CHECK(!free_.empty(), "there is a free entry");
   const std::uint32_t entry = free_.back();
   free_.pop_back();
   index_.insert(key, entry);
@@ -37,7 +37,7 @@ void GhostKeys::forget(const OffloadKey& key) {
 }
 
 void GhostKeys::drop(std::uint32_t entry) {
-  QUIRE_CHECK(entry < list_of_.size(), "a list that is not empty has an oldest");
+  QUIRE_CHECK(entry < list_of_.size(), "a dropped entry exists");
   of(list_of_[entry]).remove(entry);
   index_.remove(entry);
   free_.push_back(entry);
@@ -55,7 +55,7 @@ void GhostKeys::check_invariants(const KeyIndex& residents) const {
   for (const List list : {List::b1, List::b2}) {
     of(list).for_each([&](std::uint32_t entry) {
       QUIRE_CHECK(list_of_[entry] == list && index_.find(index_.key_of(entry)) == entry);
-      QUIRE_CHECK(residents.find(index_.key_of(entry)) == kNoIndex, "a resident key is remembered as evicted");
+      QUIRE_CHECK(residents.find(index_.key_of(entry)) == kNoIndex, "a resident key is not in a ghost list");
     });
     of(list).check_invariants();
   }

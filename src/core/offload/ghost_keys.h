@@ -1,5 +1,5 @@
 #pragma once
-// What a policy remembers of keys that it has evicted.
+// Keys that a policy has evicted and still remembers.
 #include <cstdint>
 #include <vector>
 
@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// // Owned by one policy. Memory is fixed: two lists share entries for 2 * capacity keys.
-// Keys that were evicted, from the oldest on, each in one of two lists of at most `capacity`.
+// Owned by one policy. Each evicted key is in one of two lists of at most `capacity` keys, oldest first. Memory is fixed: the two lists
+// share entries for 2 * capacity keys.
 class GhostKeys {
  public:
   enum class List : std::uint8_t { b1, b2 };
@@ -20,18 +20,18 @@ class GhostKeys {
   GhostKeys& operator=(const GhostKeys&) = delete;
 
   [[nodiscard]] std::uint32_t size(List list) const { return of(list).size(); }
-  // kNoIndex: unknown. Otherwise an entry for the two calls below.
+  // Returns kNoIndex for an unknown key, otherwise an entry for the two functions below.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const { return index_.find(key); }
   [[nodiscard]] List list_of(std::uint32_t entry) const {
-    QUIRE_CHECK(entry < list_of_.size(), "asked about an entry that find() gave");
+    QUIRE_CHECK(entry < list_of_.size(), "a queried entry exists");
     return list_of_[entry];
   }
   void touch(std::uint32_t entry);
 
-  // The key, which is in neither list, becomes the newest; a full list forgets its oldest first.
+  // Makes the key the newest; it must be in neither list. A full list forgets its oldest key first.
   void push(List list, const OffloadKey& key);
   void forget(const OffloadKey& key);
-  // Of a list that is not empty.
+  // The list must not be empty.
   void forget_oldest(List list) { drop(of(list).front()); }
 
   [[nodiscard]] std::vector<OffloadKey> keys(List list) const;

@@ -1,6 +1,6 @@
 #pragma once
-// A doubly linked list of the indices of an array. The links lie in an array that lists with disjoint elements may share. Not owned: the
-// links must outlive the list.
+// A doubly linked list of indices of an array. The links lie in an array that lists with disjoint elements may share. The list does not own
+// the links, which must outlive it.
 #include <cstdint>
 #include <span>
 
@@ -16,37 +16,37 @@ struct IndexLink {
   std::uint32_t next = kUnlinked;
 };
 
-// Each operation is O(1) and allocates nothing. An index that is linked in one of the lists over shared links is in no other.
+// Each operation is O(1) and allocates nothing. Among lists that share links, an index is linked in at most one.
 class IndexList {
  public:
   explicit IndexList(std::span<IndexLink> links) : links_(links) {}
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
-  // kNoIndex when empty.
+  // Returns kNoIndex if the list is empty.
   [[nodiscard]] std::uint32_t front() const { return first_; }
-  // Of an element; kNoIndex at the end.
+  // Return the neighbours of an element, or kNoIndex at the ends.
   [[nodiscard]] std::uint32_t prev(std::uint32_t index) const { return links_[index].prev; }
   [[nodiscard]] std::uint32_t next(std::uint32_t index) const { return links_[index].next; }
-  // In this list, or in another one that shares its links.
+  // Returns whether the index is in this list, or in another one that shares its links.
   [[nodiscard]] bool linked(std::uint32_t index) const {
-    QUIRE_CHECK(index < links_.size(), "an element of the array");
+    QUIRE_CHECK(index < links_.size(), "the index is in the array");
     return links_[index].next != IndexLink::kUnlinked;
   }
 
   void push_back(std::uint32_t index) { link(index, last_, kNoIndex); }
   void push_front(std::uint32_t index) { link(index, kNoIndex, first_); }
   void insert_after(std::uint32_t index, std::uint32_t element) {
-    QUIRE_CHECK(linked(element), "beside an element");
+    QUIRE_CHECK(linked(element), "the neighbour is in a list");
     link(index, element, links_[element].next);
   }
   void insert_before(std::uint32_t index, std::uint32_t element) {
-    QUIRE_CHECK(linked(element), "beside an element");
+    QUIRE_CHECK(linked(element), "the neighbour is in a list");
     link(index, links_[element].prev, element);
   }
 
   void remove(std::uint32_t index) {
-    QUIRE_CHECK(linked(index), "removed twice");
-    QUIRE_CHECK(size_ > 0, "a list with elements");
+    QUIRE_CHECK(linked(index), "the element is in a list");
+    QUIRE_CHECK(size_ > 0, "the list is not empty");
     const IndexLink link = links_[index];
     (link.prev != kNoIndex ? links_[link.prev].next : first_) = link.next;
     (link.next != kNoIndex ? links_[link.next].prev : last_) = link.prev;
@@ -54,15 +54,15 @@ class IndexList {
     --size_;
   }
 
-  // Stops the program if the list cannot be walked both ways.
+  // Stops the program if the list cannot be walked in both directions.
   void check_invariants() const {
     std::uint32_t num_walked = 0, before = kNoIndex;
     for (std::uint32_t index = first_; index != kNoIndex; index = links_[index].next) {
-      QUIRE_CHECK(index < links_.size() && ++num_walked <= size_, "a list is of elements of the array, each once");
-      QUIRE_CHECK(links_[index].prev == before, "an element knows the one before it");
+      QUIRE_CHECK(index < links_.size() && ++num_walked <= size_, "the list contains elements of the array, each once");
+      QUIRE_CHECK(links_[index].prev == before, "each element links back to the previous one");
       before = index;
     }
-    QUIRE_CHECK(num_walked == size_ && last_ == before, "elements are counted, and the last one ends the list");
+    QUIRE_CHECK(num_walked == size_ && last_ == before, "the size equals the number of elements, and the last one ends the list");
   }
   // Calls body(index) from front to back; the body must not change the list.
   template <class Body>
@@ -72,7 +72,7 @@ class IndexList {
 
  private:
   void link(std::uint32_t index, std::uint32_t prev, std::uint32_t next) {
-    QUIRE_CHECK(!linked(index), "linked twice");
+    QUIRE_CHECK(!linked(index), "the element is in no list");
     links_[index] = {prev, next};
     (prev != kNoIndex ? links_[prev].next : first_) = index;
     (next != kNoIndex ? links_[next].prev : last_) = index;

@@ -12,11 +12,11 @@ void KeyIndex::check_invariants() const {
   for (std::size_t head = 0; head < buckets_.size(); ++head) {
     for (std::uint32_t entry = buckets_[head]; entry != kNoIndex; entry = next_[entry]) {
       QUIRE_CHECK(entry < keys_.size() && ++num_chained <= size_, "an entry with a key is in one chain");
-      QUIRE_CHECK(bucket(keys_[entry]) == head, "a key is in the chain where it is looked for");
-      QUIRE_CHECK(find(keys_[entry]) == entry, "no two entries carry one key");
+      QUIRE_CHECK(bucket(keys_[entry]) == head, "a key is in the chain of its bucket");
+      QUIRE_CHECK(find(keys_[entry]) == entry, "each key has one entry");
     }
   }
-  QUIRE_CHECK(num_chained == size_, "entries with a key are counted");
+  QUIRE_CHECK(num_chained == size_, "the size equals the number of entries with a key");
 }
 
 KeyIndex::KeyIndex(std::uint32_t num_entries)
@@ -31,7 +31,7 @@ std::uint32_t KeyIndex::find(const OffloadKey& key) const {
 }
 
 void KeyIndex::insert(const OffloadKey& key, std::uint32_t entry) {
-  QUIRE_CHECK(entry < keys_.size() && find(key) == kNoIndex, "a key has one entry");
+  QUIRE_CHECK(entry < keys_.size() && find(key) == kNoIndex, "an inserted key has no entry yet");
   std::uint32_t& first = buckets_[bucket(key)];
   keys_[entry] = key;
   next_[entry] = first;
@@ -40,10 +40,10 @@ void KeyIndex::insert(const OffloadKey& key, std::uint32_t entry) {
 }
 
 void KeyIndex::remove(std::uint32_t entry) {
-  QUIRE_CHECK(entry < keys_.size() && size_ > 0, "an entry that may carry a key");
+  QUIRE_CHECK(entry < keys_.size() && size_ > 0, "a removed entry exists, and the index is not empty");
   std::uint32_t* at = &buckets_[bucket(keys_[entry])];
   while (*at != entry) {
-    QUIRE_CHECK(*at != kNoIndex, "the entry carries no key");
+    QUIRE_CHECK(*at != kNoIndex, "a removed entry has a key");
     at = &next_[*at];
   }
   *at = next_[entry];

@@ -1,5 +1,5 @@
 #pragma once
-// Which entry of a fixed array carries a key; each key once. Nothing is allocated after construction.
+// Finds the entry of a fixed array that carries a key; each key occurs once. Nothing is allocated after construction.
 #include <cstdint>
 #include <vector>
 
@@ -16,18 +16,18 @@ class KeyIndex final : public SlotKeys {
   explicit KeyIndex(std::uint32_t num_entries);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
-  // kNoIndex: no entry carries the key.
+  // Returns kNoIndex if no entry carries the key.
   [[nodiscard]] std::uint32_t find(const OffloadKey& key) const;
-  // Of an entry that carries one; valid until it is inserted anew.
+  // Returns the key of an entry that carries one; valid until the entry is inserted again.
   [[nodiscard]] const OffloadKey& key_of(std::uint32_t entry) const override {
-    QUIRE_CHECK(entry < keys_.size(), "asked about an entry of the index");
+    QUIRE_CHECK(entry < keys_.size(), "the entry is in the index");
     return keys_[entry];
   }
 
   // Neither the key nor the entry may be in the index.
   void insert(const OffloadKey& key, std::uint32_t entry);
   void remove(std::uint32_t entry);
-  // Stops the program if a key is not where it is looked for, or there are more or fewer than are counted.
+  // Stops the program if a key is in a wrong chain or the count is wrong.
   void check_invariants() const;
 
  private:
@@ -36,7 +36,7 @@ class KeyIndex final : public SlotKeys {
   }
 
   std::vector<OffloadKey> keys_;
-  std::vector<std::uint32_t> next_;  // in the chain of the bucket
+  std::vector<std::uint32_t> next_;  // next entry in the chain of the bucket
   std::vector<std::uint32_t> buckets_;
   unsigned shift_;
   std::uint32_t size_ = 0;

@@ -7,7 +7,7 @@ namespace quire {
 bool LruPolicy::evict(std::uint32_t count, std::span<const OffloadKey> /*incoming*/, std::vector<std::uint32_t>& slots) {
   if (count > order_.num_evictable()) return false;
   for (; count > 0; --count) {
-    QUIRE_CHECK(order_.oldest_evictable() != kNoIndex, "victims are counted before they are taken");
+    QUIRE_CHECK(order_.oldest_evictable() != kNoIndex, "there is an evictable slot");
     slots.push_back(order_.oldest_evictable());
     order_.remove(slots.back());
   }

@@ -1,12 +1,12 @@
 #pragma once
-// Least recently used first.
+// Evicts the least recently used block first.
 #include "core/offload/key_index.h"
 #include "core/offload/recency_order.h"
 #include "quire/eviction_policy.h"
 
 namespace quire {
 
-// vLLM's LRUCachePolicy: a touch makes a block the newest, whether it has been stored yet or not.
+// vLLM's LRUCachePolicy: a touch makes a block the newest, even if it has not been stored yet.
 class LruPolicy final : public EvictionPolicy {
  public:
   // `keys` (by slot) must outlive the policy.
@@ -21,7 +21,7 @@ class LruPolicy final : public EvictionPolicy {
   void touch(std::uint32_t slot, bool /*ready*/) override { order_.touch(slot); }
   void set_evictable(std::uint32_t slot, bool evictable) override { order_.set_evictable(slot, evictable); }
   bool evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) override;
-  void append_next(std::size_t most, std::vector<std::uint32_t>& slots) const override { order_.append_oldest(most, slots); }
+  void append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const override { order_.append_oldest(most, slots); }
 
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const override { return order_.is_evictable(slot); }
   [[nodiscard]] std::uint32_t num_resident() const override { return order_.size(); }

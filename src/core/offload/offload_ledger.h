@@ -1,9 +1,9 @@
 #pragma once
-// Which blocks a lower tier holds, in which slots, and who is reading or writing them; it moves no data. Decisions are those of vLLM's
-// CPUOffloadingManager and FilterReusedOffloadingManager (v0.19.0): same answers, slots and victims, in the same order.
+// Tracks which blocks a lower tier holds, in which slots, and which slots are being read or written. It moves no data. Decisions equal
+// vLLM's CPUOffloadingManager and FilterReusedOffloadingManager (v0.19.0): the same answers, slots and victims, in the same order.
 //
-// A transfer is bracketed: prepare_load .. complete_load, prepare_store .. complete_store. What is between them is not evicted, and a
-// store must be completed even if the request that asked for it is gone. One thread. prepare_store must not be given its own views.
+// Two calls bracket a transfer: prepare_load .. complete_load, prepare_store .. complete_store. Blocks in between are not evicted. A store
+// must be completed even if its request is gone. One thread. prepare_store must not be given views that it returned itself.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,51 +18,55 @@
 
 namespace quire {
 
-// Memory is fixed by num_slots, but for the events. All calls are linear in their keys.
+// Memory is fixed by num_slots, except for events. All calls are linear in their keys.
 class OffloadLedger {
  public:
-  // Errors: an option out of range.
+  // Errors: an option is out of range.
   static Result<std::unique_ptr<OffloadLedger>> create(const OffloadOptions& options);
   OffloadLedger(const OffloadLedger&) = delete;
   OffloadLedger& operator=(const OffloadLedger&) = delete;
 
-  // How many of the keys, from the first one on, can be loaded without a gap. The only call that the reuse filter counts.
+  // Returns how many leading keys can be loaded without a gap. The reuse filter counts only this call.
   std::uint32_t lookup(std::span<const OffloadKey> keys);
 
-  // The keys' slots, to be read until complete_load with the same keys. Valid until the next call. Error: a key cannot be loaded; then no
-  // key is held.
+  // Returns the keys' slots, which can be read until complete_load with the same keys. Valid until the next call. Error: a key cannot be
+  // loaded; then no key is held.
   Result<std::span<const OffloadSlot>> prepare_load(std::span<const OffloadKey> keys);
-  // Error: a key is not being loaded; then nothing changed.
+  // Ends a load. Error: a key is not being loaded; then nothing changes.
   Result<void> complete_load(std::span<const OffloadKey> keys);
 
-  // The keys were used, the first one last: the end of a prefix is evicted before its beginning.
+  // Marks the keys as used, the first one last: the end of a prefix is then evicted before its beginning.
   void touch(std::span<const OffloadKey> keys);
-  // A request that begins with the keys was admitted, said once of each request: what arc_paper and s3fifo count instead of touches.
+  // Called once for each admitted request, with the keys that it begins with. arc_paper and s3fifo count this call instead of touches.
   void use(std::span<const OffloadKey> keys);
 
-  // Gives slots to those keys that have none, evicting others but never one of `keys`. nullopt: not all of them find room; then nothing
-  // changed. Keys should differ: a key given twice gets two slots, of which the first is lost for good, as in vLLM.
+  // Assigns slots to keys that have none. Evicts other keys, but never one of `keys`. nullopt: not all of them find room; then nothing
+  // changes. Keys should differ: a key given twice gets two slots, and the first one is lost permanently, as in vLLM.
   std::optional<PreparedStore> prepare_store(std::span<const OffloadKey> keys);
-  // Those of `keys` that were being stored can be loaded from now on; without success they are removed. Others are left alone.
+  // Assigns slots to leading keys without one, as many as find room. Evicts neither a key of `keys` nor one of `kept`.
+  PreparedStore prepare_store_of_leading(std::span<const OffloadKey> keys, std::span<const OffloadKey> kept);
+  // Ends the stores of the `keys` that are being stored: on success they can be loaded from now on, otherwise they are removed. Other keys
+  // are ignored.
   void complete_store(std::span<const OffloadKey> keys, bool success = true);
 
-  // What a slot holds from before (OffloadOptions::restores), said once of each: nothing, or `key`, which can be loaded from now on and
-  // goes before all that is resident, so the most recently stored are told of first. Answers whether the key is taken: not if it is
-  // resident already; then the slot is free. Until a slot is told of nothing is stored there, and until all are nothing is evicted.
+  // Reports what a slot holds from an earlier run (OffloadOptions::restores), once per slot: nothing (null), or `key`, which can be loaded
+  // from now on. The key becomes the oldest resident one, so the most recently stored keys are reported first. Returns whether the key is
+  // taken. If the key is resident already, it is not taken and the slot is free. Nothing is stored in a slot before its report, and nothing
+  // is evicted before all reports.
   bool restore(OffloadSlot slot, const OffloadKey* key);
 
-  // The key leaves the tier as an evicted one does. False, and nothing happens: it is not there, or being stored or loaded.
+  // Removes the key like an eviction. Returns false and changes nothing if the key is absent, being stored or being loaded.
   bool discard(const OffloadKey& key);
 
-  // Appends keys that look as if they would be evicted next, as EvictionPolicy::append_next().
-  void append_next(std::size_t most, std::vector<OffloadKey>& keys) const;
+  // Appends keys that are likely to be evicted next, like EvictionPolicy::append_next_victims().
+  void append_next_victims(std::size_t most, std::vector<OffloadKey>& keys) const;
 
-  // What happened since the last clear_events(), oldest first. Reading takes nothing away: vLLM's take_events, too, forgets its events
-  // only once it was read to the end.
+  // Events since the last clear_events(), oldest first. Reading removes nothing: vLLM's take_events, too, forgets its events only once all
+  // were read.
   [[nodiscard]] std::size_t num_events() const { return events_.size(); }
   [[nodiscard]] OffloadEvent event(std::size_t position) const;
   void clear_events();
-  // Keys whose events found no room.
+  // Returns the number of keys in events that found no room.
   [[nodiscard]] std::uint64_t num_lost_event_keys() const { return num_lost_event_keys_; }
 
   [[nodiscard]] std::uint32_t num_slots() const { return num_slots_; }
@@ -71,28 +75,32 @@ class OffloadLedger {
     return static_cast<std::uint32_t>(free_.size()) + num_slots_ - num_taken_;
   }
   [[nodiscard]] std::uint32_t num_lost() const { return num_lost_; }
-  // Slots that restore() has not told of.
+  // Returns the number of slots for which restore() was not called yet.
   [[nodiscard]] std::uint32_t num_unread() const { return num_unread_; }
   [[nodiscard]] bool contains(const OffloadKey& key) const { return index_.find(key) != kNoIndex; }
-  // Of a resident key: -1 while it is being stored, then the number of its loads under way.
+  // Returns -1 while the key is being stored, then the number of its loads in flight. nullopt: the key is not resident.
   [[nodiscard]] std::optional<std::int32_t> ref_count(const OffloadKey& key) const;
-  // Of all resident keys, in the order of their slots.
+  // Returns all resident keys in the order of their slots.
   [[nodiscard]] std::vector<OffloadKey> resident_keys() const;
   [[nodiscard]] PolicySnapshot snapshot() const { return policy_->snapshot(); }
-  // Null without a filter.
+  // Returns null without a filter.
   [[nodiscard]] const ReuseFilter* filter() const { return filter_.get(); }
   void check_invariants() const;
 
  private:
-  // Keys of all events lie one after the other; an event says where its own end.
+  // Keys of all events lie one after the other; each event stores where its keys end.
   struct EventRange {
-    std::size_t end;  // in event_keys_; the event begins where the one before it ends
+    std::size_t end;  // index into event_keys_; the event begins where the previous one ends
     bool removed;
   };
 
   OffloadLedger(const OffloadOptions& options, std::unique_ptr<ReuseFilter> filter);
+  void begin_prepare();
   [[nodiscard]] bool collect_missing(std::span<const OffloadKey> keys);
   [[nodiscard]] bool make_room(std::span<const OffloadKey> keys, std::uint32_t count);
+  [[nodiscard]] bool evict(std::uint32_t count, std::span<const OffloadKey> incoming);
+  [[nodiscard]] std::uint32_t evict_as_many_as_possible();
+  PreparedStore take_slots(std::uint32_t count);
   void set_protected(std::span<const OffloadKey> keys, bool is_protected);
   std::uint32_t take_slot();
   void begin_store(const OffloadKey& key, std::uint32_t slot);
@@ -103,18 +111,18 @@ class OffloadLedger {
   std::uint32_t num_taken_ = 0;  // slots that were ever taken: the lower ones; with `restores` all
   std::uint32_t num_lost_ = 0;
   std::uint32_t num_unread_ = 0;
-  std::vector<std::uint32_t> free_;  // taken once and free again, last freed at the back
+  std::vector<std::uint32_t> free_;  // slots that were taken once and are free again, last freed at the back
   KeyIndex index_;                   // by slot
   std::vector<std::int32_t> ref_counts_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::unique_ptr<ReuseFilter> filter_;
 
-  // What the last call returned. They grow to the largest call there was, at most num_slots.
+  // Results of the last call. They grow to the largest call so far, at most num_slots.
   std::vector<OffloadKey> keys_;
   std::vector<OffloadSlot> slots_;
   std::vector<std::uint32_t> evicted_;
   std::vector<OffloadKey> evicted_keys_;
-  std::vector<OffloadKey> stored_keys_;  // of complete_store
+  std::vector<OffloadKey> stored_keys_;  // scratch of complete_store
 
   bool enable_events_;
   std::size_t max_pending_event_keys_;

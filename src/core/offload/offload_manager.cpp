@@ -6,28 +6,28 @@
 namespace quire {
 
 Result<std::unique_ptr<OffloadManager>> OffloadManager::create(const OffloadOptions& options) {
-  if (options.restores) return fail(ErrorCode::unsupported, "restores", "nobody can tell of the slots here", "leave it out");
+  if (options.restores) return fail(ErrorCode::unsupported, "restores", "OffloadManager does not support it", "turn it off");
   auto ledger = OffloadLedger::create(options);
   if (!ledger) return std::unexpected(std::move(ledger.error()));
   return std::unique_ptr<OffloadManager>(new OffloadManager(*std::move(ledger)));
 }
 
 OffloadManager::OffloadManager(std::unique_ptr<OffloadLedger> ledger) : ledger_(std::move(ledger)) {
-  QUIRE_CHECK(ledger_ != nullptr, "a manager keeps a ledger");
+  QUIRE_CHECK(ledger_ != nullptr, "the manager has a ledger");
 }
 OffloadManager::~OffloadManager() = default;
 
 std::uint32_t OffloadManager::lookup(std::span<const OffloadKey> keys) {
   return ledger_->lookup(keys);
 }
-std::vector<OffloadPlace> OffloadManager::find(std::span<const OffloadKey> keys) const {
-  std::vector<OffloadPlace> places;
-  places.reserve(keys.size());
+std::vector<OffloadState> OffloadManager::find(std::span<const OffloadKey> keys) const {
+  std::vector<OffloadState> states;
+  states.reserve(keys.size());
   for (const OffloadKey& key : keys) {
     const std::optional<std::int32_t> count = ledger_->ref_count(key);
-    places.push_back(!count ? OffloadPlace::absent : *count < 0 ? OffloadPlace::storing : OffloadPlace::stored);
+    states.push_back(!count ? OffloadState::absent : *count < 0 ? OffloadState::storing : OffloadState::stored);
   }
-  return places;
+  return states;
 }
 Result<std::span<const OffloadSlot>> OffloadManager::prepare_load(std::span<const OffloadKey> keys) {
   return ledger_->prepare_load(keys);

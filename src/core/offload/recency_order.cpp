@@ -19,14 +19,14 @@ void RecencyOrder::touch(std::uint32_t slot) {
 }
 
 void RecencyOrder::replace(std::uint32_t old, std::uint32_t slot) {
-  QUIRE_CHECK(all_.linked(old) && !all_.linked(slot), "a slot that is new takes the place of one that is not");
-  QUIRE_CHECK(!is_evictable(old), "what is being stored stays");
+  QUIRE_CHECK(all_.linked(old) && !all_.linked(slot), "a resident slot is replaced by a new slot");
+  QUIRE_CHECK(!is_evictable(old), "a replaced slot is not evictable");
   all_.insert_after(slot, old);
   remove(old);
 }
 
 void RecencyOrder::set_evictable(std::uint32_t slot, bool evictable) {
-  QUIRE_CHECK(all_.linked(slot), "only resident slots are in the order");
+  QUIRE_CHECK(all_.linked(slot), "the slot is resident");
   if (is_evictable(slot) == evictable) return;
   if (evictable)
     link_evictable(slot);
@@ -35,9 +35,9 @@ void RecencyOrder::set_evictable(std::uint32_t slot, bool evictable) {
 }
 
 void RecencyOrder::link_evictable(std::uint32_t slot) {
-  QUIRE_CHECK(evictable_.size() < all_.size(), "slots that may go are among all");
-  // Both ways at once, a step each: the nearer neighbour that may go ends the walk, so its length does not depend on where in the order the
-  // slot lies.
+  QUIRE_CHECK(evictable_.size() < all_.size(), "there are fewer evictable slots than resident slots");
+  // Walks in both directions, one step each, until it meets an evictable neighbour. The length of the walk therefore does not depend on the
+  // slot's position in the order.
   std::uint32_t older = all_.prev(slot);
   std::uint32_t newer = all_.next(slot);
   for (; older != kNoIndex && newer != kNoIndex; older = all_.prev(older), newer = all_.next(newer)) {
@@ -59,7 +59,7 @@ void RecencyOrder::check_invariants() const {
   all_.for_each([&](std::uint32_t slot) {
     ++count;
     if (is_evictable(slot)) {
-      QUIRE_CHECK(slot == expected, "evictable slots are in another order");
+      QUIRE_CHECK(slot == expected, "evictable slots are in the order of all slots");
       expected = evictable_.next(slot);
     }
   });

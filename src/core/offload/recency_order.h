@@ -1,6 +1,6 @@
 #pragma once
-// Slots from the least to the most recently used, and among them, in the same order, those that may be evicted: the next victim is found
-// at once however many blocks in transfer lie before it.
+// Slots from the least to the most recently used, and the evictable slots among them in the same order. The next victim is found in O(1),
+// however many blocks in transfer come before it.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// Links of slots, each of which is in one order at a time.
+// Links of slots. Each slot is in one order at a time.
 struct RecencyLinks {
   explicit RecencyLinks(std::uint32_t num_slots) : all(num_slots), evictable(num_slots) {}
 
@@ -17,7 +17,7 @@ struct RecencyLinks {
   std::vector<IndexLink> evictable;
 };
 
-// Owned by policies. Everything is O(1) but making a slot evictable.
+// Owned by policies. Everything is O(1) except making a slot evictable.
 class RecencyOrder {
  public:
   // The links must outlive the order.
@@ -25,11 +25,11 @@ class RecencyOrder {
 
   [[nodiscard]] std::uint32_t size() const { return all_.size(); }
   [[nodiscard]] std::uint32_t num_evictable() const { return evictable_.size(); }
-  // kNoIndex: none.
+  // Returns kNoIndex if no slot is evictable.
   [[nodiscard]] std::uint32_t oldest_evictable() const { return evictable_.front(); }
   [[nodiscard]] bool is_evictable(std::uint32_t slot) const { return evictable_.linked(slot); }
   [[nodiscard]] const IndexList& all() const { return all_; }
-  // Evictable ones, `most` at most.
+  // Appends at most `most` evictable slots, oldest first.
   void append_oldest(std::size_t most, std::vector<std::uint32_t>& slots) const;
 
   // A slot is added as not evictable.
@@ -37,9 +37,9 @@ class RecencyOrder {
   void push_oldest(std::uint32_t slot) { all_.push_front(slot); }
   void remove(std::uint32_t slot);
   void touch(std::uint32_t slot);
-  // `slot` takes the place of `old`, which is removed.
+  // Puts `slot` at the position of `old`, which is removed.
   void replace(std::uint32_t old, std::uint32_t slot);
-  // Towards true it walks to the nearest evictable slot, at most half of the run of slots in transfer around this one.
+  // To make a slot evictable, it walks to the nearest evictable slot: at most half of the run of slots in transfer around this one.
   void set_evictable(std::uint32_t slot, bool evictable);
 
   void check_invariants() const;

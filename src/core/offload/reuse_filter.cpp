@@ -8,10 +8,11 @@ namespace quire {
 
 Result<std::unique_ptr<ReuseFilter>> ReuseFilter::create(std::int64_t store_threshold, std::int64_t max_tracked_keys) {
   if (store_threshold < 2)
-    return fail(ErrorCode::invalid_argument, "store_threshold", fmt::format("{} filters nothing", store_threshold), "give 2 or more");
+    return fail(ErrorCode::invalid_argument, "store_threshold", fmt::format("must be at least 2, got {}", store_threshold),
+                "use 2 or more");
   if (max_tracked_keys < 1 || max_tracked_keys > (1 << 28)) {
     return fail(ErrorCode::invalid_argument, "max_tracked_keys", fmt::format("{} is out of range", max_tracked_keys),
-                "give 1 to 268435456");
+                "use a value from 1 to 268435456");
   }
   return std::unique_ptr<ReuseFilter>(
       new ReuseFilter(static_cast<std::uint64_t>(store_threshold), static_cast<std::uint32_t>(max_tracked_keys)));
@@ -36,10 +37,10 @@ void ReuseFilter::count(std::span<const OffloadKey> keys) {
 }
 
 std::uint32_t ReuseFilter::take_entry() {
-  QUIRE_CHECK(order_.size() == index_.size(), "each entry in use has a key");
+  QUIRE_CHECK(order_.size() == index_.size(), "each used entry has a key");
   if (order_.size() < links_.size()) return order_.size();
   const std::uint32_t oldest = order_.front();
-  QUIRE_CHECK(oldest != kNoIndex, "a filter has entries");
+  QUIRE_CHECK(oldest != kNoIndex, "the filter has at least one entry");
   order_.remove(oldest);
   index_.remove(oldest);
   return oldest;

@@ -1,6 +1,6 @@
 #pragma once
-// Stores only what was looked up often enough: counts the lookups of keys, up to a number of keys, forgetting the least recently looked up.
-// Decisions are those of vLLM's FilterReusedOffloadingManager (v0.19.0).
+// Admits only keys that were looked up often enough. It counts look-ups of a limited number of keys and forgets the least recently
+// looked-up key first. Decisions equal vLLM's FilterReusedOffloadingManager (v0.19.0).
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -10,7 +10,8 @@
 
 namespace quire {
 
-// Owned by a ledger with OffloadOptions::store_threshold >= 2. Most prompts never come again: what is looked up once is not worth a write.
+// Owned by a ledger with OffloadOptions::store_threshold >= 2. Most prompts never come again, so a block that is looked up once is not
+// worth a write.
 class ReuseFilter {
  public:
   // Errors: store_threshold < 2, max_tracked_keys not in [1, 2^28].
@@ -18,12 +19,12 @@ class ReuseFilter {
   ReuseFilter(const ReuseFilter&) = delete;
   ReuseFilter& operator=(const ReuseFilter&) = delete;
 
-  // Every key counts, also behind the first one that is missing in the tier.
+  // Counts every key, even after the first one that is missing in the tier.
   void count(std::span<const OffloadKey> keys);
-  // Those of `keys` counted often enough, in their order. Valid until the next call.
+  // Returns the keys that were counted often enough, in their order. Valid until the next call.
   std::span<const OffloadKey> eligible(std::span<const OffloadKey> keys);
 
-  // The counted keys, least recently looked up first.
+  // snapshot() returns the counted keys, least recently looked up first.
   struct Counted {
     OffloadKey key;
     std::uint64_t count;
@@ -33,7 +34,7 @@ class ReuseFilter {
 
  private:
   ReuseFilter(std::uint64_t store_threshold, std::uint32_t max_tracked_keys);
-  // An entry without a key, the oldest one's if all are taken.
+  // Returns an unused entry, or the oldest one's entry if all are taken.
   std::uint32_t take_entry();
 
   std::uint64_t store_threshold_;

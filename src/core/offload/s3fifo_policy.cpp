@@ -1,7 +1,8 @@
-// A key is in one of: nowhere, the small queue, the main queue, the ghosts.
+// A key is nowhere or in one of: the small queue, the main queue, the ghosts.
 //   insert        nowhere -> small; ghosts -> main
-//   evict         the oldest of small, used more than once -> main, else -> ghosts; the oldest of main, used -> the newest of main with a
-//                 use less, else -> nowhere; the oldest of full ghosts -> nowhere
+//   evict         the oldest of small: used more than once -> main, else -> ghosts
+//                 the oldest of main: used -> the newest of main with one use less, else -> nowhere
+//                 the oldest of full ghosts -> nowhere
 //   remove        small, main -> nowhere
 #include "core/offload/s3fifo_policy.h"
 
@@ -12,7 +13,7 @@
 namespace quire {
 namespace {
 
-// The paper's: a tenth of the slots for blocks that have yet to be used again, and two bits of uses.
+// Values of the paper: a tenth of the slots for blocks that were not used again yet, and two bits to count uses.
 constexpr std::uint32_t kSmallShare = 10;
 constexpr std::uint8_t kMaxUses = 3;
 
@@ -42,12 +43,12 @@ void S3FifoPolicy::replace(std::uint32_t old, std::uint32_t slot) {
 }
 
 void S3FifoPolicy::use(std::uint32_t slot) {
-  QUIRE_CHECK(slot < num_uses_.size(), "a slot of the tier");
+  QUIRE_CHECK(slot < num_uses_.size(), "the slot is in the tier");
   num_uses_[slot] = std::min<std::uint8_t>(num_uses_[slot] + 1, kMaxUses);
 }
 
 bool S3FifoPolicy::evict(std::uint32_t count, std::span<const OffloadKey> incoming, std::vector<std::uint32_t>& slots) {
-  QUIRE_CHECK(count <= incoming.size(), "no more go than come");
+  QUIRE_CHECK(count <= incoming.size(), "no more slots are evicted than keys are added");
   if (count > queues_.num_evictable()) return false;
   for (std::size_t i = 0; i < incoming.size(); ++i) {
     const bool is_back = ghosts_.find(incoming[i]) != kNoIndex;
@@ -58,17 +59,17 @@ bool S3FifoPolicy::evict(std::uint32_t count, std::span<const OffloadKey> incomi
   return true;
 }
 
-void S3FifoPolicy::append_next(std::size_t most, std::vector<std::uint32_t>& slots) const {
+void S3FifoPolicy::append_next_victims(std::size_t most, std::vector<std::uint32_t>& slots) const {
   queues_.append_oldest(queues_.size(kSmall) >= small_size_ ? kSmall : kMain, most, slots);
 }
 
 std::uint32_t S3FifoPolicy::take_victim() {
-  // Ends: a slot that is moved on loses its uses, and there is one that may go.
+  // The loop ends, because a moved slot loses uses and at least one slot is evictable.
   for (;;) {
     const bool prefers_small = queues_.size(kSmall) >= small_size_;
     const bool from_small = queues_.oldest_evictable(prefers_small ? kSmall : kMain) == kNoIndex ? !prefers_small : prefers_small;
     const std::uint32_t slot = queues_.oldest_evictable(from_small ? kSmall : kMain);
-    QUIRE_CHECK(slot != kNoIndex, "victims are counted before they are taken");
+    QUIRE_CHECK(slot != kNoIndex, "there is an evictable slot");
     if (from_small && num_uses_[slot] > 1) {
       num_uses_[slot] = 0;
       queues_.move(slot, kMain);

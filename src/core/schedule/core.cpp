@@ -1,7 +1,7 @@
-// What is asked from outside, behind told_calls.cpp. The steps are in step.cpp, the views in snapshot.cpp.
-// The host calls it, on one thread. It finds the request, checks what may be wrong with it, and hands on to one part; it decides nothing
-// itself. What it refuses it refuses before anything has changed, and every call that can free blocks begins with the time (begin_call()),
-// since events and pins carry it.
+// Implements the calls of Core from outside. reported_calls.cpp reports each call to a CallSink and forwards it to this file. The steps are
+// in step.cpp, the views in snapshot.cpp. The host calls it on one thread. A call finds the request, checks the arguments and delegates to
+// one part of the scheduler. It refuses a bad call before it changes anything. Every call that can free blocks begins with the time
+// (begin_call()), because events and pins carry it.
 #include "quire/core.h"
 
 #include <fmt/format.h>
@@ -13,19 +13,20 @@
 #include "base/check.h"
 #include "core/schedule/requests/request_check.h"
 #include "core/schedule/state.h"
+#include "quire/core_call.h"
 
 namespace quire {
 
 Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_ptr<HashFunction> hash)
     : context(given, seams),
-      kv(given.kv, kv_cache_options(given), context.events.sink()),
+      kv(given.kv, kv_cache_options(given, context.rules), context.events.sink()),
       table(std::size_t{given.scheduler.max_num_seqs} * 2 + std::min(given.scheduler.max_num_waiting, kExpectedWaiting)),
       plans(given.limits.max_outstanding_plans),
       requests(context, kv, table, std::move(hash)),
       slots(given.scheduler.max_num_seqs),
       jobs(context),
       queues(context, jobs),
-      foundation{context, kv, requests, queues},
+      shared_state{context, kv, requests, queues},
       fences(context, kv),
       ended(fences, table, jobs),
       policy(context, table, jobs, ended),
@@ -33,28 +34,29 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       swap(context, kv, open_transfers, requests, queues),
       pressure(context, kv, queues),
       forks(context, kv, table, requests),
-      giving_way(context, requests, queues, policy, forks, swap),
-      unloaded(kv, plans, queues),
+      block_reclaimer(context, requests, queues, policy, forks, swap),
+      failed_load_tracker(kv, plans, queues),
       encoder(context),
-      budget(context),
-      ending(foundation, slots, ended, policy, forks, encoder, swap),
-      preemption(foundation, slots, policy, encoder, budget, swap, fences),
-      relief(foundation, pressure, giving_way, preemption),
-      giving_back(foundation, unloaded, preemption, forks, swap, budget),
-      running_loop(foundation, giving_way, forks, encoder, budget, preemption),
+      tenants(context, queues),
+      budget(context, tenants),
+      ending(shared_state, slots, ended, policy, forks, encoder, swap),
+      preemption(shared_state, slots, policy, encoder, budget, swap, fences, tenants),
+      relief(shared_state, pressure, block_reclaimer, preemption),
+      load_failure_recovery(shared_state, failed_load_tracker, preemption, forks, swap, budget),
+      running_loop(shared_state, block_reclaimer, forks, encoder, budget, preemption),
       look_up(context, kv, requests),
-      early_loads(foundation, budget, look_up, pressure),
-      admission_room(foundation, giving_way, pressure, swap),
-      admitting(foundation, slots, forks, budget),
-      waiting_loop(foundation, encoder, budget, look_up, pressure, admission_room, admitting),
+      early_loads(shared_state, budget, look_up, pressure),
+      admission_allocator(shared_state, block_reclaimer, pressure, swap),
+      admitting(shared_state, slots, forks, budget),
+      waiting_loop(shared_state, encoder, budget, look_up, pressure, admission_allocator, admitting, tenants, preemption),
       drafts(context, table),
       sessions(context, requests, queues),
       stats(context, kv, queues, encoder, look_up),
       updates(given.scheduler.max_num_seqs, given.speculation.num_spec_tokens),
-      transfers(foundation, table, ended, open_transfers, swap),
-      failed_loads(foundation, table, forks, ending, unloaded, updates),
-      results(foundation, slots, encoder, ending, drafts, sessions, updates, stats) {
-  QUIRE_CHECK(kv.num_groups() == context.num_groups, "a list of blocks for each cache group");
+      transfers(shared_state, table, ended, open_transfers, swap),
+      failed_loads(shared_state, table, forks, ending, failed_load_tracker, updates),
+      results(shared_state, slots, encoder, ending, drafts, sessions, updates, stats) {
+  QUIRE_CHECK(kv.num_groups() == context.num_groups, "there is a block list for each cache group");
   plans.reserve(given.scheduler.max_num_seqs, given.kv.num_blocks, context.num_groups, given.speculation.num_spec_tokens);
   retired.reserve(given.scheduler.max_num_seqs);
 }
@@ -69,8 +71,8 @@ Result<std::unique_ptr<Core>> Core::create(const CoreConfig& config, const CoreS
 Result<std::unique_ptr<Core>> Core::make(const CoreConfig& config, const CoreSeams& seams) {
   if (auto valid = config.validate(); !valid) return std::unexpected(valid.error());
   if (config.decisions != DecisionProfile::vllm_0_19 && seams.encoder_connector != nullptr)
-    return fail(ErrorCode::unsupported, "decisions", "encoder connectors are not known under those of vLLM 0.32.0",
-                "use those of vLLM 0.19.0");
+    return fail(ErrorCode::unsupported, "decisions", "encoder connectors are not supported with the decisions of vLLM 0.32.0",
+                "use the decisions of vLLM 0.19.0");
   std::unique_ptr<HashFunction> hash;
   if (seams.hash == nullptr) {
     auto made = make_hash_function(
@@ -78,7 +80,7 @@ Result<std::unique_ptr<Core>> Core::make(const CoreConfig& config, const CoreSea
     if (!made) return std::unexpected(made.error());
     hash = std::move(*made);
   }
-  QUIRE_CHECK((hash != nullptr) == (seams.hash == nullptr), "blocks are named by one function");
+  QUIRE_CHECK((hash != nullptr) == (seams.hash == nullptr), "there is exactly one hash function");
   return std::unique_ptr<Core>(new Core(std::make_unique<State>(config, seams, std::move(hash))));
 }
 
@@ -86,7 +88,7 @@ void Core::State::begin_call(const StepInput& input) {
   context.now = input.now;
   context.events.now = input.now;
   kv.residency().begin(static_cast<std::int64_t>(input.now * 1e9), input.random);
-  kv.shown().at(input.now);
+  kv.block_watch().at(input.now);
 }
 
 Core::Core(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -94,14 +96,15 @@ Core::~Core() = default;
 
 Result<void> Core::State::add(const NewRequest& request, const StepInput& input) {
   if (table.find_any(request.id) != nullptr)
-    return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", request.id.value), "give each request an id of its own");
+    return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is already in use", request.id.value),
+                "use a different id for each request");
   if (auto valid = check_request(request, context.config, context.seams); !valid) return valid;
   const std::size_t num_waiting = queues.num_waiting();
   if (num_waiting >= context.config.scheduler.max_num_waiting)
     return fail(ErrorCode::overloaded, "max_num_waiting", fmt::format("{} requests are waiting already", num_waiting), "try again later");
   Request& created = requests.create(request);
   context.events.now = input.now;
-  QUIRE_CHECK(table.find(request.id) == &created, "a request is found under its id");
+  QUIRE_CHECK(table.find(request.id) == &created, "a request is found by its id");
   jobs.join(created, input.now);
   queues.enqueue(created, input.now);
   requests.record(created, RequestEventKind::queued, input.now);
@@ -121,25 +124,29 @@ Result<CacheProbe> Core::probe(const NewRequest& request) const {
 
 Result<void> Core::State::fork(RequestId parent_id, const ForkRequest& child, const StepInput& input) {
   if (context.config.decisions != DecisionProfile::vllm_0_19)
-    return fail(ErrorCode::unsupported, "decisions", "forks are not known under those of vLLM 0.32.0", "use those of vLLM 0.19.0");
+    return fail(ErrorCode::unsupported, "decisions", "forks are not supported with the decisions of vLLM 0.32.0",
+                "use the decisions of vLLM 0.19.0");
   Request* parent = table.find_any(parent_id);
   if (parent == nullptr)
-    return fail(ErrorCode::not_found, "parent", fmt::format("no request {}", parent_id.value), "fork one that is open");
+    return fail(ErrorCode::not_found, "parent", fmt::format("request {} does not exist", parent_id.value),
+                "fork a request that has not ended");
   if (parent->finished())
-    return fail(ErrorCode::invalid_argument, "parent", fmt::format("request {} has ended", parent_id.value), "fork one that is open");
+    return fail(ErrorCode::invalid_argument, "parent", fmt::format("request {} has ended", parent_id.value),
+                "fork a request that has not ended");
   if (table.find_any(child.id) != nullptr)
-    return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is in use", child.id.value), "give each request an id of its own");
+    return fail(ErrorCode::invalid_argument, "id", fmt::format("{} is already in use", child.id.value),
+                "use a different id for each request");
   if (auto valid = forks.check(*parent, child, queues.num_waiting()); !valid) return valid;
   begin_call(input);
   if (auto forked = forks.fork_grammar(*parent, child); !forked) return forked;
   Request& created = forks.create(*parent, child);
-  QUIRE_CHECK(table.find(child.id) == &created, "a fork is found under its id");
+  QUIRE_CHECK(table.find(child.id) == &created, "a fork is found by its id");
   if (child.next_token.has_value() && drafts.grammar_advances(created)) context.seams.grammar->accept(child.id, {&*child.next_token, 1});
   if (context.events.wanted())
     context.events.on_event(
         {.what = EventKind::forked, .owner = parent_id, .beneficiary = child.id, .amount = Requests::num_blocks(created)});
   jobs.join(created, input.now);
-  // In front: its share of the parent's blocks is held while it waits, and blocks that only wait should run soon.
+  // A child that does not wait for input goes to the front: it holds shared blocks while it waits, so it should run soon.
   queues.num_waiting_for_input += created.status == RequestStatus::waiting_for_input ? 1 : 0;
   if (created.status == RequestStatus::waiting_for_input)
     queues.enqueue(created, input.now);
@@ -153,13 +160,14 @@ Result<void> Core::State::fork(RequestId parent_id, const ForkRequest& child, co
 Result<void> Core::State::continue_session(RequestId id, const SessionInput* input, const StepInput& now) {
   begin_call(now);
   Request* session = table.find(id);
-  if (session == nullptr) return fail(ErrorCode::not_found, "id", fmt::format("no request {}", id.value), "begin a session with add()");
+  if (session == nullptr)
+    return fail(ErrorCode::not_found, "id", fmt::format("request {} does not exist", id.value), "start a session with add()");
   if (!session->resumable)
     return fail(ErrorCode::invalid_argument, "id", fmt::format("request {} is not a session", id.value), "add it with resumable = true");
   if (Result<void> checked = input == nullptr ? Result<void>{} : sessions.check(*session, *input); !checked) return checked;
   if (!sessions.give(*session, input)) {
     ending.finish({&session, 1}, RequestStatus::finished_aborted);
-    ended.destroy_gone();
+    ended.destroy_unreferenced();
   }
   return {};
 }
@@ -169,9 +177,9 @@ FinishEffect Core::State::finish(RequestId id, RequestStatus status, const StepI
   if (request == nullptr || request->finished()) return FinishEffect::unknown;
   begin_call(input);
   ending.finish({&request, 1}, status);
-  QUIRE_CHECK(request->finished(), "who was ended has ended");
-  // A worker may still be running a plan that names it: the host must keep its sampling parameters until that plan is applied.
-  if (request->known || request->num_in_flight > 0) return FinishEffect::in_flight;
+  QUIRE_CHECK(request->finished(), "the request is finished");
+  // A worker may still be running a plan that names the request. The host must keep its sampling parameters until that plan is applied.
+  if (request->known || request->in_flight.num_plans > 0) return FinishEffect::in_flight;
   ended.destroy(*request);
   return FinishEffect::retired;
 }
@@ -187,7 +195,7 @@ void Core::State::finish(std::span<const RequestId> ids, RequestStatus status, s
     }
   }
   ending.finish(ending_now, status);
-  ended.destroy_gone();
+  ended.destroy_unreferenced();
 }
 
 void Core::State::forget_blocks(RequestId id) {
@@ -199,14 +207,14 @@ void Core::State::forget_blocks(RequestId id) {
 
 Result<bool> Core::State::reset_prefix_cache(bool preempt_running, bool reset_connector, const StepInput& input) {
   begin_call(input);
-  if (!preempt_running && swap.any_out()) return false;
+  if (!preempt_running && swap.has_swapped_out()) return false;
   if (preempt_running) {
     swap.drop_all(EventCause::ended_by_host);
-    QUIRE_CHECK(!swap.any_out(), "nothing lies elsewhere any more");
-    while (forks.give_up_share(EventCause::ended_by_host) || giving_way.end_early_load()) {
+    QUIRE_CHECK(!swap.has_swapped_out(), "no blocks are swapped out");
+    while (forks.release_a_share(EventCause::ended_by_host) || block_reclaimer.cancel_last_early_load()) {
     }
-    // Their tokens stay, so nothing that was put out is lost; only their keys and values are computed again.
-    // From the last on, so that they come back in order.
+    // Preempted requests keep their tokens, so no output is lost; only keys and values are computed again. The last request is preempted
+    // first, so that the requests are admitted again in their order.
     while (!queues.running.empty()) {
       Request& request = *queues.running.back();
       queues.running.pop_back();
@@ -215,20 +223,20 @@ Result<bool> Core::State::reset_prefix_cache(bool preempt_running, bool reset_co
             {.what = EventKind::preempted, .cause = EventCause::ended_by_host, .owner = request.id, .beneficiary = request.id});
       const bool in_flight = request.num_output_placeholders > 0;
       preemption.put_back(request, true);
-      QUIRE_CHECK(request.slot == kNoSlot, "who was put back has no slot");
+      QUIRE_CHECK(request.slot == kNoSlot, "a preempted request has no slot");
       request.num_output_placeholders = 0;
       if (context.rules.stale_outputs)
         queues.preempted_by_reset.push_back(request.id);
       else
-        request.discard_latest_async_tokens = in_flight || !context.config.cures.discard_only_in_flight;
+        request.in_flight.discards_latest_token = in_flight || !context.rules.discard_only_in_flight;
     }
     budget.forget_last_plan();
   }
   if (context.config.continuum.pins_end_with_job) policy.end_pins();
   bool done = kv.reset_prefix_cache();
   if (preempt_running && !done) {
-    return fail(ErrorCode::invalid_argument, "preempt_running", "blocks are still held although no request runs",
-                "wait for the transfers under way");
+    return fail(ErrorCode::invalid_argument, "preempt_running", "blocks are still held although no request is running",
+                "wait until the transfers in flight have ended");
   }
   if (reset_connector) done = reset_connector_cache() && done;
   return done;
@@ -240,14 +248,14 @@ bool Core::has_connector() const {
 
 void Core::State::pause(PauseState state) {
   queues.pause = state;
-  // While everything is paused no step tells of it.
+  // Reports the pause here, because no step reports it while everything is paused.
   if (state == PauseState::paused_all && context.events.wanted())
     context.events.on_event({.what = EventKind::queue_held, .cause = EventCause::paused});
 }
 
 bool Core::State::reset_connector_cache() {
-  // A host resets all there is, and need not know whether there is one.
-  if (context.seams.connector == nullptr) return context.rules.no_connector_resets;
+  // A host that resets every cache need not know whether there is a connector.
+  if (context.seams.connector == nullptr) return context.rules.reset_succeeds_without_connector;
   const bool done = context.seams.connector->reset();
   if (done) look_up.connector_was_reset();
   return done;

@@ -1,5 +1,5 @@
-// What the core holds, shown and copied out.
-// For hosts, statistics and tests, on the core's thread and between two of its calls; it changes nothing. counters() and view() are cheap
+// Shows and copies the state of the core.
+// Hosts, statistics and tests call it on the core's thread, between two of its calls; it changes nothing. counters() and view() are cheap
 // enough for every step, visit() walks over all requests, snapshot() copies everything.
 #include <algorithm>
 #include <set>
@@ -21,10 +21,10 @@ CoreSnapshot::Request copy_of(const Request& r, std::uint32_t num_groups) {
                              .num_cached_tokens = r.num_cached_tokens,
                              .num_external_computed_tokens = r.num_external_computed_tokens,
                              .is_prefill_chunk = r.is_prefill_chunk,
-                             .discard_latest_async_tokens = r.discard_latest_async_tokens,
-                             .num_tokens_in_flight = r.num_tokens_in_flight,
-                             .num_stale_tokens = r.num_stale_tokens,
-                             .drops_stale = r.drops_stale,
+                             .discard_latest_async_tokens = r.in_flight.discards_latest_token,
+                             .num_tokens_in_flight = r.in_flight.num_tokens,
+                             .num_stale_tokens = r.in_flight.num_stale_tokens,
+                             .drops_stale = r.in_flight.drops_stale_tokens,
                              .deferred = r.deferred,
                              .tokens = r.tokens,
                              .draft_tokens = r.draft_tokens,
@@ -46,14 +46,14 @@ std::vector<RequestId> ids_of(const RequestQueue& queue) {
   return ids;
 }
 
-// What a view of it reads.
+// Prefetches the part of the request that a view of it reads.
 void prefetch(const Request& request) {
   constexpr std::ptrdiff_t kLineBytes = 64;
   const auto* end = reinterpret_cast<const std::byte*>(&request.tags);
   for (const auto* line = reinterpret_cast<const std::byte*>(&request); line < end; line += kLineBytes) __builtin_prefetch(line);
 }
 
-// What a view of it reads elsewhere; to know where, the request itself is read.
+// Prefetches the memory outside of the request that a view of it reads. It reads the request itself to find the addresses.
 void prefetch_parts(const Request& request) {
   request.blocks.prefetch();
   if (!request.tokens.empty()) __builtin_prefetch(&request.tokens.back());
@@ -65,11 +65,11 @@ CoreCounters Core::counters() const {
   const State& s = *state_;
   CoreCounters counters = s.context.totals;
   counters.num_running = static_cast<std::uint32_t>(s.queues.running.size());
-  // An EventSink may ask in the middle of a step, when those passed over in it are in a queue of their own.
+  // An EventSink may call this in the middle of a step, when the requests skipped in that step are in a separate queue.
   const std::size_t num_skipped = s.queues.skipped_waiting.size() + s.queues.step_skipped.size();
   counters.num_waiting = static_cast<std::uint32_t>(s.queues.waiting.size() + num_skipped);
-  QUIRE_CHECK(s.queues.num_waiting_for_input <= num_skipped || s.context.rules.holders_first,
-              "sessions between two inputs are passed over");
+  QUIRE_CHECK(s.queues.num_waiting_for_input <= num_skipped || s.context.rules.block_holders_first,
+              "sessions that wait for input are in a skipped queue");
   const auto running = static_cast<std::int32_t>(counters.num_running);
   const auto without_input = static_cast<std::int32_t>(s.queues.num_waiting_for_input);
   switch (s.queues.pause) {
@@ -78,8 +78,8 @@ CoreCounters Core::counters() const {
       break;
     case PauseState::paused_new:
       counters.num_unfinished = running;
-      // Those who hold blocks go on.
-      if (s.context.rules.holders_first)
+      // Requests that hold blocks are still admitted.
+      if (s.context.rules.block_holders_first)
         counters.num_unfinished += static_cast<std::int32_t>(s.queues.skipped_waiting.size()) - without_input;
       break;
     case PauseState::paused_all:
@@ -89,11 +89,11 @@ CoreCounters Core::counters() const {
   counters.num_awaiting_transfers = s.queues.num_loading + s.ended.ledger().count(Holder::transfer) + s.swap.num_awaiting();
   counters.num_open_transfers = static_cast<std::uint32_t>(s.open_transfers.num_open());
   counters.is_admission_stopped = s.pressure.is_stopped();
-  counters.num_used_swap_places = s.swap.num_used_places();
+  counters.num_used_swap_slots = s.swap.num_used_slots();
   counters.num_pinned = s.ended.ledger().count(Holder::pin);
   counters.num_blocks = s.context.config.kv.num_blocks - 1;
   counters.num_free_blocks = s.kv.pool().num_free_blocks();
-  QUIRE_CHECK(counters.num_free_blocks <= counters.num_blocks, "the null block is not counted");
+  QUIRE_CHECK(counters.num_free_blocks <= counters.num_blocks, "the null block is not counted as free");
   counters.num_cached_blocks = s.kv.pool().index().size();
   counters.num_evicted_blocks = s.kv.pool().num_evicted_blocks();
   return counters;
@@ -126,7 +126,8 @@ void Core::queues(std::vector<RequestId>& running, std::vector<RequestId>& waiti
 
 void Core::visit(const std::function<void(QueueKind, const RequestView&)>& visit) const {
   const State& s = *state_;
-  // A thousand requests lie all over a memory that the model has gone through since the last step: the next ones are fetched meanwhile.
+  // The requests are scattered in memory, and the model has displaced them from the CPU caches since the last step. So the next ones are
+  // prefetched.
   constexpr std::size_t kNear = 4, kFar = 8;
   for (std::size_t i = 0; i < s.queues.running.size(); ++i) {
     if (i + kFar < s.queues.running.size()) prefetch(*s.queues.running[i + kFar]);
@@ -154,8 +155,8 @@ void Core::snapshot(CoreSnapshot& out) const {
   for (const auto& [id, request] : s.table.all()) {
     if (request->known) {
       out.requests.push_back(copy_of(*request, s.context.num_groups));
-      if (request->finished_receiving) out.finished_receiving.push_back(id);
-      if (request->failed_receiving) out.failed_receiving.push_back(id);
+      if (request->load.received) out.finished_receiving.push_back(id);
+      if (request->load.failure == LoadFailure::partial) out.failed_receiving.push_back(id);
     }
   }
   for (const std::unique_ptr<SwappedBlocks>& swapped : s.swap.all())
@@ -182,7 +183,7 @@ void Core::State::snapshot_encoder_cache(CoreSnapshot& to) const {
     const auto num_embeds = static_cast<std::uint32_t>(cache.evictable_embeds(identifier));
     return CoreSnapshot::EncoderEntry{std::string(identifier), {holders.begin(), holders.end()}, num_embeds};
   };
-  // What nobody refers to can be evicted; whoever refers to something has it among its inputs.
+  // An output without references is evictable. A request that references an output has it among its inputs.
   std::set<std::string_view> cached;
   for (const std::string_view identifier : cache.evictable()) {
     to.encoder_freeable.push_back(entry(identifier));

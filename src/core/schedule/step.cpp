@@ -1,7 +1,7 @@
-// The frame of a step: a plan is made and its tokens count as computed from then on, so that the next plan can be made before this one has
-// run; and its result is taken.
-// Called by the host on its one thread: schedule() and apply(), in any order that CoreLimits::max_outstanding_plans allows. The order of
-// the verbs within is vLLM's and shows in decisions: running requests before waiting ones, stops before transfers.
+// Makes the plan of a step and takes its result. The tokens of a plan count as computed as soon as it is made, so that the next plan can be
+// made before this one has run.
+// The host calls schedule() and apply() on its one thread, in any order that CoreLimits::max_outstanding_plans allows. The order of the
+// operations is vLLM's and shows in decisions: running requests before waiting ones, stops before transfers.
 #include <utility>
 
 #include "base/check.h"
@@ -14,12 +14,13 @@ const StepPlan& Core::State::schedule(const StepInput& input) {
   PlanArena& arena = plans.begin();
   begin_call(input);
   begin_step(arena);
-  relief.give(arena);
-  // Who runs goes first: it holds blocks already. Who waits gets the tokens that are left.
+  relief.relieve(arena);
+  // Running requests come first: they hold blocks already. Waiting requests get the tokens that are left.
   running_loop.schedule(arena);
   if (waiting_loop.schedule(arena)) early_loads.begin(arena.plan().step);
   complete(arena);
-  // From here on the plan's views hold. Only transfers are still added, since the connector must see the plan before it names them.
+  // The plan's views are valid from this point on. Only transfers are still added, because the connector must see the plan before it names
+  // them.
   StepPlan& plan = arena.seal();
   if (Connector* connector = context.seams.connector; connector != nullptr) connector->planned(plan);
   if (transfers.are_possible()) transfers.plan(arena);
@@ -31,13 +32,15 @@ void Core::State::begin_step(const PlanArena& arena) {
   context.events.step = arena.plan().step;
   policy.before_step();
   if (context.events.wanted()) context.events.on_event({.what = EventKind::step_begins});
-  budget.begin_step(queues.pause, queues.running.size() + queues.num_waiting());
+  tenants.begin_step();
+  budget.begin_step(queues.pause, queues.running, queues.num_waiting());
   encoder.begin_step();
   kv.new_step_starts();
 }
 
 void Core::State::complete(PlanArena& arena) {
-  QUIRE_CHECK(queues.running.size() <= context.config.scheduler.max_num_seqs, "the batch has a limit");
+  QUIRE_CHECK(queues.running.size() <= context.config.scheduler.max_num_seqs, "at most max_num_seqs requests run");
+  tenants.end_step();
   for (const Slot slot : slots.released()) arena.release(slot);
   slots.forget_released();
   for (const RequestId id : ending.finished()) arena.finish(id);
@@ -45,35 +48,39 @@ void Core::State::complete(PlanArena& arena) {
   queues.preempted_by_reset.clear();
   const std::span<std::uint32_t> common = arena.common_prefix_blocks(context.num_groups);
   if (context.config.report.count_common_prefix && !queues.running.empty()) kv.common_prefix_blocks(queues.running.front()->blocks, common);
-  if (context.config.kv.has_mamba_layers()) kv.take_new_block_ids(arena.blocks_to_zero());
+  if (context.config.kv.has_mamba_layers()) {
+    kv.take_new_block_ids(arena.blocks_to_zero());
+    arena.skip_zeroing_of_copies();
+  }
   arena.free_encoder_outputs(encoder.cache().take_freed());
 }
 
-// _update_after_schedule, of both schedulers.
+// Implements _update_after_schedule of both vLLM schedulers.
 void Core::State::advance(PlanArena& arena, StepPlan& plan) {
   const std::span<Request* const> planned = arena.requests();
-  QUIRE_CHECK(plan.num_scheduled_tokens <= context.config.scheduler.max_num_batched_tokens, "a step keeps to its budget");
-  QUIRE_CHECK(planned.size() == plan.scheduled.size(), "a plan knows whose tokens it runs");
+  QUIRE_CHECK(plan.num_scheduled_tokens <= context.config.scheduler.max_num_batched_tokens,
+              "a step has at most max_num_batched_tokens tokens");
+  QUIRE_CHECK(planned.size() == plan.scheduled.size(), "a plan has a request for each entry");
   fences.begin(plan.num_scheduled_tokens);
   for (std::size_t i = 0; i < planned.size(); ++i) {
     Request& request = *planned[i];
     const ScheduledRequest& s = plan.scheduled[i];
-    QUIRE_CHECK(request.status == RequestStatus::running && s.id == request.id, "what is planned runs");
-    // Keeps it in memory until this plan's result has been taken, whatever becomes of it meanwhile.
-    ++request.num_in_flight;
+    QUIRE_CHECK(request.status == RequestStatus::running && s.id == request.id, "a planned request is running");
+    // Keeps the request in memory until this plan's result has been taken, even if the request ends before.
+    ++request.in_flight.num_plans;
     fences.note(request);
     request.num_computed_tokens += static_cast<std::int32_t>(s.num_tokens);
-    request.num_tokens_in_flight += static_cast<std::int32_t>(s.num_tokens);
+    request.in_flight.num_tokens += static_cast<std::int32_t>(s.num_tokens);
     request.is_prefill_chunk = request.num_computed_tokens < request.num_tokens() + request.num_output_placeholders;
-    if (request.has_encoder_inputs() && !context.rules.outputs_follow_results) encoder.release_computed(request);
-    // A chunk samples nothing, so nothing of it is awaited.
+    if (request.has_encoder_inputs() && !context.rules.encoder_outputs_freed_on_results) encoder.release_computed(request);
+    // A prefill chunk samples no token, so there is no token to wait for.
     if (request.is_prefill_chunk) continue;
     request.is_prefilling = false;
     plan.has_structured_output |= request.structured_output;
     if (context.config.scheduler.async_scheduling) {
-      // Its mask depends on tokens that the step before has not given yet.
+      // The grammar mask depends on tokens that the step before has not returned yet.
       plan.pending_structured_output |= request.structured_output && request.num_output_placeholders > 0;
-      // Tokens that this plan may give: as many as if all drafts were accepted. The result takes back what was too many.
+      // Counts the tokens that this plan may return if all draft tokens are accepted. The result subtracts the rejected ones.
       request.num_output_placeholders += 1 + static_cast<std::int32_t>(s.drafts.size());
       request.draft_tokens.assign(context.config.speculation.num_spec_tokens, kDraftPlaceholder);
     }
@@ -81,13 +88,13 @@ void Core::State::advance(PlanArena& arena, StepPlan& plan) {
   context.totals.num_scheduled_tokens += plan.num_scheduled_tokens;
   context.totals.num_copied_blocks += plan.copies.size();
   ++context.totals.num_steps;
-  // They were told in this plan.
+  // This plan has reported the finished requests.
   ending.forget_finished();
   budget.end_step();
 }
 
 Result<const StepOutcome*> Core::State::apply(const StepResult& result, const StepInput& input) {
-  // Everything is checked before anything is taken: a result that is refused leaves the core as it was.
+  // Checks everything before it takes anything: a refused result leaves the core unchanged.
   if (Result<void> checked = Results::check(plans, result); !checked) return std::unexpected(std::move(checked.error()));
   if (Result<void> checked = transfers.check(result); !checked) return std::unexpected(std::move(checked.error()));
   begin_call(input);
@@ -95,47 +102,49 @@ Result<const StepOutcome*> Core::State::apply(const StepResult& result, const St
   return &outcome;
 }
 
-std::vector<RequestId> Core::spoiled_by(const StepResult& result) const {
+std::vector<RequestId> Core::requests_invalidated_by(const StepResult& result) const {
   State& s = *state_;
   std::vector<RequestId> ids;
-  const std::vector<BlockId> not_loaded = s.transfers.find_not_loaded(result);
-  if (not_loaded.empty() || !s.context.config.cures.unloaded_begin_anew) return ids;
-  s.unloaded.find(nullptr, not_loaded);
-  for (const Unloaded::Spoiled& spoiled : s.unloaded.spoiled()) ids.push_back(spoiled.request->id);
+  const std::vector<BlockId> not_loaded = s.transfers.find_blocks_not_loaded(result);
+  if (not_loaded.empty() || !s.context.rules.unloaded_begin_anew) return ids;
+  s.failed_load_tracker.find(nullptr, not_loaded);
+  for (const FailedLoadTracker::InvalidatedRequest& invalidated : s.failed_load_tracker.invalidated())
+    ids.push_back(invalidated.request->id);
   return ids;
 }
 
 void Core::State::take(const StepResult& result) {
-  // Out of the ring first: what the results decide must not count this plan as outstanding. Its views stay until the next pop().
+  // Removes the plan from the ring first: decisions on the results must not count it as outstanding. Its views stay valid until the next
+  // pop().
   const PlanArena& arena = plans.pop();
   for (Request* request : arena.requests()) {
-    QUIRE_CHECK(request->num_in_flight > 0, "a plan is applied once");
-    --request->num_in_flight;
+    QUIRE_CHECK(request->in_flight.num_plans > 0, "a plan is applied once");
+    --request->in_flight.num_plans;
   }
   QUIRE_CHECK(arena.plan().step == result.step, "the oldest plan is applied first");
   fences.end(arena.plan().num_scheduled_tokens);
   updates.begin(result.sampled.size());
   stats.begin();
   if (result.has_connector_output && (!result.invalid_blocks.empty() || !result.failed_receiving.empty() || transfers.lost_loads()))
-    // Before the tokens: who ran on blocks that were not loaded gets none.
+    // Runs before the tokens are taken: requests that ran on blocks that were not loaded get none.
     failed_loads.find(arena, result);
   results.take(arena, result);
   end_failed_grammars();
-  const bool has_spoiled = failed_loads.handle();
+  const bool has_invalidated = failed_loads.handle();
   end_mismatched();
-  if (has_spoiled) giving_back.give_back(context.config.kv_load_failure == KvLoadFailurePolicy::recompute);
+  if (has_invalidated) load_failure_recovery.recover(context.config.kv_load_failure == KvLoadFailurePolicy::recompute);
   if (result.has_connector_output) transfers.take(result);
   report(arena);
 }
 
-// vLLM 0.32.0's grammar_compile_error_reqs: in the next result, whatever it is of.
+// vLLM 0.32.0's grammar_compile_error_reqs: ends requests with a failed grammar in the next result, whatever plan it belongs to.
 void Core::State::end_failed_grammars() {
-  if (!context.rules.refused_tokens_end) return;
+  if (!context.rules.grammar_rejection_ends_request) return;
   ending_now.clear();
   const auto look = [this](Request& request) {
     if (request.grammar_failed) ending_now.push_back(&request);
   };
-  // Who waits for a grammar is deferred.
+  // A request that waits for a grammar is deferred.
   if (queues.num_deferred > 0) {
     queues.skipped_waiting.for_each(look);
     queues.waiting.for_each(look);
@@ -143,7 +152,7 @@ void Core::State::end_failed_grammars() {
   end_with_error();
 }
 
-// vLLM 0.32.0's encoder_cache_mismatch_reqs, of which the same holds.
+// vLLM 0.32.0's encoder_cache_mismatch_reqs: ends requests with a mismatched input in the next result, whatever plan it belongs to.
 void Core::State::end_mismatched() {
   ending_now.clear();
   for (const RequestId id : encoder.mismatched())
@@ -167,7 +176,7 @@ void Core::State::report(const PlanArena& arena) {
   kv_events.clear();
   kv.take_events(kv_events);
   const std::span<const FinishedSet> finished_sets = stats.collect_finished_sets(ending.by_client());
-  ended.destroy_gone();
+  ended.destroy_unreferenced();
   ended.take_retired(retired);
   outcome = {.step = arena.plan().step,
              .updates = updates.all(),

@@ -1,5 +1,5 @@
-// What a page shows of the core, copied out between two of its calls, on the core's thread. While it copies no step can begin: one copy
-// of the blocks, one pass over the requests, and of each block list only what no other request has named yet.
+// Copies what a monitoring page shows of the core, on the core's thread between two of its calls. No step can begin during the copy. So it
+// makes one copy of the blocks and one pass over the requests, and visits only the blocks of a list that have no owner yet.
 #include "quire/watch.h"
 
 #include <algorithm>
@@ -51,20 +51,22 @@ void show_request(const Request& request, QueueKind queue, WatchFrame& frame) {
   frame.text += request.tags.tenant;
 }
 
-// Full attention in all its kinds, unlike windows and states: who shares a block shares those before it.
+// Returns whether requests that share a block also share the blocks before it. This holds for full attention in all its kinds, but not for
+// windows and states.
 bool shares_beginnings(const KvCacheGroup& group) {
   return std::holds_alternative<FullAttentionSpec>(group.spec) || std::holds_alternative<MlaAttentionSpec>(group.spec);
 }
 
-// Who shares a block shares those before it, so from the end on one need not look beyond the first that has an owner: a thousand requests
-// behind one prompt are not a thousand times that prompt. Where that is not so (two computed the same at the same time) the blocks before
-// have the other one as their owner, or, where it has ended, none. Of a window each block is looked at: who is ahead has let go of some.
+// Makes the request the owner of its blocks that have no owner yet. With full attention, requests that share a block share the blocks
+// before it. So the walk from the end stops at the first block with an owner: a thousand requests with one prompt do not cost a thousand
+// walks over it. If two requests computed the same tokens at the same time, the earlier blocks have the other request as owner, or no owner
+// if it has ended. All blocks of a window are visited, because the request that is ahead has released some.
 void show_owner(const Request& request, std::uint32_t group, bool is_full, std::vector<WatchedBlock>& blocks) {
   const auto owner = static_cast<std::uint32_t>(request.id.value);
   for (const BlockId block : std::views::reverse(request.blocks.blocks(group))) {
     if (block == kNullBlock) return;
-    QUIRE_CHECK(block.value < blocks.size(), "who owns a block owns one of the pool");
-    const bool is_owned = blocks[block.value].owner != WatchedBlock::kNobody;
+    QUIRE_CHECK(block.value < blocks.size(), "an owned block is in the pool");
+    const bool is_owned = blocks[block.value].owner != WatchedBlock::kNoOwner;
     if (is_owned && is_full) return;
     if (!is_owned) blocks[block.value].owner = owner;
   }
@@ -86,25 +88,25 @@ void Core::watch(WatchFrame& frame) {
     own(request);
     show_request(request, queue, frame);
   };
-  // In the order of the queues, so that a block has the same owner from frame to frame.
+  // Follows the order of the queues, so that a block has the same owner from frame to frame.
   for (const Request* request : s.queues.running) show(*request, QueueKind::running);
   s.queues.waiting.for_each([&](const Request& request) { show(request, QueueKind::waiting); });
   s.queues.skipped_waiting.for_each([&](const Request& request) { show(request, QueueKind::skipped_waiting); });
   for (const Pin& pin : s.jobs.pins())
     if (const Request* request = s.table.find(pin.request); request != nullptr) show(*request, QueueKind::pinned);
-  // Those that have ended, and whose blocks a transfer keeps.
+  // Covers ended requests too: a transfer may keep their blocks.
   for (const auto& [id, request] : s.table.all()) own(*request);
   for (const OpenTransfers::Entry& transfer : s.open_transfers.all()) {
     const std::uint8_t flag = transfer.direction == TransferDirection::load ? WatchedBlock::kLoading : WatchedBlock::kStoring;
     for (const BlockId block : transfer.blocks) {
-      QUIRE_CHECK(block.value < frame.blocks.size(), "a transfer is shown at a block of the pool");
+      QUIRE_CHECK(block.value < frame.blocks.size(), "a transferred block is in the pool");
       frame.blocks[block.value].flags |= flag;
     }
   }
 }
 
 void Core::end_watch() {
-  state_->kv.shown().end();
+  state_->kv.block_watch().end();
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// What a request that runs with an adapter holds until it has ended.
+// The lease that a request with a LoRA adapter holds until it ends.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace quire {
 
-// Weights that are in memory for as long as somebody holds them.
+// The weights of an adapter. They stay in memory while a shared pointer to this struct exists.
 struct ResidentAdapter {
-  std::int64_t id = 0;     // NewRequest::lora_id: another one for other bytes
-  std::string block_name;  // NewRequest::lora_name: of the bytes, whatever the adapter is called
+  std::int64_t id = 0;     // NewRequest::lora_id; other bytes have another id
+  std::string content_id;  // NewRequest::lora_name; identifies the bytes, not the name
   std::shared_ptr<const Adapter> weights;
 };
 
@@ -23,11 +23,11 @@ struct AdapterLease {
 
 using SharedLease = std::shared_ptr<const AdapterLease>;
 
-// Null: the model alone. Views of the lease.
-inline void name_adapter(const AdapterLease* adapter, NewRequest& request) {
+// Sets the adapter fields of `request`, as views of the lease. A null adapter means the base model: nothing is set.
+inline void set_lora_fields(const AdapterLease* adapter, NewRequest& request) {
   if (adapter == nullptr) return;
   request.lora_id = adapter->resident->id;
-  request.lora_name = adapter->resident->block_name;
+  request.lora_name = adapter->resident->content_id;
 }
 
 }  // namespace quire

@@ -11,7 +11,7 @@ SharedLease LiveAdapters::hold(SharedLease lease) {
   const std::int64_t id = lease->resident->id;
   {
     const std::lock_guard lock(mutex_);
-    Held& held = held_[id];
+    AdapterUse& held = held_[id];
     held.resident = lease->resident;
     ++held.num_holders;
   }
@@ -23,12 +23,12 @@ std::shared_ptr<const Adapter> LiveAdapters::find(std::int64_t lora_id) const {
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(lora_id);
   QUIRE_CHECK(found != held_.end(), "an open request holds its adapter");
-  // No part in the lease: a worker keeps what its last step read until the next one, which may be long after, and its request has ended.
+  // Returns the weights, not the lease: a worker keeps them until its next step, which may be long after their request has ended.
   return found->second.resident->weights;
 }
 
 void LiveAdapters::release(std::int64_t id) {
-  std::shared_ptr<const ResidentAdapter> last;  // freed without the lock
+  std::shared_ptr<const ResidentAdapter> last;  // freed after the lock is released
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(id);
   if (--found->second.num_holders > 0) return;

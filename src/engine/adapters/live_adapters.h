@@ -1,5 +1,5 @@
 #pragma once
-// The adapters of open requests, where the worker finds them.
+// The LoRA adapters of open requests, for the worker.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -10,22 +10,23 @@
 
 namespace quire {
 
-// Its lock is taken by threads that compute alone: those that load adapters may have to wait for a core (server/http/job_pool.h).
+// Only threads that compute take its lock. Threads that load adapters do not: they may have to wait for a core (server/http/job_pool.h).
 class LiveAdapters final : public AdapterSource {
  public:
-  // The engine thread. The worker finds it until the last copy of what is answered has gone; all must be gone before this is.
+  // Called on the engine thread. The worker finds the adapter until the last copy of the returned lease is destroyed. All copies must be
+  // destroyed before this object.
   [[nodiscard]] SharedLease hold(SharedLease lease);
   [[nodiscard]] std::shared_ptr<const Adapter> find(std::int64_t lora_id) const override;
 
  private:
-  struct Held {
+  struct AdapterUse {
     std::shared_ptr<const ResidentAdapter> resident;
     std::uint32_t num_holders = 0;
   };
   void release(std::int64_t id);
 
   mutable std::mutex mutex_;
-  std::unordered_map<std::int64_t, Held> held_;
+  std::unordered_map<std::int64_t, AdapterUse> held_;
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// A file of a journal that grows, and the room for it. The thread of JournalWriter calls it. Room on the disk is reserved ahead, without
-// making the file longer: so a disk that fills up is found before a frame is cut, and the frame that says so has its place. Whatever fails,
-// the file ends with a whole frame, or with one that fails its check.
+// A growing journal file and its disk space. The thread of JournalWriter calls it. Disk space is reserved ahead without making the file
+// longer. So a full disk is found before a frame is cut, and the last frame, which records this, still fits. After any failure the file
+// ends with a whole frame, or with one that fails its check.
 #include "engine/journal/journal_file.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/journal/journal_form.h"
+#include "core/journal/journal_format.h"
 
 namespace quire {
 namespace {
@@ -26,28 +26,28 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kReserve = std::uint64_t{1} << 18U;
-constexpr std::uint64_t kEndBytes = 128;  // of the last frame, at most
+constexpr std::uint64_t kEndBytes = 128;  // upper bound of the last frame's size
 
 Result<void> cannot(const std::string& path, const std::string& why) {
   return fail(ErrorCode::invalid_argument, "journal", fmt::format("'{}' cannot be written: {}", path, why),
-              "give a folder that is yours, with room on its disk");
+              "use a folder that you own, on a disk with free space");
 }
 
 constexpr std::string_view kOwn = "quire-", kSaved = "saved-";
 
-// Of a file whose beginning is not there yet.
+// Suffix of a file while its beginning is being written.
 constexpr std::string_view kPart = ".part";
 
 bool is_journal(const fs::path& path) {
   return path.extension() == ".qj" && path.filename().string().starts_with(kOwn);
 }
 
-// One that was killed has left it.
+// Returns whether the file may be the unfinished file of a process that was killed.
 bool is_part(const fs::path& path) {
   return path.extension() == kPart && is_journal(path.stem());
 }
 
-// Of another process that still writes it.
+// Returns whether another process still writes the file.
 bool is_locked(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return true;
@@ -56,13 +56,13 @@ bool is_locked(const std::string& path) {
   return !is_free;
 }
 
-// Never takes another file's place, where the file system can tell.
+// Moves `part` to `path`. Never replaces another file, if the file system supports hard links.
 bool give_name(const std::string& part, const std::string& path) {
   if (::link(part.c_str(), path.c_str()) == 0) return ::unlink(part.c_str()) == 0;
   return errno != EEXIST && ::rename(part.c_str(), path.c_str()) == 0;
 }
 
-// Later ones are greater, as texts.
+// Returns a file name that sorts after all earlier names.
 std::string name_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto whole_s = std::chrono::floor<std::chrono::seconds>(now);
@@ -95,7 +95,7 @@ void JournalFile::close() {
 }
 
 bool JournalFile::open(std::string_view prefix, std::string_view suffix) {
-  // Another one of this process may have begun in this millisecond.
+  // This process may already have a file with the name of this millisecond.
   do {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     path_ = fmt::format("{}/{}{}", folder_, prefix, name_now());
@@ -132,7 +132,7 @@ Result<JournalFile> JournalFile::create_saved(const std::string& folder) {
   fs::create_directories(folder, error);
   if (file.open(kSaved)) return file;
   return fail(ErrorCode::io, "journal", fmt::format("'{}' cannot be written: {}", file.path_, std::strerror(errno)),
-              "make the folder one that the server may write to");
+              "make the folder writable for the server");
 }
 
 bool JournalFile::make_room(std::uint64_t num_bytes) {
@@ -162,7 +162,7 @@ bool JournalFile::write(std::span<const std::uint8_t> bytes) {
     const ssize_t count = ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(size_ + done));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      (void)::ftruncate(descriptor_, static_cast<off_t>(size_));  // no half frame
+      (void)::ftruncate(descriptor_, static_cast<off_t>(size_));  // leaves no partial frame
       return false;
     }
     done += static_cast<std::size_t>(count);
@@ -203,7 +203,7 @@ bool JournalFile::begin_next(std::span<const std::uint8_t> beginning) {
 
 void JournalFile::finish(JournalEnd end) {
   std::vector<std::uint8_t> frame;
-  append_frame(frame, size_, FrameKind::end, journal_ending(end));
+  append_frame(frame, size_, FrameKind::end, journal_end_payload(end));
   (void)write(frame);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The journals of a folder: one that is being written, and those before it, of this start and of earlier ones, which go when the budget
-// needs their room.
+// The journal files of a folder: the one that is being written, and older ones of this run and earlier runs. Older files are deleted when
+// the budget needs their space.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,10 +16,10 @@ namespace quire {
 // Belongs to one thread at a time. A file is locked while it is written, so that no other process takes it for an old one.
 class JournalFile {
  public:
-  // DIR/quire-TIME-PID.qj, so that names are in the order of time; for its owner alone, since it holds tokens of prompts. The folder is
-  // made where it is missing. Errors: `journal`.
+  // Creates DIR/quire-TIME-PID.qj; names sort by time. Only the owner can read it, since it holds tokens of prompts. A missing folder is
+  // created. Errors: `journal`.
   static Result<JournalFile> create(const std::string& folder, std::uint64_t max_bytes);
-  // DIR/saved-TIME-PID.qj, which no budget counts and nobody deletes.
+  // Creates DIR/saved-TIME-PID.qj, which counts towards no budget and is never deleted.
   static Result<JournalFile> create_saved(const std::string& folder);
   JournalFile(JournalFile&& other) noexcept;
   JournalFile& operator=(JournalFile&&) = delete;
@@ -27,22 +27,21 @@ class JournalFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  // Of this one and of those that it went on from.
+  // Returns the size of this file and of all files that it continues.
   [[nodiscard]] std::uint64_t total_size() const { return earlier_size_ + size_; }
-  // All of the bytes or nothing: null, or why not. Deletes older journals where they are in the way.
+  // Appends all of the bytes or none. Returns nullopt, or why nothing was appended. Deletes older journals if the budget needs their space.
   [[nodiscard]] std::optional<JournalEnd> append(std::span<const std::uint8_t> bytes);
-  // Ends this file and goes on in another one that begins with these bytes. False: the budget or the disk has no room for both, and nothing
-  // has changed. A file is there under its name when its beginning is.
+  // Ends this file and continues in another one that begins with these bytes. Returns false, with nothing changed, if the budget or the
+  // disk has no room for both. The new file gets its name after its beginning is written.
   [[nodiscard]] bool begin_next(std::span<const std::uint8_t> beginning);
-  // The last frame; nothing is appended thereafter. Where the disk is full there is room for it still, as far as the file system lets one
-  // reserve any.
+  // Writes the last frame; nothing may be appended after it. It fits even on a full disk, if the file system can reserve space.
   void finish(JournalEnd end);
 
  private:
   JournalFile() = default;
-  // A new file, locked; false: errno says why not.
+  // Creates and locks a new file. Returns false with the reason in errno.
   [[nodiscard]] bool open(std::string_view prefix, std::string_view suffix = {});
-  // Gives back what was reserved.
+  // Closes the file and frees its reserved space.
   void close();
   [[nodiscard]] bool make_room(std::uint64_t num_bytes);
   [[nodiscard]] bool reserve(std::uint64_t num_bytes);
@@ -54,7 +53,7 @@ class JournalFile {
   };
   std::string folder_, path_;
   std::uint64_t max_bytes_ = 0, earlier_size_ = 0;
-  std::vector<Older> older_;  // that may be deleted, the oldest last
+  std::vector<Older> older_;  // files that may be deleted, oldest last
   std::uint64_t older_bytes_ = 0;
   int descriptor_ = -1;
   std::uint64_t size_ = 0, reserved_ = 0;

@@ -25,7 +25,7 @@ void JournalRing::append(std::span<const std::uint8_t> calls) {
     lists.back().insert(lists.back().end(), calls.begin(), calls.end());
     return;
   }
-  // So that what comes in small pieces does not take many times its size.
+  // Reserves memory for more calls, so that small pieces do not take many times their size.
   const std::uint64_t reserve = std::max<std::uint64_t>(calls.size(), std::min(kLargestReserve, max_bytes_ / 64));
   if (!make_room(reserve + kListBytes, 1)) return lose();
   Part& part = parts_.back();
@@ -37,7 +37,7 @@ void JournalRing::append(std::span<const std::uint8_t> calls) {
 
 void JournalRing::begin(const JournalProgress& progress, std::vector<std::uint8_t> checkpoint) {
   const std::uint64_t num_bytes = kPartBytes + checkpoint.size();
-  if (num_bytes > max_bytes_) return;  // what there is goes on
+  if (num_bytes > max_bytes_) return;  // the current part continues
   (void)make_room(num_bytes, 0);
   num_bytes_ += num_bytes;
   parts_.push_back({.progress = progress, .checkpoint = std::move(checkpoint), .num_bytes = num_bytes});

@@ -1,5 +1,6 @@
 #pragma once
-// The last minutes of a journal in memory: parts that begin with a state of the core, so that the oldest can go, and frames of calls.
+// The last minutes of a journal in memory, in parts. A part begins with a checkpoint of the core, so the oldest part can be dropped, and
+// continues with frames of calls.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -7,43 +8,43 @@
 #include <span>
 #include <vector>
 
-#include "core/journal/journal_form.h"
+#include "core/journal/journal_format.h"
 #include "quire/journal.h"
 
 namespace quire {
 
-// Belongs to the thread that writes the journal. Holds `max_bytes` at most, with what it has reserved for more calls. Where not even the
-// newest part fits it holds nothing, until the next state.
+// Belongs to the thread that writes the journal. Holds at most `max_bytes`, including memory that is reserved for more calls. If not even
+// the newest part fits, it is empty until the next checkpoint.
 class JournalRing {
  public:
-  // Begins with a core that has just been made.
+  // The first part begins with a newly created core.
   explicit JournalRing(std::uint64_t max_bytes) : max_bytes_(max_bytes) { parts_.emplace_back(); }
 
-  // Whole calls.
+  // Appends whole calls to the newest part.
   void append(std::span<const std::uint8_t> calls);
-  // A part that begins with the state that this payload has (journal_checkpoint()). One that is larger than all of it is left out, and
-  // the part before goes on for as long as it has room.
+  // Begins a part with this payload (journal_checkpoint()). A payload larger than the ring is left out, and the part before continues while
+  // it has room.
   void begin(const JournalProgress& progress, std::vector<std::uint8_t> checkpoint);
-  // Calls are missing: nothing of before is any good.
+  // Drops all parts. Called when calls are missing.
   void lose();
 
   [[nodiscard]] std::uint64_t num_bytes() const { return num_bytes_; }
   [[nodiscard]] bool empty() const { return parts_.empty(); }
-  // How far the core was where it begins. Not when empty.
+  // Returns the core's progress at the beginning of the first part. The ring must not be empty.
   [[nodiscard]] const JournalProgress& first() const { return parts_.front().progress; }
-  // The payload of each frame, in order.
+  // Visits the payload of each frame, in order.
   void visit(const std::function<void(FrameKind kind, std::span<const std::uint8_t> payload)>& visit) const;
 
  private:
   struct Part {
     JournalProgress progress{};
-    std::vector<std::uint8_t> checkpoint{};  // empty: a core that has just been made
+    std::vector<std::uint8_t> checkpoint{};  // empty: a newly created core
     std::vector<std::vector<std::uint8_t>> calls{};
     std::uint64_t num_bytes = kPartBytes;
   };
-  static constexpr std::uint64_t kPartBytes = 256, kListBytes = 64;  // what a part and a list take besides
+  static constexpr std::uint64_t kPartBytes = 256, kListBytes = 64;  // overhead of a part and of a list
 
-  // False: it would not fit if all but `num_kept` of the newest parts went.
+  // Drops the oldest parts until `num_bytes` fit, but keeps the newest `num_kept`. Returns false if the bytes still do not fit.
   bool make_room(std::uint64_t num_bytes, std::size_t num_kept);
 
   const std::uint64_t max_bytes_;

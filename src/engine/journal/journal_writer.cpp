@@ -1,7 +1,6 @@
-// The core's thread appends each call to what waits, and the writing thread takes all that waits at once, makes a frame of it, and writes.
-// The core's thread never waits for the disk: no lock is held while a frame is made or written. It wakes the other one where nothing
-// waited before, so at most once in JournalPace::gather_ms. What the core's thread pays for besides is the state of the core, once for a
-// file.
+// The core's thread appends each call to a waiting list. The writing thread takes the whole list, makes a frame of it and writes the frame.
+// No lock is held meanwhile, so the core's thread never waits for the disk. It wakes the writing thread only if the list was empty, at most
+// once in JournalTuning::gather_ms. It also makes the checkpoints of the core, once per file or part in memory.
 #include "engine/journal/journal_writer.h"
 
 #include <fmt/format.h>
@@ -15,7 +14,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "core/journal/journal_form.h"
+#include "core/journal/journal_format.h"
 #include "core/kv/hash/hash_function.h"
 #include "quire/base/version.h"
 
@@ -24,31 +23,32 @@ namespace {
 
 constexpr std::uint64_t kSmallestBudget = std::uint64_t{64} << 10U;
 
-// Of saves that wait.
+// Bound on waiting saves.
 constexpr std::size_t kMaxSaves = 8;
 
 Result<void> check_budget(const char* field, std::uint64_t bytes) {
   if (bytes >= kSmallestBudget) return {};
-  return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", bytes), fmt::format("give {} or more", kSmallestBudget));
+  return fail(ErrorCode::invalid_argument, field, fmt::format("is {}", bytes), fmt::format("use at least {}", kSmallestBudget));
 }
 
 Result<void> check(const JournalOptions& options) {
   if (options.folder.empty() && options.memory_bytes == 0)
-    return fail(ErrorCode::invalid_argument, "journal", "is to be neither on the disk nor in memory", "give a folder");
+    return fail(ErrorCode::invalid_argument, "journal", "is on, but neither a folder nor memory is set",
+                "set --journal DIR or --journal-memory SIZE");
   if (Result<void> valid = check_budget("journal_max_bytes", options.max_bytes); !valid && !options.folder.empty()) return valid;
   if (Result<void> valid = check_budget("journal_memory", options.memory_bytes); !valid && options.memory_bytes > 0) return valid;
   std::error_code error;
   if (!options.save_folder.empty()) std::filesystem::create_directories(options.save_folder, error);
   if (!error) return {};
   return fail(ErrorCode::invalid_argument, "journal_save", fmt::format("'{}' cannot be written: {}", options.save_folder, error.message()),
-              "give a folder that is yours");
+              "use a folder that you own");
 }
 
-// Different in each run, so that names in the journals of two runs say nothing of each other.
-NameKey random_key(HashAlgorithm algorithm) {
+// Returns a key that differs in each run, so that hashes in the journals of two runs cannot be compared.
+PseudonymKey random_key(HashAlgorithm algorithm) {
   std::random_device device;
   const auto word = [&device] { return std::uint64_t{device()} << 32U | device(); };
-  return {.words = {word(), word()}, .name_bytes = static_cast<std::uint32_t>(hash_size(algorithm))};
+  return {.words = {word(), word()}, .hash_bytes = static_cast<std::uint32_t>(hash_size(algorithm))};
 }
 
 CoreSeams with_hash(CoreSeams seams, HashFunction* hash) {
@@ -69,27 +69,28 @@ Result<std::unique_ptr<CoreJournal>> CoreJournal::create(const JournalOptions& o
 }
 
 Result<std::unique_ptr<JournalWriter>> JournalWriter::create(const JournalOptions& options, const CoreConfig& config,
-                                                             const CoreSeams& seams, const JournalPace& pace) {
+                                                             const CoreSeams& seams, const JournalTuning& tuning) {
   if (Result<void> valid = check(options); !valid) return std::unexpected(std::move(valid.error()));
   JournalHeader header{
       .quire_version = std::string(kVersion), .decision_profile = std::string(kDecisionProfile), .start_time_s = now_s(), .config = config};
-  std::unique_ptr<HashFunction> own_hash;
-  std::optional<NameKey> leave_out;
+  std::unique_ptr<HashFunction> default_hash;
+  std::optional<PseudonymKey> leave_out;
   const PrefixCacheOptions& names = config.prefix_cache;
   if (!options.tokens) leave_out = random_key(names.hash);
   if (!options.tokens && seams.hash == nullptr) {
     auto made = make_hash_function({.algorithm = names.hash, .seed = names.hash_seed, .root = names.root_hash});
     if (!made) return std::unexpected(std::move(made.error()));
-    own_hash = std::move(*made);
+    default_hash = std::move(*made);
   }
-  auto journal = std::unique_ptr<JournalWriter>(new JournalWriter(options, std::move(header), seams, std::move(own_hash), leave_out, pace));
+  auto journal =
+      std::unique_ptr<JournalWriter>(new JournalWriter(options, std::move(header), seams, std::move(default_hash), leave_out, tuning));
   if (!options.folder.empty()) {
     auto file = JournalFile::create(options.folder, options.max_bytes);
     if (!file) return std::unexpected(std::move(file.error()));
     journal->path_ = file->path();
-    if (file->append(journal_beginning(journal->header_))) {
+    if (file->append(journal_header_frame(journal->header_))) {
       return fail(ErrorCode::invalid_argument, "journal", fmt::format("'{}' cannot be written", journal->path_),
-                  "give a folder with room on its disk");
+                  "use a folder on a disk with free space");
     }
     journal->num_bytes_ = file->size();
     journal->file_.emplace(std::move(*file));
@@ -98,7 +99,7 @@ Result<std::unique_ptr<JournalWriter>> JournalWriter::create(const JournalOption
   return journal;
 }
 
-void JournalWriter::Told::clear() {
+void JournalWriter::PendingCalls::clear() {
   calls.clear();
   cuts.clear();
   saves.clear();
@@ -106,12 +107,13 @@ void JournalWriter::Told::clear() {
 }
 
 JournalWriter::JournalWriter(const JournalOptions& options, JournalHeader header, const CoreSeams& seams,
-                             std::unique_ptr<HashFunction> own_hash, const std::optional<NameKey>& leave_out, const JournalPace& pace)
-    : pace_(pace),
+                             std::unique_ptr<HashFunction> default_hash, const std::optional<PseudonymKey>& leave_out,
+                             const JournalTuning& tuning)
+    : tuning_(tuning),
       options_(options),
-      own_hash_(std::move(own_hash)),
+      default_hash_(std::move(default_hash)),
       recorder_(
-          with_hash(seams, own_hash_.get()), [this](std::span<const std::uint8_t> call) { put(call); }, leave_out),
+          with_hash(seams, default_hash_.get()), [this](std::span<const std::uint8_t> call) { put(call); }, leave_out),
       header_(std::move(header)),
       run_start_s_(header_.start_time_s),
       file_share_(calls_per_checkpoint(options.max_bytes, 0)) {
@@ -140,7 +142,7 @@ std::string JournalWriter::path() const {
 }
 
 std::uint64_t JournalWriter::calls_until_next(std::uint64_t checkpoint_bytes) const {
-  if (pace_.calls_per_checkpoint != 0) return pace_.calls_per_checkpoint;
+  if (tuning_.calls_per_checkpoint != 0) return tuning_.calls_per_checkpoint;
   const bool is_filed = !options_.folder.empty() && !end();
   const std::uint64_t of_files = is_filed ? calls_per_checkpoint(options_.max_bytes, checkpoint_bytes) : UINT64_MAX;
   return options_.memory_bytes > 0 ? std::min(of_files, calls_per_checkpoint(options_.memory_bytes, checkpoint_bytes)) : of_files;
@@ -152,9 +154,9 @@ void JournalWriter::put(std::span<const std::uint8_t> call) {
   bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);
-    too_slow_ = too_slow_ || waiting_.calls.size() + call.size() > pace_.max_waiting_bytes;
+    too_slow_ = too_slow_ || waiting_.calls.size() + call.size() > tuning_.max_waiting_bytes;
     if (too_slow_) {
-      calls_left_ = 0;  // what is kept in memory begins anew, as soon as it can
+      calls_left_ = 0;  // the ring in memory begins again at the next checkpoint, which is due now
       return;
     }
     was_empty = waiting_.calls.empty();
@@ -167,11 +169,11 @@ void JournalWriter::put(std::span<const std::uint8_t> call) {
 }
 
 void JournalWriter::put_state() {
-  Cut cut{.progress = recorder_.progress(), .state = recorder_.checkpoint()};
+  CheckpointCut cut{.progress = recorder_.progress(), .state = recorder_.checkpoint()};
   calls_left_ = calls_until_next(cut.state.size());
   const std::lock_guard lock(mutex_);
   const std::uint64_t state_bytes = waiting_.state_bytes + cut.state.size();
-  if (!waiting_.cuts.empty() && state_bytes > pace_.max_waiting_bytes) return;
+  if (!waiting_.cuts.empty() && state_bytes > tuning_.max_waiting_bytes) return;
   waiting_.state_bytes = state_bytes;
   cut.at = waiting_.calls.size();
   waiting_.cuts.push_back(std::move(cut));
@@ -185,14 +187,14 @@ void JournalWriter::flush() {
   flushing_ = false;
 }
 
-void JournalWriter::save(JournalSaveAnswer answer) {
+void JournalWriter::save(JournalSaveCallback answer) {
   if (options_.memory_bytes == 0) {
-    return answer(
-        fail(ErrorCode::unsupported, "journal_memory", "is 0: the last minutes are not kept", "start with more (--journal-memory 32MiB)"));
+    return answer(fail(ErrorCode::unsupported, "journal_memory", "is 0, so no journal is kept in memory",
+                       "start the server with --journal-memory 32MiB"));
   }
   if (options_.folder.empty() && options_.save_folder.empty()) {
-    return answer(fail(ErrorCode::unsupported, "journal_save", "no folder is given that journals could be saved in",
-                       "start with --journal-save DIR, or with --journal DIR"));
+    return answer(fail(ErrorCode::unsupported, "journal_save", "no folder is set to save journals in",
+                       "start the server with --journal-save DIR or --journal DIR"));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -201,12 +203,13 @@ void JournalWriter::save(JournalSaveAnswer answer) {
       answer = nullptr;
     }
   }
-  if (answer) return answer(fail(ErrorCode::overloaded, "", fmt::format("{} others are being saved", kMaxSaves), "try again"));
+  if (answer)
+    return answer(fail(ErrorCode::overloaded, "", fmt::format("{} journals are being saved already", kMaxSaves), "try again later"));
   wake_.notify_one();
 }
 
 void JournalWriter::run() {
-  Told told;
+  PendingCalls pending;
   bool is_last = false;
   while (!is_last && (ring_ || !end())) {
     bool is_too_slow = false;
@@ -214,16 +217,16 @@ void JournalWriter::run() {
       std::unique_lock lock(mutex_);
       const auto is_urgent = [this] { return stopping_ || flushing_ || !waiting_.saves.empty(); };
       wake_.wait(lock, [this] { return stopping_ || !waiting_.calls.empty() || !waiting_.saves.empty(); });
-      wake_.wait_for(lock, std::chrono::milliseconds(pace_.gather_ms), is_urgent);
-      told.clear();
-      std::swap(told, waiting_);
-      waiting_.progress = told.progress;
+      wake_.wait_for(lock, std::chrono::milliseconds(tuning_.gather_ms), is_urgent);
+      pending.clear();
+      std::swap(pending, waiting_);
+      waiting_.progress = pending.progress;
       is_too_slow = std::exchange(too_slow_, false);
       is_last = stopping_;
       writing_ = true;
     }
-    write(told, is_too_slow);
-    for (const JournalSaveAnswer& answer : told.saves) answer(save_ring(told.progress));
+    write(pending, is_too_slow);
+    for (const JournalSaveCallback& answer : pending.saves) answer(save_ring(pending.progress));
     {
       const std::lock_guard lock(mutex_);
       writing_ = false;
@@ -233,10 +236,10 @@ void JournalWriter::run() {
   if (file_ && !end()) finish(JournalEnd::stopped);
 }
 
-void JournalWriter::write(Told& told, bool is_too_slow) {
-  const std::span<const std::uint8_t> calls = told.calls;
+void JournalWriter::write(PendingCalls& pending, bool is_too_slow) {
+  const std::span<const std::uint8_t> calls = pending.calls;
   std::size_t done = 0;
-  for (Cut& cut : told.cuts) {
+  for (CheckpointCut& cut : pending.cuts) {
     append(calls.subspan(done, cut.at - done));
     done = cut.at;
     begin_part(cut);
@@ -258,18 +261,19 @@ void JournalWriter::append(std::span<const std::uint8_t> calls) {
   if (const std::optional<JournalEnd> end = file_->append(frame_)) finish(*end);
 }
 
-// Where there is no room for another file, or no frame takes the state, this one goes on.
-void JournalWriter::begin_part(Cut& cut) {
+// Begins a part in memory, and a new file if the current one is full. The current file continues if there is no room for another one, or if
+// the checkpoint is too large for a frame.
+void JournalWriter::begin_part(CheckpointCut& cut) {
   std::vector<std::uint8_t> checkpoint =
       journal_checkpoint({.run_start_s = run_start_s_, .number = ++num_states_, .progress = cut.progress, .state = cut.state});
   if (checkpoint.size() > kMaxPayloadBytes) {
     if (ring_) ring_->lose();
     return;
   }
-  const bool is_full = file_calls_ >= file_share_ || pace_.calls_per_checkpoint != 0;
+  const bool is_full = file_calls_ >= file_share_ || tuning_.calls_per_checkpoint != 0;
   if (file_ && !end() && is_full) {
     header_.start_time_s = now_s();
-    frame_ = journal_beginning(header_);
+    frame_ = journal_header_frame(header_);
     append_frame(frame_, frame_.size(), FrameKind::checkpoint, checkpoint);
     file_calls_ = 0;
     file_share_ = calls_per_checkpoint(options_.max_bytes, cut.state.size());
@@ -283,18 +287,17 @@ void JournalWriter::begin_part(Cut& cut) {
 }
 
 Result<SavedJournal> JournalWriter::save_ring(const JournalProgress& until) {
-  QUIRE_CHECK(ring_.has_value(), "the last minutes are kept, and saved");
+  QUIRE_CHECK(ring_.has_value(), "a journal is kept in memory when one is saved");
   if (ring_->empty()) {
     return fail(ErrorCode::overloaded, "journal_memory",
-                "holds nothing at the moment: the state of the scheduler does not fit, or calls came "
-                "faster than they could be kept",
-                "try again, or start with more (--journal-memory)");
+                "the journal in memory is empty: the scheduler state does not fit, or calls came faster than they could be recorded",
+                "try again later, or start the server with a larger --journal-memory");
   }
   auto file = JournalFile::create_saved(options_.save_folder.empty() ? options_.folder : options_.save_folder);
   if (!file) return std::unexpected(std::move(file.error()));
   JournalHeader header = header_;
   header.start_time_s = run_start_s_;
-  bool is_good = !file->append(journal_beginning(header));
+  bool is_good = !file->append(journal_header_frame(header));
   ring_->visit([&](FrameKind kind, std::span<const std::uint8_t> payload) {
     frame_.clear();
     append_frame(frame_, file->size(), kind, payload);
@@ -302,7 +305,8 @@ Result<SavedJournal> JournalWriter::save_ring(const JournalProgress& until) {
   });
   if (!is_good) {
     (void)::unlink(file->path().c_str());
-    return fail(ErrorCode::io, "journal", fmt::format("'{}' cannot be written: its disk is full, or failed", file->path()), "make room");
+    return fail(ErrorCode::io, "journal", fmt::format("'{}' cannot be written: the disk is full or has failed", file->path()),
+                "free space on the disk");
   }
   file->finish(JournalEnd::saved);
   const JournalProgress& first = ring_->first();
@@ -318,7 +322,7 @@ Result<SavedJournal> JournalWriter::save_ring(const JournalProgress& until) {
 }
 
 void JournalWriter::finish(JournalEnd end) {
-  QUIRE_CHECK(file_.has_value(), "a file is written, and ends");
+  QUIRE_CHECK(file_.has_value(), "a journal file is open when it is finished");
   end_.store(end, std::memory_order_relaxed);
   file_->finish(end);
   num_bytes_.store(file_->total_size(), std::memory_order_relaxed);

@@ -9,19 +9,21 @@ void Controls::take(Control control) {
     pause(*pausing, std::move(control.answer));
   else if (const CacheResetOptions* reset = std::get_if<CacheResetOptions>(&control.verb))
     settled_.push_back({std::move(control.answer), loop_->reset_prefix_cache(*reset)});
+  else if (std::holds_alternative<EncoderResetOptions>(control.verb))
+    settled_.push_back({std::move(control.answer), loop_->reset_encoder_cache()});
   else
     resume(std::move(control.answer));
 }
 
-// As in vLLM, `keep` holds everything back, and the others only what has not begun.
-void Controls::pause(const PauseOptions& options, ControlAnswer answer) {
+// The rule is vLLM's: `keep` holds back all requests, the other modes only new ones.
+void Controls::pause(const PauseOptions& options, ControlCallback answer) {
   if (options.mode == PauseMode::abort) loop_->abort_all();
   loop_->set_pause_state(options.mode == PauseMode::keep ? PauseState::paused_all : PauseState::paused_new);
   is_paused_ = true;
   pending_.push_back({options.clear_cache, std::move(answer)});
 }
 
-void Controls::resume(ControlAnswer answer) {
+void Controls::resume(ControlCallback answer) {
   loop_->set_pause_state(PauseState::unpaused);
   is_paused_ = false;
   for (Pending& pending : std::exchange(pending_, {})) settled_.push_back({std::move(pending.answer), false});

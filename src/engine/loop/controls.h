@@ -1,10 +1,10 @@
 #pragma once
-// What an operator asked: who is answered, and when. The engine thread's.
+// Executes the operator's commands (pause, resume, cache resets) and answers each at the right time. Belongs to the engine thread.
 //
-// States of a pause, and who moves it:
-//   asked     the core schedules no new requests (keep: nothing)   take
-//   settled   nothing runs any more; the cache has been cleared     settle, once the loop stands still
-//   answered                                                        answer; or take, when a resume comes first
+// States of a pause, and the function that moves it:
+//   asked     the core schedules no new requests (keep: no requests)    take
+//   settled   no request runs; the cache is cleared if requested        settle, once the step loop is idle
+//   answered                                                            answer; or take, if a resume comes first
 #include <cstdint>
 #include <vector>
 
@@ -19,27 +19,28 @@ class Controls {
   explicit Controls(StepLoop& loop) : loop_(&loop) {}
 
   void take(Control control);
-  // After each step.
+  // Called after each step. Settles the pauses if the step loop has nothing left to run.
   void settle();
-  // Answers those who waited for what has happened by now.
+  // Answers all settled commands.
   void answer();
 
   [[nodiscard]] bool is_paused() const { return is_paused_; }
 
  private:
-  // A pause that has been asked, until nothing runs any more.
+  // A pause in state `asked`.
   struct Pending {
     bool clear_cache = false;
-    ControlAnswer answer;
+    ControlCallback answer;
   };
-  // Decided, to be answered after the outputs of the step have gone out: whoever is told "paused" has seen all that came before.
+  // A command with its result. It is answered after the step's outputs are delivered, so a client that reads "paused" has all earlier
+  // outputs.
   struct Settled {
-    ControlAnswer answer;
+    ControlCallback answer;
     Result<bool> result;
   };
 
-  void pause(const PauseOptions& options, ControlAnswer answer);
-  void resume(ControlAnswer answer);
+  void pause(const PauseOptions& options, ControlCallback answer);
+  void resume(ControlCallback answer);
 
   StepLoop* loop_;
   bool is_paused_ = false;

@@ -1,5 +1,5 @@
-// What is asked of the loop and changes nothing: why requests are where they are, what a page shows, what a request or another size of the
-// cache would find. Called by the engine between two steps, on its thread. None of it may move a decision.
+// Read-only queries of the step loop: explanations, the watch frame, the miss-ratio curve and probes. The engine calls them between two
+// steps on the engine thread. None of them may change a scheduling decision.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,8 @@ namespace quire {
 
 Result<std::vector<RequestExplanation>> StepLoop::explain(std::string_view name) const {
   if (options_.explainer == nullptr)
-    return fail(ErrorCode::unsupported, "explained_requests", "is 0: nothing is remembered of requests", "serve with --explained-requests");
+    return fail(ErrorCode::unsupported, "explained_requests", "is 0, so no request is recorded",
+                "start the server with --explained-requests");
   std::vector<RequestExplanation> explanations;
   for (const RequestId id : options_.explainer->find(name))
     if (auto known = options_.explainer->explain(id, clock_->now_s())) explanations.push_back(*std::move(known));
@@ -25,11 +26,30 @@ void StepLoop::watch(WatchFrame& frame) {
     if (request.state < WatchedState::prefill) request.waits_for = options_.explainer->waits_for(request.id);
 }
 
-Result<EngineCurve> StepLoop::cache_curve(const std::optional<std::string>& tenant) const {
+Result<EngineHitRateCurve> StepLoop::cache_curve(const std::optional<std::string>& tenant) const {
   if (options_.curve.sampler == nullptr) return std::unexpected(options_.curve.refusal);
-  EngineCurve answer{.curve = options_.curve.sampler->curve(tenant), .costs = options_.curve.costs};
+  EngineHitRateCurve answer{.curve = options_.curve.sampler->curve(tenant), .costs = options_.curve.costs};
   answer.costs.prefill_tokens_per_s = compute_tokens_per_s();
   return answer;
+}
+
+// Keeps only the found blocks that the tenant's own requests have computed or found.
+Result<void> StepLoop::limit_to_tenant(const Submission& submission, CacheProbe& found) const {
+  if (options_.explainer == nullptr)
+    return fail(ErrorCode::unsupported, "explained_requests", "is 0, so the owners of cached blocks are not recorded",
+                "start the server with --explained-requests or --tenant-secret");
+  const TenantPrefix own = options_.explainer->tenant_prefix(submission.request.tags.tenant, submission.names());
+  std::uint32_t num_left = own.num_known_tokens - std::min(own.num_known_tokens, found.num_local_tokens);
+  if (own.num_cached_tokens < found.num_local_tokens) {
+    found.num_local_tokens = own.num_cached_tokens;
+    num_left = 0;
+  }
+  for (TierMatch& match : found.external) {
+    match.num_tokens = std::min(match.num_tokens, num_left);
+    num_left -= match.num_tokens;
+  }
+  std::erase_if(found.external, [](const TierMatch& match) { return match.num_tokens == 0; });
+  return {};
 }
 
 Result<EngineProbe> StepLoop::probe(const Submission& submission) const {
@@ -38,17 +58,19 @@ Result<EngineProbe> StepLoop::probe(const Submission& submission) const {
   request.max_tokens = 1;
   request.pooling = submission.request.pooling;
   request.cache_salt = submission.request.cache_salt;
-  request.skip_reading_prefix_cache = request.loads_nothing = needs_rows(submission.request.sampling);
+  request.skip_reading_prefix_cache = request.loads_nothing = needs_all_rows(submission.request.sampling);
   request.block_hashes = submission.names();
   std::vector<MultimodalFeature> features;
   features.reserve(submission.request.pictures.size());
-  for (const PromptPicture& picture : submission.request.pictures) features.push_back({picture.identifier, picture.position});
+  for (const PromptImage& picture : submission.request.pictures) features.push_back({picture.identifier, picture.position});
   request.multimodal = features;
-  name_adapter(submission.adapter.get(), request);
+  set_lora_fields(submission.adapter.get(), request);
   auto found = core_->probe(request);
   if (!found) return std::unexpected(std::move(found.error()));
   EngineProbe probe;
   probe.cache = *std::move(found);
+  if (submission.request.probes_tenant_blocks)
+    if (auto hidden = limit_to_tenant(submission, probe.cache); !hidden) return std::unexpected(std::move(hidden.error()));
   const double rate = compute_tokens_per_s();
   if (rate <= 0.0) return probe;
   std::uint64_t num_before = 0;

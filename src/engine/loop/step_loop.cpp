@@ -1,6 +1,6 @@
-// One step of the engine, and what comes in between two steps. EngineImpl::run() calls it on the engine thread (tests step it by hand).
-// Nothing here may take long beside a step: with asynchronous scheduling it happens while the worker computes the next one. What a request
-// cannot do any more (live_failures.h) ends that request only.
+// One step of the engine, and the work between two steps. EngineImpl::run() calls it on the engine thread; tests call it directly.
+// Everything here must be short compared with a step: with asynchronous scheduling it runs while the worker computes the next one. A
+// failure of one request (live_failures.h) ends that request only.
 #include "engine/loop/step_loop.h"
 
 #include <fmt/format.h>
@@ -16,15 +16,15 @@
 namespace quire {
 namespace {
 
-// How often transfers are looked for when the worker does not say.
+// Interval between checks of transfers, if the worker names no time.
 constexpr double kTransferPoll_s = 0.001;
-// Steps in a row that plan nothing: one may still have made room for the next. After so many, whoever waits does so for what others hold (a
-// session without input, a connector that does not know yet), and is looked at as often as transfers are.
+// Consecutive steps that plan nothing. A few are normal, because one may make room for the next. After this many, the waiting requests
+// depend on something else (a session that holds blocks, a connector without an answer) and are checked as often as transfers.
 constexpr std::uint32_t kIdleSteps = 4;
-// Tokens of a step that tells how fast prompts are computed: smaller ones take their time for the weights.
+// Smallest step, in tokens, that measures the prefill speed. Smaller steps spend most of their time on reading the weights.
 constexpr std::uint32_t kPromptStep = 64;
-constexpr double kComputeHorizon_s = 5.0;  // of such steps
-// So long after the last look nobody watches any more.
+constexpr double kComputeHorizon_s = 5.0;  // averaging horizon, in seconds of such steps
+// Counting of block uses ends this long after the last watch().
 constexpr double kWatch_s = 10.0;
 
 }  // namespace
@@ -49,19 +49,22 @@ StepLoop::StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worke
       worker_(std::move(worker)),
       pictures_(*core_, *worker_),
       compute_rate_(kComputeHorizon_s),
-      random_(options_.seed) {}
+      random_(options_.seed) {
+  if (options_.step_time_target_s > 0.0) step_time_.emplace(options_.step_time_target_s);
+}
 
 void StepLoop::add(Submission submission) {
-  look_for_news();
-  if (auto& sound = submission.request.encoder_input; sound != nullptr) {
-    // Nothing is shared by its name: prefix caching is off, and outputs of encoders live for one step.
-    const MultimodalFeature heard{fmt::format("{}", submission.id.value), {0, options_.num_encoder_positions}};
-    submission.encoder_inputs = std::make_shared<const RequestInputs>(RequestInputs{.sound = std::move(sound), .heard = {heard}});
+  note_change();
+  if (auto& audio = submission.request.encoder_input; audio != nullptr) {
+    // The identifier need not depend on the audio: prefix caching is off, and encoder outputs live for one step.
+    const MultimodalFeature audio_features{fmt::format("{}", submission.id.value), {0, options_.num_encoder_positions}};
+    submission.encoder_inputs =
+        std::make_shared<const RequestInputs>(RequestInputs{.audio = std::move(audio), .audio_features = {audio_features}});
   }
   if (submission.request.pictures.empty() || !pictures_.take(submission)) add_ready({.submission = std::move(submission)});
 }
 
-void StepLoop::add_ready(LivePictures::Waiting ready) {
+void StepLoop::add_ready(LiveImages::Waiting ready) {
   Submission& submission = ready.submission;
   if (submission.request.beam_search.has_value())
     searches_.add(submission);
@@ -69,13 +72,13 @@ void StepLoop::add_ready(LivePictures::Waiting ready) {
     add_request(submission);
   for (const Fork& one : ready.forks) fork(one);
   for (SessionTokens& input : ready.inputs) append(std::move(input));
-  for (const Ending& ending : submission.ended) finish(ending.id, ending.reason);
+  for (const FinishCommand& ending : submission.ended) finish(ending.id, ending.reason);
 }
 
 void StepLoop::add_request(Submission& submission) {
   const RequestId id = submission.id;
-  Live& live = live_.make(id, submission, 0);
-  make_prompt_room(live);
+  LiveRequest& live = live_.make(id, submission, 0);
+  allocate_prompt_outputs(live);
   forks_.expect(submission);
   NewRequest request = live_.request_of(id, live);
   request.prompt = submission.request.prompt;
@@ -87,13 +90,13 @@ void StepLoop::add_request(Submission& submission) {
   request.tags = &submission.request.tags;
   live_.add_to_core(request, live);
   if (submission.request.session) sessions_.begin(live, submission);
-  options_.tools->put(id, std::move(submission.request.name_tool));
+  options_.tools->put(id, std::move(submission.request.tool_name_function));
 }
 
 void StepLoop::fork(const Fork& fork) {
-  look_for_news();
+  note_change();
   if (pictures_.fork(fork)) return;
-  if (options_.settles_for_forks) settle();
+  if (options_.drains_for_forks) settle();
   forks_.fork(fork);
 }
 
@@ -106,12 +109,12 @@ void StepLoop::settle() {
 }
 
 void StepLoop::append(SessionTokens input) {
-  if (!pictures_.append(input) && sessions_.append(std::move(input))) look_for_news();
+  if (!pictures_.append(input) && sessions_.append(std::move(input))) note_change();
 }
 
 void StepLoop::cancel(const Submission& submission, FinishReason reason) {
   for (std::uint32_t i = 0; i < submission.request.n; ++i) {
-    Live live;
+    LiveRequest live;
     live.sink = submission.sink;
     live.arrival_s = submission.arrival_s;
     live_.end(sibling(submission, i), live, reason);
@@ -119,51 +122,51 @@ void StepLoop::cancel(const Submission& submission, FinishReason reason) {
 }
 
 void StepLoop::finish(RequestId id, FinishReason reason) {
-  LivePictures::Waiting waiting;
-  if (const auto ended = pictures_.end(id, reason, waiting); ended != LivePictures::Ended::unknown) {
-    if (ended == LivePictures::Ended::one) return;
+  LiveImages::Waiting waiting;
+  if (const auto ended = pictures_.end(id, reason, waiting); ended != LiveImages::Ended::unknown) {
+    if (ended == LiveImages::Ended::one) return;
     cancel(waiting.submission, reason);
     for (const Fork& fork : waiting.forks) forks_.cancel(fork, reason);
     return;
   }
-  Live* live = live_.find_open(id);
+  LiveRequest* live = live_.find_open(id);
   if (live == nullptr) return;
-  look_for_news();
+  note_change();
   if (live->search.has_value()) return searches_.end(*live->search, reason);
-  if (live->elder.has_value()) return forks_.end_expected(id, reason);
+  if (live->leader.has_value()) return forks_.end_expected(id, reason);
   forks_.part(id);
   sessions_.forget(id);
-  QUIRE_CHECK(live_.finish(id, *live, reason) != FinishEffect::unknown, "the core knows every live request");
+  QUIRE_CHECK(live_.finish(id, *live, reason) != FinishEffect::unknown, "the core has every live request");
 }
 
 std::uint32_t StepLoop::abort_all() {
   std::vector<RequestId> ids = live_.open_ids();
   std::ranges::copy(pictures_.ids(), std::back_inserter(ids));
-  std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });  // some end with others
+  std::ranges::for_each(ids, [this](RequestId id) { finish(id, FinishReason::abort); });  // ending one may end others
   return static_cast<std::uint32_t>(ids.size());
 }
 
-void StepLoop::notify_with(const std::function<void()>& notify) {
-  worker_->notify_with(notify);
-  if (options_.grammars != nullptr) options_.grammars->notify_with(notify);
+void StepLoop::set_notify(const std::function<void()>& notify) {
+  worker_->set_notify(notify);
+  if (options_.grammars != nullptr) options_.grammars->set_notify(notify);
 }
 
 void StepLoop::step() {
   if (options_.grammars != nullptr) failures_.end_refused(options_.grammars->collect());
-  for (LivePictures::Waiting& ready : pictures_.take_ready()) {
-    look_for_news();
+  for (LiveImages::Waiting& ready : pictures_.take_ready()) {
+    note_change();
     add_ready(std::move(ready));
   }
   std::optional<Planned> next;
-  const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || is_due(clock_->now_s());
-  // Nothing is to be overlapped with a step that computes nothing.
+  const bool may_plan = core_->counters().num_unfinished > 0 || awaits_transfers() || has_unpublished_events_ || is_due(clock_->now_s());
+  // A step that computes nothing is not overlapped with another one.
   if (may_plan && !(running_.has_value() && running_->is_empty)) next = plan();
   if (next.has_value() && !options_.async_scheduling) {
     start(*next);
     next.reset();
   }
   const std::optional<Running> finished = std::exchange(running_, std::nullopt);
-  // Waits for the worker. Where a next plan is ready it has nothing to do from here to start(): only the clock is read in between.
+  // Waits for the worker. If a next plan is ready, the worker is idle until start(), so only the clock is read in between.
   const WorkerResult result = finished.has_value() ? worker_->finish() : WorkerResult{};
   const double ran_s = clock_->now_s();
   if (next.has_value()) start(*next);
@@ -178,26 +181,46 @@ StepLoop::Planned StepLoop::plan() {
     core_->end_watch();
     watched_s_.reset();
   }
+  has_unpublished_events_ = false;
+  if (step_time_.has_value()) {
+    const PrefillLimits limits = step_time_->limits();
+    core_->set_prefill_limits(limits);
+    live_.counts().stats().prefill_limit = limits.beside_decodes;
+  }
   const StepPlan& plan = core_->schedule({.now = begin_s, .random = random_.next()});
   if (options_.tracer != nullptr) options_.tracer->planned(plan);
   forks_.planned(plan);
   if (options_.counts_common_prefix) live_.counts().common_prefix(plan.scheduled.size(), plan.num_common_prefix_blocks);
   const double end_s = clock_->now_s();
   const bool is_empty = plan.num_scheduled_tokens == 0;
-  // What waits lacks blocks, perhaps, that beams hold which wait for it. A connector may store these first, by a transfer of the next plan:
-  // then no news will come before that is made.
-  const bool has_given = is_empty && !running_.has_value() && searches_.give_back(end_s);
+  // The waiting requests may need blocks of beams that wait for other beams, so these blocks are given back. A connector may store them
+  // first, by a transfer of the next plan, so the next plan is made even without other news.
+  const bool has_given = is_empty && !running_.has_value() && searches_.release_waiting_beams(end_s);
+  const StepWork work = step_time_.has_value() ? work_of(plan) : StepWork{};
   return {&plan,
           {.planned_s = end_s,
            .started_s = end_s,
            .plan_time_s = end_s - begin_s,
            .num_tokens = plan.num_scheduled_tokens,
+           .work = work,
+           .predicted_s = step_time_.has_value() ? step_time_->predict_s(work) : 0.0,
            .is_empty = is_empty,
            .is_idle = is_empty && !running_.has_value() && !has_given}};
 }
 
+StepWork StepLoop::work_of(const StepPlan& plan) {
+  StepWork work;
+  for (const ScheduledRequest& scheduled : plan.scheduled) {
+    const bool is_decode = scheduled.num_tokens <= 1 + scheduled.drafts.size();
+    work.has_decodes |= is_decode;
+    work.num_prompt_tokens += is_decode ? 0 : scheduled.num_tokens;
+    work.has_encoder_inputs |= !scheduled.encoder_inputs.empty();
+  }
+  return work;
+}
+
 std::optional<double> StepLoop::wait_s() const {
-  if (running_.has_value() || !pictures_.is_empty()) return 0.0;
+  if (running_.has_value() || !pictures_.is_empty() || has_unpublished_events_) return 0.0;
   std::optional<double> until_s = core_->next_deadline();
   if (next_step_s_.has_value())
     until_s = std::min(*next_step_s_, until_s.value_or(*next_step_s_));
@@ -209,14 +232,15 @@ std::optional<double> StepLoop::wait_s() const {
 
 void StepLoop::set_pause_state(PauseState state) {
   core_->set_pause_state(state);
-  look_for_news();
+  note_change();
 }
 
 void StepLoop::wait_for_transfers(const Running& step, const StepResult& result) {
   next_step_s_.reset();
   const bool has_news = !result.finished_sending.empty() || !result.finished_receiving.empty() || !result.invalid_blocks.empty() ||
                         !result.completions.empty();
-  if (!step.is_idle || has_news || told_since_start_) {
+  const bool has_waiting = core_->counters().num_unfinished > 0 || awaits_transfers();
+  if (!step.is_idle || has_news || changed_since_start_ || !has_waiting) {
     num_idle_steps_ = 0;
     return;
   }
@@ -231,11 +255,11 @@ void StepLoop::wait_for_transfers(const Running& step, const StepResult& result)
 void StepLoop::start(Planned planned) {
   planned.running.started_s = clock_->now_s();
   running_ = planned.running;
-  told_since_start_ = false;
+  changed_since_start_ = false;
   worker_->start(*planned.plan);
   if (!planned.plan->has_structured_output) return;
   unmasked_ = planned.plan;
-  // Else what the step in flight samples comes first.
+  // Otherwise the masks depend on the tokens that the step in flight samples.
   if (!planned.plan->pending_structured_output) provide_masks();
 }
 
@@ -249,10 +273,10 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   sessions_.begin_result(running_.has_value());
   prompts_.take(result);
   experts_.take(result);
-  // Before the core hears of the result (live_failures.h).
+  // Must come before the core gets the result (live_failures.h).
   failures_.end_failed(result);
-  const auto applied = core_->apply(for_core(result), {.now = begin_s});
-  QUIRE_CHECK(applied.has_value(), "the worker answers its plan");
+  const auto applied = core_->apply(to_step_result(result), {.now = begin_s});
+  QUIRE_CHECK(applied.has_value(), "the result of the worker matches its plan");
   const StepOutcome& outcome = **applied;
   if (options_.kv_events != nullptr) options_.kv_events->publish(outcome.kv_events);
   if (outcome.stats != nullptr) live_.counts().evictions(outcome.stats->evictions);
@@ -261,14 +285,19 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
   live_.counts().stats().expert_reads = result.expert_reads;
   take_admissions(outcome, step.planned_s);
   take_updates(outcome, result, ran_s);
-  for (const RequestId id : outcome.retired) Searches::is_beam(id) ? searches_.retired(id) : live_.forget(id);
+  for (const RequestId id : outcome.retired) BeamSearches::is_beam(id) ? searches_.retired(id) : live_.forget(id);
   searches_.advance(ran_s);
-  if (sessions_.advance()) look_for_news();
+  if (sessions_.advance()) note_change();
   wait_for_transfers(step, result.step);
   EngineCounts& counts = live_.counts();
   counts.step({.plan_s = step.plan_time_s, .run_s = ran_s - step.started_s, .apply_s = clock_->now_s() - begin_s});
   if (step.is_empty) return;
-  counts.pass(result.timings.forward_s, result.timings.sample_s);
+  counts.forward_pass(result.timings.forward_s, result.timings.sample_s);
+  if (step_time_.has_value()) {
+    const double took_s = ran_s - step.started_s;
+    if (step.predicted_s > 0.0) counts.predicted_step(step.predicted_s, took_s);
+    step_time_->observe(step.work, took_s);
+  }
   if (step.num_tokens >= kPromptStep) compute_rate_.add(step.num_tokens, result.timings.forward_s);
 }
 
@@ -277,12 +306,23 @@ Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {
     return fail(ErrorCode::unsupported, "reset_external", "no connector is attached, so nothing is cached outside of this engine",
                 "leave it out");
   }
-  look_for_news();
-  if (options.preempt_running) searches_.give_back(clock_->now_s());
+  note_change();
+  if (options.preempt_running) searches_.release_waiting_beams(clock_->now_s());
+  // Events are published with a step, and an idle engine makes no step by itself.
+  has_unpublished_events_ = options_.kv_events != nullptr;
   return core_->reset_prefix_cache(options.preempt_running, options.external, {.now = clock_->now_s()});
 }
 
-StepResult StepLoop::for_core(const WorkerResult& result) {
+// Open requests keep their encoder outputs.
+bool StepLoop::reset_encoder_cache() {
+  if (!options_.supports_images) return false;
+  note_change();
+  core_->reset_encoder_cache();
+  worker_->forget_images();
+  return true;
+}
+
+StepResult StepLoop::to_step_result(const WorkerResult& result) {
   sampled_.clear();
   pooled_.clear();
   for (const RequestResult& request : result.requests) {
@@ -296,7 +336,7 @@ StepResult StepLoop::for_core(const WorkerResult& result) {
   return step;
 }
 
-// With asynchronous scheduling the worker keeps them, and the next plan has places for them.
+// With asynchronous scheduling the worker keeps the draft tokens, and the next plan has placeholders for them.
 void StepLoop::take_drafts(const StepOutcome& outcome, const WorkerResult& result) {
   drafts_.clear();
   for (const RequestResult& request : result.requests) {
@@ -314,8 +354,8 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
       continue;
     }
     live_.note_admission(admission.id);
-    if (Live* live = live_.find(admission.id); live != nullptr) {
-      // A child has outputs of its parent beyond the prompt.
+    if (LiveRequest* live = live_.find(admission.id); live != nullptr) {
+      // The cached tokens of a forked child may include outputs of its parent.
       live->num_cached_tokens = std::min(admission.num_cached_tokens, live->num_prompt_tokens);
       live->waited_s = now_s - live->arrival_s;
       live_.counts().admitted(live->waited_s);
@@ -324,21 +364,21 @@ void StepLoop::take_admissions(const StepOutcome& outcome, double now_s) {
 }
 
 void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s) {
-  auto request = result.requests.begin();  // updates keep their order and omit who was finished from outside
+  auto request = result.requests.begin();  // updates have the same order and omit requests that were ended outside the core
   for (const RequestUpdate& update : outcome.updates) {
     if (!update.tokens.empty()) request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
     const std::size_t num_samples = request == result.requests.end() ? 0 : request->samples.size();
-    QUIRE_CHECK(update.tokens.size() <= num_samples, "an update without its samples");
+    QUIRE_CHECK(update.tokens.size() <= num_samples, "the result has a sample for each token of an update");
     if (update.finished && update.reason == FinishReason::error) {  // KvLoadFailurePolicy::fail
-      failures_.end_unloaded(update.id);
+      failures_.end_failed_load(update.id);
       continue;
     }
-    if (Searches::is_beam(update.id)) {
+    if (BeamSearches::is_beam(update.id)) {
       searches_.take_offer(update, request->samples[0].logprobs);
       continue;
     }
-    Live& live = live_.at(update.id);
-    if (live.session != nullptr && live.session->waits) continue;  // begun before its answer was known to be over
+    LiveRequest& live = live_.at(update.id);
+    if (live.session != nullptr && live.session->waits) continue;  // from a step that started before the end of the answer was known
     RequestOutput output;
     output.id = update.id;
     output.tokens.assign(update.tokens.begin(), update.tokens.end());
@@ -348,7 +388,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     output.waited_s = live.waited_s;
     if (live.pooling) {
       request = std::ranges::find(request, result.requests.end(), update.id, &RequestResult::id);
-      QUIRE_CHECK(request != result.requests.end() && request->pooled != nullptr, "what ends it is its row");
+      QUIRE_CHECK(request != result.requests.end() && request->pooled != nullptr, "a pooling request has its pooled output when it ends");
       output.pooled = std::move(*request->pooled);
     }
     if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
@@ -361,7 +401,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
       output.input_ended = update.session_waits;
       output.finished = !update.session_waits;
     }
-    if (output.finished && options_.transfer_answer) output.kv_transfer = options_.transfer_answer(update.id);
+    if (output.finished && options_.take_transfer_params) output.kv_transfer = options_.take_transfer_params(update.id);
     if (output.input_ended && live.session != nullptr) sessions_.rest(update.id, *live.session);
     if (output.finished) live_.note_end(update.id, live, update.reason);
     live_.send(live, std::move(output));
@@ -375,7 +415,7 @@ void StepLoop::count_transfers(const TransferTotals& totals) {
   stats.bytes_loaded = totals.bytes_loaded;
   stats.bytes_stored = totals.bytes_stored;
   stats.num_failed_transfers = totals.num_failed;
-  stats.num_stray_transfers = totals.num_stray;
+  stats.num_stray_transfers = totals.num_unexpected;
 }
 
 const EngineStats& StepLoop::stats() {
@@ -384,6 +424,7 @@ const EngineStats& StepLoop::stats() {
   stats.num_waiting += forks_.num_expected() + pictures_.num_waiting();
   if (options_.kv_events != nullptr) {
     stats.kv_event_batches = options_.kv_events->num_published();
+    stats.kv_event_batches_without_subscriber = options_.kv_events->num_without_subscriber();
     stats.kv_event_batches_dropped = options_.kv_events->num_dropped();
   }
   if (options_.tracer != nullptr) {
@@ -402,8 +443,8 @@ const EngineStats& StepLoop::stats() {
 void StepLoop::check_all_free() const {
   core_->check_invariants();
   if (core_->counters().num_awaiting_transfers > 0) return;
-  QUIRE_CHECK(core_->all_blocks_free(), "a block is still held after every request has ended");
-  QUIRE_CHECK(live_.is_empty(), "a request was not retired");
+  QUIRE_CHECK(core_->all_blocks_free(), "all blocks are free after all requests have ended");
+  QUIRE_CHECK(live_.is_empty(), "no request is live after all requests have ended");
 }
 
 }  // namespace quire

@@ -1,12 +1,14 @@
 #pragma once
-// The step: plan, run, apply, deliver. Belongs to one thread; tests step it by hand.
-// It waits for the worker and for nobody else: clients are heard between two steps (Inbox), sinks must return at once.
+// The step loop: plan, run, apply, deliver. Belongs to one thread, the engine thread; tests call step() directly.
+// The loop waits for the worker only. Clients' commands are taken between two steps (Inbox), and sinks must return immediately.
 //
-// With asynchronous scheduling the worker is never without a step while there is work: plan N+1 is made when step N is nearly done, before
-// its result is known, and step N+1 runs while result N is applied and delivered. Without, a step is over before the next is planned.
+// With asynchronous scheduling the worker always has a step while there is work. Plan N+1 is made when step N is nearly done, before its
+// result is known; step N+1 runs while result N is applied and delivered. Without it, a step is finished before the next one is planned.
 //
-// While nobody waits but a pin is to expire, a step that plans nothing lets it. While the end of a transfer is all that can change the next
-// plan, no step runs; at the time that the worker names, or soon, one looks. So it is, too, where nothing has been planned for some steps.
+// If no request waits and a pin is due, an empty step lets the pin expire. While only the end of a transfer can change the next plan, no
+// step runs; the next step follows at the time that the worker names, or after a short interval. The same happens after several steps in a
+// row that plan nothing.
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -17,12 +19,13 @@
 
 #include "base/random.h"
 #include "engine/adapters/live_adapters.h"
+#include "engine/loop/step_time.h"
 #include "engine/publish/kv_event_publisher.h"
 #include "engine/requests/grammars.h"
 #include "engine/requests/inbox.h"
 #include "engine/requests/live_failures.h"
 #include "engine/requests/live_forks.h"
-#include "engine/requests/live_pictures.h"
+#include "engine/requests/live_images.h"
 #include "engine/requests/live_requests.h"
 #include "engine/requests/live_searches.h"
 #include "engine/requests/live_sessions.h"
@@ -30,7 +33,7 @@
 #include "engine/requests/routed_experts.h"
 #include "engine/requests/tool_names.h"
 #include "engine/stats/rate.h"
-#include "engine/trace/event_fan.h"
+#include "engine/trace/event_fan_out.h"
 #include "engine/trace/tracer.h"
 #include "quire/base/clock.h"
 #include "quire/core.h"
@@ -44,133 +47,150 @@ namespace quire {
 
 class CoreJournal;
 
-// Who follows which blocks are used again, for Engine::cache_curve(), and what does not change of its answer.
-struct FollowedReuse {
-  std::shared_ptr<CurveSampler> sampler = {};  // follows the core; null: nobody is to ask
+// Data for Engine::cache_curve(): the sampler that follows how blocks are reused, and the constant parts of the answer.
+struct HitRateSampling {
+  std::shared_ptr<CurveSampler> sampler = {};  // follows the core; null: no curve is available
   CurveCosts costs = {};
-  Error refusal = {};  // why there is none
+  Error refusal = {};  // why `sampler` is null
 };
 
 class StepLoop {
  public:
   struct Options {
     std::vector<TokenId> eos_ids;
-    std::uint64_t seed = 0;                     // for requests without one of their own
-    bool async_scheduling = false;              // as the core was built
-    bool counts_common_prefix = false;          // the same
-    bool settles_for_forks = false;             // a step in flight would write over what a child begins with: layers have states
-    std::shared_ptr<Explainer> explainer = {};  // follows the core; null: nobody is to ask
-    FollowedReuse curve = {};
-    std::shared_ptr<Tracer> tracer = {};                               // the one that follows the core; null: no trace
-    std::shared_ptr<CoreJournal> journal = {};                         // stands before the core's seams; null: none
-    std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // the one that the core asks
+    std::uint64_t seed = 0;                     // seeds requests that give no seed
+    std::uint32_t max_num_seqs = 0;             // rows of the core's batch
+    double step_time_target_s = 0.0;            // EngineOptions::step_time_target_ms; 0: none
+    bool async_scheduling = false;              // equals the core's setting
+    bool counts_common_prefix = false;          // equals the core's setting
+    bool drains_for_forks = false;              // forks wait for the step in flight, which would overwrite states that a child starts from
+    std::shared_ptr<Explainer> explainer = {};  // follows the core; null: no explanations
+    HitRateSampling curve = {};
+    std::shared_ptr<Tracer> tracer = {};                               // follows the core; null: no trace
+    std::shared_ptr<CoreJournal> journal = {};                         // wraps the core's seams; null: no journal
+    std::shared_ptr<ToolNames> tools = std::make_shared<ToolNames>();  // also the core's ToolNamer
     EngineSeams seams = {.clock = std::make_shared<SteadyClock>()};    // the clock is never null
-    std::shared_ptr<EventFan> fan = {};                                // the core's, where there are two sinks
-    std::shared_ptr<KvEventPublisher> kv_events = {};                  // null: nobody is told of them
-    std::shared_ptr<Grammars> grammars = {};                           // the one that the core asks; null: no structured output
-    std::shared_ptr<LiveAdapters> adapters = {};                       // where the worker finds them; null: there are none
-    std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};            // the same
-    std::uint32_t num_encoder_positions = 0;                           // of a sound
-    // What the client of a request that has ended is told of its blocks; null: there is nobody who keeps any.
-    std::function<std::shared_ptr<const KvTransferParams>(RequestId)> transfer_answer = {};
+    std::shared_ptr<EventFanOut> fan = {};                             // the core's sink if there are several sinks; else null
+    std::shared_ptr<KvEventPublisher> kv_events = {};                  // null: KV events are not published
+    std::shared_ptr<Grammars> grammars = {};                           // also the core's Grammar; null: no structured output
+    std::shared_ptr<LiveAdapters> adapters = {};                       // the worker finds adapters here; null: no adapters are served
+    std::shared_ptr<LiveEncoderInputs> encoder_inputs = {};            // the worker finds encoder inputs here; null: there is no encoder
+    std::uint32_t num_encoder_positions = 0;                           // positions of one audio input
+    bool supports_images = false;                                      // the model supports images and caches their encoder outputs
+    // Returns the KV transfer parameters for the client of an ended request. Empty: no tier keeps blocks for other servers.
+    std::function<std::shared_ptr<const KvTransferParams>(RequestId)> take_transfer_params = {};
   };
   StepLoop(std::unique_ptr<Core> core, std::unique_ptr<WorkerBase> worker, Options options);
 
-  // The request is accepted: the core takes it, and forks its siblings from it when its prompt is planned.
+  // Adds an accepted request to the core. Its siblings are forked from it when its prompt is planned.
   void add(Submission submission);
-  // Each child's first output is what the parent has put out; where there is none to fork, it is its last.
+  // Forks children from a request. A child's first output holds the parent's outputs so far. If the fork fails, it is the child's last
+  // output and holds the error.
   void fork(const Fork& fork);
-  // More of a session's prompt; nothing to one that has ended.
+  // Appends tokens to a session's prompt. Ignored if the session has ended.
   void append(SessionTokens input);
-  // Its last output, without having been added.
+  // Sends the last output of each request of a submission that was never added.
   void cancel(const Submission& submission, FinishReason reason);
-  // Unknown or ended requests are ignored.
+  // Ends a request. Unknown and ended requests are ignored.
   void finish(RequestId id, FinishReason reason);
-  // Returns how many.
+  // Ends all open requests. Returns how many there were.
   std::uint32_t abort_all();
 
-  // A request is known that has not ended, or a step is under way.
+  // Returns whether a request is open or a step is in flight.
   [[nodiscard]] bool has_work() const { return core_->has_work() || running_.has_value() || !pictures_.is_empty(); }
-  // A transfer is under way, or holds blocks of requests that wait for it or have ended.
+  // Returns whether a transfer is in flight, or holds blocks of requests that wait for it or have ended.
   [[nodiscard]] bool awaits_transfers() const {
     const CoreCounters counters = core_->counters();
     return counters.num_awaiting_transfers > 0 || counters.num_open_transfers > 0;
   }
-  // Before the first step: called after each end of a transfer, and when grammars have been compiled, from any thread. look_for_news() is
-  // to follow.
-  void notify_with(const std::function<void()>& notify);
-  // Something may have changed that the step under way could not know: another one is due even if that one finds nothing to do.
-  void look_for_news() {
+  // Sets the callback for ended transfers and compiled grammars; to be called before the first step. `notify` is called from any thread,
+  // and note_change() must follow each call.
+  void set_notify(const std::function<void()>& notify);
+  // Notes a change that the step in flight may have missed. Another step then follows even if the step in flight planned nothing.
+  void note_change() {
     next_step_s_.reset();
-    told_since_start_ = true;
+    changed_since_start_ = true;
   }
-  // Blocks stay for the next turn of their job.
+  // Returns whether blocks are pinned for the next turn of a job.
   [[nodiscard]] bool has_pins() const { return core_->next_deadline().has_value(); }
   void end_pins() { core_->end_pins(); }
-  // step() would do something: not while everything is paused, nor while only transfers could change anything and none is due.
+  // Returns whether step() has something to do. False while everything is paused, and while only transfers could change the plan and none
+  // is due.
   [[nodiscard]] bool can_step() const { return wait_s() == 0.0; }
-  // How long there is nothing to do unless a command comes; nullopt: until one comes.
+  // Returns how many seconds the loop may sleep unless a command comes; nullopt: until a command comes.
   [[nodiscard]] std::optional<double> wait_s() const;
-  // Computes with the worker until it is time to step; what comes in meanwhile still gets into the next plan.
+  // Helps the worker compute until it is time to step. Commands that come meanwhile are part of the next plan.
   void assist() { worker_->assist(); }
   void step();
 
   void set_pause_state(PauseState state);
-  // Whether it was reset.
+  // Returns whether the cache was reset.
   Result<bool> reset_prefix_cache(const CacheResetOptions& options);
+  // Returns false if the model caches no encoder outputs.
+  bool reset_encoder_cache();
 
-  // Hands each sink what has come up since the last call, in one call per sink. A sink may be gone after its request's last output.
+  // Hands each sink its outputs since the last call, in one call per sink. A sink may be destroyed after its request's last output.
   void deliver() { live_.deliver(); }
 
-  // Since the last clear_news(): requests that were admitted for the first time, and that ended.
+  // Return the requests that were first admitted, and the requests that ended, since the last clear_changes().
   [[nodiscard]] std::span<const RequestId> admitted() const { return live_.admitted(); }
   [[nodiscard]] std::span<const RequestId> ended() const { return live_.ended(); }
-  void clear_news() { live_.clear_news(); }
+  void clear_changes() { live_.clear_changes(); }
 
-  // Of the requests of a name.
+  // Returns an explanation of each request with this name.
   [[nodiscard]] Result<std::vector<RequestExplanation>> explain(std::string_view name) const;
-  // As of now. Where nobody looks for 10 s, uses of blocks are counted no more.
+  // Fills `frame` with the current state. The core stops counting block uses when watch() is not called for 10 s.
   void watch(WatchFrame& frame);
-  // What a request would find that is not added, and how long it would take; load_s is not said here.
+  // Returns what a request would find in the caches and how long it would take, without adding it. `load_s` stays empty.
   [[nodiscard]] Result<EngineProbe> probe(const Submission& submission) const;
-  [[nodiscard]] Result<EngineCurve> cache_curve(const std::optional<std::string>& tenant) const;
+  [[nodiscard]] Result<EngineHitRateCurve> cache_curve(const std::optional<std::string>& tenant) const;
 
   [[nodiscard]] CoreCounters counters() const { return core_->counters(); }
+  // Returns the rows of the batch that are left when each open request has a row.
+  [[nodiscard]] std::uint32_t num_free_rows() const {
+    const auto num_open = static_cast<std::uint32_t>(std::max(core_->counters().num_unfinished, 0));
+    return options_.max_num_seqs - std::min(num_open, options_.max_num_seqs);
+  }
   void set_swap_costs(const SwapCosts& costs) { core_->set_swap_costs(costs); }
-  // How fast prompts were computed lately; 0: not known yet.
+  // Returns the recent prefill speed in tokens per second; 0: not known yet.
   [[nodiscard]] double compute_tokens_per_s() const { return compute_rate_.per_second(); }
-  // As of now; valid until the next call of any member.
+  // Returns the current statistics; the reference is valid until the next call of any member.
   [[nodiscard]] const EngineStats& stats();
-  // Stops the program if a block is still held, except by transfers: stats() counts those.
+  // Stops the program if a block is still held or a request is not retired. While requests wait for transfers, it checks only the core's
+  // invariants.
   void check_all_free() const;
 
  private:
-  // A step that the worker has begun.
+  // A step that the worker has started.
   struct Running {
     double planned_s = 0.0;
     double started_s = 0.0;
     double plan_time_s = 0.0;
     std::uint32_t num_tokens = 0;
-    bool is_empty = false;  // nothing to compute
-    bool is_idle = false;   // and nothing was in flight when it was planned: the next plan is empty as well unless something comes
+    StepWork work = {};  // only with a target for the time of steps
+    double predicted_s = 0.0;
+    bool is_empty = false;  // the plan schedules no tokens
+    bool is_idle = false;   // empty, with no step in flight when planned: the next plan is empty too unless something changes
   };
-  // A plan that has not been handed to the worker yet.
+  // A plan that the worker has not started.
   struct Planned {
     const StepPlan* plan;
     Running running;
   };
 
-  // A pin has expired.
+  [[nodiscard]] Result<void> limit_to_tenant(const Submission& submission, CacheProbe& found) const;
+  // Returns whether a pin has expired.
   [[nodiscard]] bool is_due(double now_s) const { return core_->next_deadline().value_or(now_s + 1.0) <= now_s; }
-  void add_ready(LivePictures::Waiting ready);
+  void add_ready(LiveImages::Waiting ready);
   void add_request(Submission& submission);
   [[nodiscard]] Planned plan();
-  // Until nothing is in flight.
+  [[nodiscard]] static StepWork work_of(const StepPlan& plan);
+  // Waits for the step in flight and applies its result.
   void settle();
   void start(Planned planned);
   void apply(const Running& step, const WorkerResult& result, double ran_s);
   void wait_for_transfers(const Running& step, const StepResult& result);
-  [[nodiscard]] StepResult for_core(const WorkerResult& result);
+  [[nodiscard]] StepResult to_step_result(const WorkerResult& result);
   void take_drafts(const StepOutcome& outcome, const WorkerResult& result);
   void provide_masks();
   void take_updates(const StepOutcome& outcome, const WorkerResult& result, double now_s);
@@ -187,19 +207,21 @@ class StepLoop {
   PromptLogprobs prompts_;
   RoutedExperts experts_;
   LiveFailures failures_;
-  std::unique_ptr<WorkerBase> worker_;  // while it computes it reads what the requests ask for
-  LivePictures pictures_;
+  std::unique_ptr<WorkerBase> worker_;  // reads the requests' data while it computes
+  LiveImages pictures_;
   std::optional<Running> running_;
-  const StepPlan* unmasked_ = nullptr;  // begun, and its masks wait for tokens in flight
-  std::optional<double> next_step_s_;   // when to look for transfers, while only they can change anything
-  std::uint32_t num_idle_steps_ = 0;    // in a row
-  std::optional<double> watched_s_;     // when somebody looked last, while uses of blocks are counted
-  bool told_since_start_ = false;       // of what the step under way may have been too early for
-  std::vector<SampledToken> sampled_;   // of the step that is applied
-  std::vector<RequestId> pooled_;       // the same
-  std::vector<Draft> drafts_;           // the same, for the next plan
+  const StepPlan* unmasked_ = nullptr;   // started; its masks depend on tokens in flight
+  std::optional<double> next_step_s_;    // time of the next step while only transfers can change the plan
+  std::uint32_t num_idle_steps_ = 0;     // consecutive steps that planned nothing
+  std::optional<double> watched_s_;      // time of the last watch(), while block uses are counted
+  bool has_unpublished_events_ = false;  // events since the last step wait to be published with another step
+  bool changed_since_start_ = false;     // note_change() was called after the last step started
+  std::vector<SampledToken> sampled_;    // samples of the step that is applied
+  std::vector<RequestId> pooled_;        // pooling requests of the step that is applied
+  std::vector<Draft> drafts_;            // draft tokens for the next plan
   Rate compute_rate_;
-  Random random_;  // for the core's draws: which blocks are followed
+  std::optional<StepTimePredictor> step_time_;  // nullopt: steps have no target
+  Random random_;                               // random numbers for the core, to sample the blocks to follow
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// vLLM's workers on CPU copy with this: one thread per copier does what is queued, in order. It must not touch the device's memory before a
-// job is submitted nor after its end is told, and never holds the mutex while it copies. Its callers, of any thread, only queue and
-// collect.
+// Copies blocks for vLLM's workers on CPU. Each copier has one thread, which runs the queued jobs in order. The thread must not touch the
+// device's memory before a job is submitted or after its end is reported. It never holds the mutex while it copies. Callers on any thread
+// only queue jobs and collect results.
 #include "quire/block_copier.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace quire {
 
-// One thread copies, without the mutex; the others only queue, wait and collect.
+// One thread copies, without the mutex. Other threads only queue, wait and collect.
 struct BlockCopier::State {
   std::vector<CopiedTensor> tensors;
   std::uint64_t* marks = nullptr;
@@ -24,10 +24,10 @@ struct BlockCopier::State {
 
   std::mutex mutex;
   std::condition_variable changed;
-  // Guarded by mutex, as all that follows.
+  // Guarded by `mutex`, like all members below.
   std::deque<CopyJob> jobs;
   std::optional<std::uint64_t> current;
-  std::array<std::vector<CopyOver>, 2> over;  // by to_host
+  std::array<std::vector<CopyCompletion>, 2> over;  // by to_host
   bool stops = false;
   std::thread thread;
 
@@ -110,7 +110,7 @@ bool BlockCopier::submit(CopyJob job) {
   return true;
 }
 
-std::vector<CopyOver> BlockCopier::take_over(bool to_host) {
+std::vector<CopyCompletion> BlockCopier::take_over(bool to_host) {
   const std::lock_guard lock(state_->mutex);
   return std::exchange(state_->over[to_host ? 1 : 0], {});
 }

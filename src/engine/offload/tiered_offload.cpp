@@ -1,9 +1,9 @@
-// Who gets which slot of host memory, and what is brought up from below for it. The ledger is the calling thread's alone; what the disk's
-// threads have done is taken over at the beginning of a call.
+// Assigns the slots of host memory, and brings blocks up to them from the folder below. Only the calling thread uses the ledger. Calls that
+// depend on finished reads take them over from the disk's threads first.
 //
-// A lookup that finds names below brings up as many as fit beside what it found, and answers "ask again" until all of them have arrived or
-// failed: so each "ask again" ends. A name that came up twice and was evicted before anybody loaded it does not come up a third time:
-// prompts that push each other out of a small host memory are computed instead of waiting for ever.
+// A lookup that finds keys only in the folder brings up as many as fit next to the keys that are ready. It answers "ask again" until all of
+// them have arrived or failed, so this always ends. A key that came up twice and was evicted before a request loaded it does not come up a
+// third time. Prompts that evict each other from a small host memory are then computed instead of waiting forever.
 #include "quire/tiered_offload.h"
 
 #include <algorithm>
@@ -13,16 +13,16 @@
 
 #include "core/offload/offload_ledger.h"
 #include "core/offload/reuse_filter.h"
-#include "engine/offload/disk_below.h"
+#include "engine/offload/offload_disk_tier.h"
 #include "runtime/tier/tier_files.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMostTimesUp = 2;
-constexpr std::size_t kMostRemembered = std::size_t{1} << 16U;  // names that came up and were not loaded since
+constexpr std::uint32_t kMaxPromotions = 2;
+constexpr std::size_t kMaxRememberedKeys = std::size_t{1} << 16U;  // keys that came up and were not loaded since
 
-// In the names of this facade.
+// Renames the error's field to the option of TieredOffload.
 Error of_option(Error error) {
   if (error.field == "kv_disk") error.field = "folder";
   if (error.field == "kv_disk_budget") error.field = "budget_bytes";
@@ -33,60 +33,59 @@ Error of_option(Error error) {
 
 struct TieredOffload::State {
   std::unique_ptr<OffloadLedger> ledger;
-  std::unique_ptr<ReuseFilter> filter;  // here, because what comes up from below is not filtered; may be null
-  std::unique_ptr<DiskBelow> disk;
+  std::unique_ptr<ReuseFilter> filter;  // not in the ledger, because blocks from the folder are not filtered; may be null
+  std::unique_ptr<OffloadDiskTier> disk;
   std::unordered_set<OffloadKey, OffloadKeyHash> coming;
-  std::unordered_map<OffloadKey, std::uint32_t, OffloadKeyHash> times_up;
-  // What the last call returned, or works with.
+  std::unordered_map<OffloadKey, std::uint32_t, OffloadKeyHash> num_promotions;
+  // Results of the last call, and its scratch space.
   std::vector<std::uint64_t> numbers;
-  std::vector<DiskBelow::Arrived> arrived;
+  std::vector<OffloadDiskTier::PromotedBlock> arrived;
   std::vector<OffloadKey> completed;
 
-  void take_arrived() {
+  void take_promoted() {
     arrived.clear();
-    disk->take_arrived(arrived);
-    for (const DiskBelow::Arrived& one : arrived) {
+    disk->take_promoted(arrived);
+    for (const OffloadDiskTier::PromotedBlock& one : arrived) {
       coming.erase(one.key);
       ledger->complete_store({&one.key, 1}, one.is_good);
     }
   }
 
-  [[nodiscard]] bool may_come(const OffloadKey& key) const {
-    const auto times = times_up.find(key);
-    return (times == times_up.end() || times->second < kMostTimesUp) && disk->can_bring(key);
+  [[nodiscard]] bool may_promote(const OffloadKey& key) const {
+    const auto times = num_promotions.find(key);
+    return (times == num_promotions.end() || times->second < kMaxPromotions) && disk->can_promote(key);
   }
 
-  // Which of the keys behind the first `num_ready` are to come up, each by where it ends: what is there already, or on its way, is passed
-  // over.
-  struct Wanted {
+  // The keys after the first `num_ready` that must come up, each given by its end position. Keys that are ready or coming are skipped.
+  struct PromotionPlan {
     std::vector<std::size_t> ends;
-    bool waits = false;  // some are on their way
+    bool waits = false;  // some keys are on their way
   };
-  [[nodiscard]] Wanted wanted_of(std::span<const OffloadKey> keys, std::size_t num_ready) const {
-    Wanted wanted;
+  [[nodiscard]] PromotionPlan wanted_of(std::span<const OffloadKey> keys, std::size_t num_ready) const {
+    PromotionPlan wanted;
     for (std::size_t i = num_ready; i < keys.size(); ++i) {
       if (coming.contains(keys[i])) {
         wanted.waits = true;
         continue;
       }
       const std::optional<std::int32_t> count = ledger->ref_count(keys[i]);
-      if (count && *count < 0) break;  // a request stores it
+      if (count && *count < 0) break;  // a request is storing it
       if (count) continue;
-      if (!may_come(keys[i])) break;
+      if (!may_promote(keys[i])) break;
       wanted.ends.push_back(i + 1);
     }
     return wanted;
   }
 
-  // Begins with the keys that have no slot.
+  // Begins to read the keys that have no slot. Returns false if there is no room.
   bool bring_up(std::span<const OffloadKey> keys) {
     const std::optional<PreparedStore> store = ledger->prepare_store(keys);
     if (!store) return false;
     completed.clear();
     for (std::size_t i = 0; i < store->keys.size(); ++i) {
       const OffloadKey& key = store->keys[i];
-      if (times_up.size() >= kMostRemembered) times_up.clear();
-      ++times_up[key];
+      if (num_promotions.size() >= kMaxRememberedKeys) num_promotions.clear();
+      ++num_promotions[key];
       if (disk->bring_up(key, store->slots[i]))
         coming.insert(key);
       else
@@ -96,22 +95,22 @@ struct TieredOffload::State {
     return true;
   }
 
-  // Behind the first `num_ready` keys. Whether some are on their way.
+  // Brings up keys after the first `num_ready`. Returns whether some keys are on their way.
   bool bring(std::span<const OffloadKey> keys, std::size_t num_ready) {
-    const Wanted wanted = wanted_of(keys, num_ready);
+    const PromotionPlan wanted = wanted_of(keys, num_ready);
     if (wanted.ends.empty()) return wanted.waits;
-    // No more than half of the slots are kept by what comes up, so that running requests can store.
+    // Blocks that come up take at most half of the slots, so that running requests can store.
     const std::uint32_t most = std::max(ledger->num_slots() / 2, 1U);
-    if (disk->num_coming() >= most) return true;
-    std::size_t count = std::min<std::size_t>(wanted.ends.size(), most - disk->num_coming());
+    if (disk->num_promoting() >= most) return true;
+    std::size_t count = std::min<std::size_t>(wanted.ends.size(), most - disk->num_promoting());
     while (count > 0 && !bring_up(keys.first(wanted.ends[count - 1]))) count /= 2;
     return wanted.waits || count > 0;
   }
 
-  [[nodiscard]] OffloadPlace place_of(const OffloadKey& key) const {
-    if (coming.contains(key)) return OffloadPlace::coming;
-    if (const std::optional<std::int32_t> count = ledger->ref_count(key)) return *count < 0 ? OffloadPlace::storing : OffloadPlace::stored;
-    return may_come(key) ? OffloadPlace::below : OffloadPlace::absent;
+  [[nodiscard]] OffloadState place_of(const OffloadKey& key) const {
+    if (coming.contains(key)) return OffloadState::coming;
+    if (const std::optional<std::int32_t> count = ledger->ref_count(key)) return *count < 0 ? OffloadState::storing : OffloadState::stored;
+    return may_promote(key) ? OffloadState::below : OffloadState::absent;
   }
 };
 
@@ -124,7 +123,8 @@ Result<std::unique_ptr<TieredOffload>> TieredOffload::open(const TieredOffloadOp
 Result<std::unique_ptr<TieredOffload>> TieredOffload::open_on(std::unique_ptr<TierFiles> files, const TieredOffloadOptions& options) {
   auto state = std::make_unique<State>();
   OffloadOptions host = options.host;
-  if (host.restores) return fail(ErrorCode::unsupported, "restores", "host memory begins empty", "leave it out");
+  if (host.restores)
+    return fail(ErrorCode::unsupported, "restores", "host memory is empty at the start, so no blocks can be restored", "leave it out");
   if (std::exchange(host.store_threshold, 0) >= 2) {
     auto filter = ReuseFilter::create(options.host.store_threshold, host.max_tracked_keys);
     if (!filter) return std::unexpected(std::move(filter.error()));
@@ -133,7 +133,7 @@ Result<std::unique_ptr<TieredOffload>> TieredOffload::open_on(std::unique_ptr<Ti
   auto ledger = OffloadLedger::create(host);
   if (!ledger) return std::unexpected(std::move(ledger.error()));
   state->ledger = *std::move(ledger);
-  auto disk = DiskBelow::open(std::move(files), options, state->ledger->num_slots());
+  auto disk = OffloadDiskTier::open(std::move(files), options, state->ledger->num_slots());
   if (!disk) return std::unexpected(of_option(std::move(disk.error())));
   state->disk = *std::move(disk);
   return std::unique_ptr<TieredOffload>(new TieredOffload(std::move(state)));
@@ -144,23 +144,23 @@ TieredOffload::~TieredOffload() = default;
 
 std::optional<std::uint32_t> TieredOffload::lookup(std::span<const OffloadKey> keys) {
   State& state = *state_;
-  state.take_arrived();
+  state.take_promoted();
   count(keys);
   const std::uint32_t num_ready = state.ledger->lookup(keys);
   return state.bring(keys, num_ready) ? std::nullopt : std::optional(num_ready);
 }
 
-std::vector<OffloadPlace> TieredOffload::find(std::span<const OffloadKey> keys) {
+std::vector<OffloadState> TieredOffload::find(std::span<const OffloadKey> keys) {
   State& state = *state_;
-  state.take_arrived();
-  std::vector<OffloadPlace> places;
+  state.take_promoted();
+  std::vector<OffloadState> places;
   places.reserve(keys.size());
   for (const OffloadKey& key : keys) places.push_back(state.place_of(key));
   return places;
 }
 
 bool TieredOffload::bring_up(std::span<const OffloadKey> keys) {
-  state_->take_arrived();
+  state_->take_promoted();
   return state_->bring(keys, 0);
 }
 
@@ -171,7 +171,7 @@ void TieredOffload::count(std::span<const OffloadKey> keys) {
 Result<std::span<const OffloadSlot>> TieredOffload::prepare_load(std::span<const OffloadKey> keys) {
   auto slots = state_->ledger->prepare_load(keys);
   if (!slots) return slots;
-  for (const OffloadKey& key : keys) state_->times_up.erase(key);
+  for (const OffloadKey& key : keys) state_->num_promotions.erase(key);
   state_->disk->touch(keys);
   return slots;
 }
@@ -188,21 +188,21 @@ void TieredOffload::use(std::span<const OffloadKey> keys) {
   state_->ledger->use(keys);
 }
 
-std::optional<NumberedStore> TieredOffload::prepare_store(std::span<const OffloadKey> keys) {
+std::optional<StoreWithNumbers> TieredOffload::prepare_store(std::span<const OffloadKey> keys) {
   State& state = *state_;
-  state.take_arrived();
+  state.take_promoted();
   if (state.filter != nullptr) keys = state.filter->eligible(keys);
   const std::optional<PreparedStore> store = state.ledger->prepare_store(keys);
   if (!store) return std::nullopt;
   state.numbers.clear();
   for (std::size_t i = 0; i < store->keys.size(); ++i) {
-    state.times_up.erase(store->keys[i]);
+    state.num_promotions.erase(store->keys[i]);
     state.numbers.push_back(state.disk->expect(store->slots[i], store->keys[i]));
   }
-  return NumberedStore{.keys = store->keys, .slots = store->slots, .numbers = state.numbers, .evicted = store->evicted};
+  return StoreWithNumbers{.keys = store->keys, .slots = store->slots, .numbers = state.numbers, .evicted = store->evicted};
 }
 
-// What comes up is nobody's to complete.
+// Skips keys that are coming up: take_promoted() completes them.
 void TieredOffload::complete_store(std::span<const OffloadKey> keys, bool success) {
   state_->completed.clear();
   std::ranges::copy_if(keys, std::back_inserter(state_->completed),

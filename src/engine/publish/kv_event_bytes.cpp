@@ -1,5 +1,5 @@
-// The bytes of both formats; called by the publisher on the engine's thread, once for each batch. It must never fail: whatever the core
-// tells can be written.
+// Encodes event batches in both formats. The publisher calls it on the engine thread, once per batch. It must never fail: all events of the
+// core can be encoded.
 #include "engine/publish/kv_event_bytes.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// msgpack, as far as events need it: https://github.com/msgpack/msgpack/blob/master/spec.md. Integers are written in their shortest form.
+// Writes the part of msgpack that events need: https://github.com/msgpack/msgpack/blob/master/spec.md. Integers have their shortest form.
 class Packer {
  public:
   explicit Packer(std::string& out) : out_(out) {}
@@ -54,9 +54,9 @@ class Packer {
     sized(0xC4, 0xC5, 0xC6, value.size());
     out_.append(value.begin(), value.end());
   }
-  // So many pairs follow; there are fewer than 16.
+  // Begins a map of `size` pairs; there must be fewer than 16.
   void map(std::size_t size) { byte(static_cast<std::uint8_t>(0x80 | size)); }
-  // So many values follow.
+  // Begins an array of `size` values.
   void array(std::size_t size) {
     if (size < 16)
       byte(static_cast<std::uint8_t>(0x90 | size));
@@ -126,7 +126,7 @@ void pack_tokens(Packer& out, const std::vector<TokenId>& tokens) {
   for (const TokenId token : tokens) out.signed_integer(token);
 }
 
-// Structs as arrays: each field at its place.
+// Writes structs as arrays, each field at its index.
 class ArrayEvents {
  public:
   ArrayEvents(Packer& out, const KvEventEncoding& encoding) : out_(out), form_(encoding.hashes) {}
@@ -162,13 +162,13 @@ class ArrayEvents {
   KvHashForm form_;
 };
 
-// Structs as maps, in the order of their fields: those that have a default are left out where they have it.
+// Writes structs as maps, in the order of their fields. Fields with a default are left out if they have the default value.
 class MapEvents {
  public:
   MapEvents(Packer& out, const KvEventEncoding& encoding) : out_(out), encoding_(encoding) {}
 
   void operator()(const BlockStored& event) {
-    // Of tiers neither tokens nor what they depend on is told, a block's size among it.
+    // Events of tiers have no tokens, and no fields that depend on tokens, such as the block size.
     const bool has_tokens = !event.token_ids.empty();
     const KvEventGroup* group = has_tokens && event.group_idx < encoding_.groups.size() ? &encoding_.groups[event.group_idx] : nullptr;
     const bool has_window = group != nullptr && group->sliding_window;
@@ -248,10 +248,10 @@ std::string_view kind_of(const LayerKvSpec& spec) {
 KvEventGroup group_of(const KvCacheGroup& group) {
   KvEventGroup told{.kind = kind_of(group.spec), .sliding_window = {}};
   if (const auto* window = std::get_if<SlidingWindowSpec>(&group.spec)) told.sliding_window = window->sliding_window;
-  // Layers of several kinds share a group only where all are kept as full attention.
+  // Layers of several kinds share a group only if all are cached as full attention.
   if (std::ranges::any_of(group.layer_specs, [&](const LayerKvSpec& spec) { return kind_of(spec) != told.kind; }))
     told.kind = std::ranges::all_of(group.layer_specs, is_full_attention) ? "full_attention" : "unknown";
-  // Windows of several widths are none.
+  // A group with windows of several widths reports no window.
   if (std::ranges::any_of(group.layer_specs, [&](const LayerKvSpec& spec) {
         const auto* window = std::get_if<SlidingWindowSpec>(&spec);
         return window == nullptr || window->sliding_window != told.sliding_window;

@@ -1,7 +1,7 @@
 #pragma once
-// Batches of KV cache events as vLLM publishes them: msgpack of its KVEventBatch (distributed/kv_events.py). vLLM 0.19.0 writes events as
-// arrays, 0.32.0 as maps with a "type" that tell of the cache group too. Routers read these bytes, so their order, and which nils are
-// written, are part of the protocol.
+// Encodes batches of KV cache events as vLLM publishes them: msgpack of its KVEventBatch (distributed/kv_events.py). vLLM 0.19.0 writes
+// events as arrays. vLLM 0.32.0 writes them as maps with a "type" and the cache group. Routers read these bytes, so the order of fields and
+// the written nils are part of the protocol.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,13 +14,12 @@
 
 namespace quire {
 
-// How a block's hash is written: as the integer of its last eight bytes (vLLM's default), or all its bytes
-// (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0).
+// Form of a block hash: the integer of its last eight bytes (vLLM's default), or all its bytes (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0).
 enum class KvHashForm : std::uint8_t { integer, bytes };
 
 enum class KvEventFormat : std::uint8_t { vllm_0_19_0, vllm_0_32_0 };
 
-// What 0.32.0 tells of a cache group with blocks of it.
+// A cache group as vLLM 0.32.0 describes it in events of stored blocks.
 struct KvEventGroup {
   std::string_view kind;
   std::optional<std::uint32_t> sliding_window;
@@ -28,16 +27,16 @@ struct KvEventGroup {
   friend bool operator==(const KvEventGroup&, const KvEventGroup&) = default;
 };
 
-// As vLLM names kinds; one per group.
+// Returns one entry per cache group, with vLLM's names of the kinds.
 std::vector<KvEventGroup> kv_event_groups(std::span<const KvCacheGroup> groups);
 
 struct KvEventEncoding {
   KvEventFormat format = KvEventFormat::vllm_0_19_0;
   KvHashForm hashes = KvHashForm::integer;
-  std::vector<KvEventGroup> groups;  // for 0.32.0; of others nothing is told but their number
+  std::vector<KvEventGroup> groups;  // for 0.32.0; of other groups only the index is published
 };
 
-// [time_s, events, rank], appended. `time_s`: since 1970. `rank`: of the data-parallel engine.
+// Appends [time_s, events, rank]. `time_s` is in seconds since 1970. `rank` is the rank of the data-parallel engine.
 void append_event_batch(std::string& out, double time_s, std::span<const KvEvent> events, std::uint32_t rank,
                         const KvEventEncoding& encoding);
 

@@ -1,31 +1,38 @@
-// Events of the KV cache on their way to who subscribes. The engine thread writes a batch into bytes and puts them into a queue; the thread
-// here sends them, keeps the last ones, and looks every 100 ms at most whether somebody asks for them. ZeroMQ's PUB never waits for who
-// subscribes: beyond the high-water mark it drops, per subscriber.
+// Publishes events of the KV cache to subscribers. The engine thread encodes a batch and queues it. The publisher's thread sends batches,
+// keeps the last ones, and checks for replay requests at least every 100 ms. ZeroMQ's PUB never waits for subscribers: beyond the
+// high-water mark it drops messages, per subscriber. XPUB is a PUB that also receives subscriptions.
 #include "engine/publish/kv_event_publisher.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <stop_token>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <zmq.hpp>
 
 #include "engine/publish/kv_event_bytes.h"
+#include "engine/publish/local_endpoint.h"
 
 namespace quire {
 namespace {
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+constexpr auto kPollInterval = std::chrono::milliseconds(100);
 constexpr int kLinger_ms = 1000;
-// Beside the number of batches: one may hold the tokens of a long prompt.
-constexpr std::size_t kMostKeptBytes = std::size_t{64} << 20;
+// Bounds kept batches by bytes, in addition to their number: one may hold the tokens of a long prompt.
+constexpr std::size_t kMaxReplayBytes = std::size_t{64} << 20;
 constexpr std::uint64_t kEndOfReplay = UINT64_MAX;
+constexpr std::size_t kMostTopicBytes = 256;
+constexpr int kMostSubscriptions = 10'000;  // subscriptions that are remembered, only to count batches
 
 using Sequence = std::array<std::uint8_t, 8>;
 
@@ -35,18 +42,14 @@ Sequence big_endian(std::uint64_t number) {
   return bytes;
 }
 
-// As vLLM: who names a place that others can reach waits there, any other place is one where somebody waits.
-bool is_bound(const std::string& endpoint) {
-  return endpoint.contains('*') || endpoint.contains("::") || endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://") ||
-         endpoint == KvEventsOptions().endpoint;
-}
-
 Result<void> open(zmq::socket_t& socket, const std::string& endpoint, bool binds, const char* field) {
   try {
     binds ? socket.bind(endpoint) : socket.connect(endpoint);
   } catch (const zmq::error_t& error) {
+    const bool is_taken = binds && error.num() == EADDRINUSE && std::string_view(field) == "endpoint";
     return fail(ErrorCode::io, field, fmt::format("'{}' cannot be {}: {}", endpoint, binds ? "bound" : "connected to", error.what()),
-                "give another, such as tcp://*:5557");
+                is_taken ? "use another endpoint, such as tcp://*:5557; if a router has bound this one, put '>' before it to connect"
+                         : "use another endpoint, such as tcp://*:5557");
   }
   return {};
 }
@@ -59,15 +62,16 @@ class ZmqPublisher final : public KvEventPublisher {
                   .hashes = options.use_int_block_hashes ? KvHashForm::integer : KvHashForm::bytes,
                   .groups = kv_event_groups(groups)},
         logger_(std::move(logger)),
-        sender_(context_, zmq::socket_type::pub),
-        asked_(context_, zmq::socket_type::router) {
+        sender_(context_, zmq::socket_type::xpub),
+        replay_socket_(context_, zmq::socket_type::router) {
     sender_.set(zmq::sockopt::sndhwm, static_cast<int>(options.hwm));
     sender_.set(zmq::sockopt::linger, kLinger_ms);
     sender_.set(zmq::sockopt::ipv6, true);
-    // A whole answer fits.
-    asked_.set(zmq::sockopt::sndhwm, static_cast<int>(options.buffer_steps) + 1);
-    asked_.set(zmq::sockopt::linger, 0);
-    asked_.set(zmq::sockopt::ipv6, true);
+    sender_.set(zmq::sockopt::rcvhwm, kMostSubscriptions);
+    // A whole replay fits.
+    replay_socket_.set(zmq::sockopt::sndhwm, static_cast<int>(options.buffer_steps) + 1);
+    replay_socket_.set(zmq::sockopt::linger, 0);
+    replay_socket_.set(zmq::sockopt::ipv6, true);
   }
   ~ZmqPublisher() override {
     thread_.request_stop();
@@ -75,9 +79,16 @@ class ZmqPublisher final : public KvEventPublisher {
   }
 
   Result<void> start() {
-    if (auto opened = open(sender_, options_.endpoint, is_bound(options_.endpoint), "endpoint"); !opened) return opened;
+    const bool must_connect = options_.endpoint.starts_with('>');
+    const std::string given = options_.endpoint.substr(must_connect ? 1 : 0);
+    const std::string own = must_connect ? std::string() : bindable_endpoint(given);
+    const bool binds = !own.empty();
+    const std::string& endpoint = binds ? own : given;
+    if (auto opened = open(sender_, endpoint, binds, "endpoint"); !opened) return opened;
+    if (logger_ != nullptr)
+      logger_->write(LogLevel::info, "kv_events_begin", {{"endpoint", endpoint}, {"how", binds ? "bound" : "connected"}});
     if (!options_.replay_endpoint.empty())
-      if (auto opened = open(asked_, options_.replay_endpoint, true, "replay_endpoint"); !opened) return opened;
+      if (auto opened = open(replay_socket_, options_.replay_endpoint, true, "replay_endpoint"); !opened) return opened;
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     return {};
   }
@@ -100,6 +111,7 @@ class ZmqPublisher final : public KvEventPublisher {
   }
 
   [[nodiscard]] std::uint64_t num_published() const override { return num_published_; }
+  [[nodiscard]] std::uint64_t num_without_subscriber() const override { return num_without_subscriber_; }
   [[nodiscard]] std::uint64_t num_dropped() const override { return num_dropped_; }
 
  private:
@@ -112,9 +124,10 @@ class ZmqPublisher final : public KvEventPublisher {
         std::deque<Batch> batches;
         {
           std::unique_lock lock(mutex_);
-          news_.wait_for(lock, stop, kBetweenLooks, [this] { return !waiting_.empty(); });
+          news_.wait_for(lock, stop, kPollInterval, [this] { return !waiting_.empty(); });
           batches.swap(waiting_);
         }
+        note_subscriptions();
         for (Batch& batch : batches) send(std::move(batch));
         if (!options_.replay_endpoint.empty()) answer_all();
       }
@@ -124,34 +137,46 @@ class ZmqPublisher final : public KvEventPublisher {
     }
   }
 
+  // A subscription is a byte (1: subscribe, 0: unsubscribe) and a topic prefix.
+  void note_subscriptions() {
+    zmq::message_t message;
+    while (sender_.recv(message, zmq::recv_flags::dontwait)) {
+      const std::string_view said = message.to_string_view();
+      if (said.empty() || said.size() > kMostTopicBytes) continue;
+      if (said.front() == 0) wanted_.erase(std::string(said.substr(1)));
+      if (said.front() == 1 && std::cmp_less(wanted_.size(), kMostSubscriptions)) wanted_.emplace(said.substr(1));
+    }
+  }
+
   void send(Batch batch) {
     const Sequence sequence = big_endian(batch.first);
     sender_.send(zmq::buffer(options_.topic), zmq::send_flags::sndmore);
     sender_.send(zmq::buffer(sequence), zmq::send_flags::sndmore);
     sender_.send(zmq::buffer(batch.second), zmq::send_flags::none);
-    ++num_published_;
+    const auto wants = [this](const std::string& beginning) { return options_.topic.starts_with(beginning); };
+    ++(std::ranges::any_of(wanted_, wants) ? num_published_ : num_without_subscriber_);
     if (options_.replay_endpoint.empty()) return;
-    num_kept_bytes_ += batch.second.size();
-    kept_.push_back(std::move(batch));
-    while (kept_.size() > options_.buffer_steps || num_kept_bytes_ > kMostKeptBytes) {
-      num_kept_bytes_ -= kept_.front().second.size();
-      kept_.pop_front();
+    num_replay_bytes_ += batch.second.size();
+    replay_buffer_.push_back(std::move(batch));
+    while (replay_buffer_.size() > options_.buffer_steps || num_replay_bytes_ > kMaxReplayBytes) {
+      num_replay_bytes_ -= replay_buffer_.front().second.size();
+      replay_buffer_.pop_front();
     }
   }
 
   void answer_all() {
-    constexpr int kMostAtOnce = 16;  // events go on meanwhile
+    constexpr int kMostAtOnce = 16;  // limited so that events are still sent
     for (int i = 0; i < kMostAtOnce; ++i) {
       std::vector<zmq::message_t> frames;
       zmq::message_t frame;
-      if (!asked_.recv(frame, zmq::recv_flags::dontwait)) return;
+      if (!replay_socket_.recv(frame, zmq::recv_flags::dontwait)) return;
       frames.push_back(std::move(frame));
       while (frames.back().more()) {
         zmq::message_t next;
-        (void)asked_.recv(next, zmq::recv_flags::none);
+        (void)replay_socket_.recv(next, zmq::recv_flags::none);
         frames.push_back(std::move(next));
       }
-      // Anything else is nobody's question.
+      // Other messages are not replay requests and are ignored.
       if (frames.size() == 3 && frames[1].empty() && frames[2].size() == sizeof(Sequence)) answer(frames[0], frames[2]);
     }
   }
@@ -159,12 +184,12 @@ class ZmqPublisher final : public KvEventPublisher {
   void answer(const zmq::message_t& client, const zmq::message_t& question) {
     std::uint64_t first = 0;
     for (std::size_t i = 0; i < question.size(); ++i) first = (first << 8) | question.data<std::uint8_t>()[i];
-    for (const auto& [sequence, bytes] : kept_)
+    for (const auto& [sequence, bytes] : replay_buffer_)
       if (sequence >= first) reply(client, options_.topic, sequence, bytes);
     reply(client, "", kEndOfReplay, "");
   }
 
-  // vLLM 0.32.0 names the topic in replays too.
+  // vLLM 0.32.0 sends the topic in replays, too.
   void reply(const zmq::message_t& client, std::string_view topic, std::uint64_t number, std::string_view bytes) {
     const Sequence sequence = big_endian(number);
     put(client.data(), client.size(), ZMQ_SNDMORE);
@@ -174,23 +199,24 @@ class ZmqPublisher final : public KvEventPublisher {
     put(bytes.data(), bytes.size(), 0);
   }
 
-  // One that has gone, or does not read, gets nothing more: a ROUTER drops what it cannot send.
-  void put(const void* bytes, std::size_t size, int flags) { (void)zmq_send(asked_.handle(), bytes, size, flags | ZMQ_DONTWAIT); }
+  // A client that has disconnected or does not read gets nothing more: a ROUTER drops what it cannot send.
+  void put(const void* bytes, std::size_t size, int flags) { (void)zmq_send(replay_socket_.handle(), bytes, size, flags | ZMQ_DONTWAIT); }
 
   KvEventsOptions options_;
   KvEventEncoding encoding_;
   std::shared_ptr<Logger> logger_;
-  std::uint64_t next_sequence_ = 0;  // of the engine's thread
+  std::uint64_t next_sequence_ = 0;  // used by the engine thread
   zmq::context_t context_;
-  zmq::socket_t sender_, asked_;  // of the thread, once it runs
-  std::deque<Batch> kept_;        // the same
-  std::size_t num_kept_bytes_ = 0;
+  zmq::socket_t sender_, replay_socket_;  // used by the publisher's thread once it runs
+  std::deque<Batch> replay_buffer_;       // used by the publisher's thread
+  std::set<std::string> wanted_;          // used by the publisher's thread: subscribed topic prefixes
+  std::size_t num_replay_bytes_ = 0;
   std::mutex mutex_;
   std::condition_variable_any news_;
-  std::deque<Batch> waiting_;  // under the mutex
+  std::deque<Batch> waiting_;  // guarded by mutex_
   std::atomic<bool> ends_{false};
-  std::atomic<std::uint64_t> num_published_{0}, num_dropped_{0};
-  std::jthread thread_;  // last: it uses all of these
+  std::atomic<std::uint64_t> num_published_{0}, num_without_subscriber_{0}, num_dropped_{0};
+  std::jthread thread_;  // declared last because it uses all other members
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
-// KV cache events for routers, over ZeroMQ as vLLM publishes them: PUB frames [topic][sequence][batch], sequences of 8 bytes, big
-// endian, from 0; and a ROUTER that answers [""][first sequence] with the batches that are kept, from there on, and an end (sequence
-// ff x 8, nothing behind it).
+// Publishes KV cache events to routers over ZeroMQ as vLLM does. A PUB socket sends frames [topic][sequence][batch]; sequences have 8
+// bytes, big endian, from 0. A ROUTER socket answers [""][first sequence] with the kept batches from that sequence on, and an end message
+// (sequence ff x 8 and an empty batch).
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,22 +13,23 @@
 
 namespace quire {
 
-// Its sockets belong to a thread of its own. Where that does not keep up, batches are dropped and counted: who subscribes sees a gap in the
-// sequences, and cannot get it by asking either.
+// The sockets belong to a separate thread. If that thread does not keep up, batches are dropped and counted. Subscribers then see a gap in
+// the sequences, which no replay can fill.
 class KvEventPublisher {
  public:
-  // Null: the options want none. Errors name the field of vLLM's configuration; `unsupported`: built without ZeroMQ. `groups`: of the KV
-  // cache. `logger` may be null.
+  // Returns null if the options turn events off. Errors name the field of vLLM's configuration; `unsupported`: built without ZeroMQ.
+  // `groups` are the cache groups of the KV cache. `logger` may be null.
   static Result<std::unique_ptr<KvEventPublisher>> create(const KvEventsOptions& options, std::span<const KvCacheGroup> groups,
                                                           std::shared_ptr<Logger> logger);
-  // Sends what waits, within a second.
+  // Sends the waiting batches, within a second.
   virtual ~KvEventPublisher() = default;
 
-  // One thread. One batch, with the time of now; nothing for no events. Returns at once.
+  // Queues the events as one batch with the current time; does nothing without events. Called by one thread. Returns immediately.
   virtual void publish(std::span<const KvEvent> events) = 0;
 
-  // Any thread.
-  [[nodiscard]] virtual std::uint64_t num_published() const = 0;  // batches
+  // Any thread may call these.
+  [[nodiscard]] virtual std::uint64_t num_published() const = 0;           // batches with a subscriber
+  [[nodiscard]] virtual std::uint64_t num_without_subscriber() const = 0;  // batches without a subscriber
   [[nodiscard]] virtual std::uint64_t num_dropped() const = 0;
 };
 

@@ -1,6 +1,6 @@
-// The bookkeeping of one beam search, called by Searches on the engine thread: after each step it picks the beams that go on, and in the
-// end the answer. It knows nothing of the core, of time or of threads, and never asks for a token: it must give the same answer as vLLM for
-// the same offers, ties included, so the order in which candidates are looked at is part of the result.
+// The bookkeeping of one beam search. Searches calls it on the engine thread: after each step it picks the beams that continue, and at the
+// end the answer. It does not depend on the core, on time or on threads, and never requests a token. For the same offers it must give the
+// same answer as vLLM, including ties, so the order in which candidates are considered is part of the result.
 #include "engine/requests/beam_search.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ double beam_score(double cum_logprob, std::uint32_t num_tokens, double length_pe
 
 namespace {
 
-// Into the `most` best, best first; behind those that are equal.
+// Inserts `item` into the `most` best items, best first, after equal items.
 template <class T>
 void keep_best(std::vector<T>& best, const T& item, double T::* key, std::uint32_t most) {
   const auto behind = std::ranges::upper_bound(best, item.*key, std::ranges::greater{}, key);
@@ -47,7 +47,7 @@ double BeamSearch::score(double cum_logprob, std::uint32_t num_outputs) const {
 }
 
 void BeamSearch::step(std::span<const std::vector<TokenLogprob>> offers) {
-  QUIRE_CHECK(!is_over() && offers.size() == paths_.size(), "each beam offers something");
+  QUIRE_CHECK(!is_over() && offers.size() == paths_.size(), "the search is not over, and each beam has candidates");
   std::vector<Candidate> open;
   std::vector<std::uint32_t> positions;
   const std::size_t num_kept = options_.logprobs.value_or(0);
@@ -74,12 +74,13 @@ void BeamSearch::step(std::span<const std::vector<TokenLogprob>> offers) {
 }
 
 std::uint32_t BeamSearch::remember(const Candidate& candidate, std::span<const std::uint32_t> positions) {
-  // Beams have most of their outputs in common, so each is a chain of nodes back to the prompt: remembering one costs a node, not a copy.
+  // Beams share most of their outputs, so each is a chain of nodes back to the prompt: remembering a beam costs a node, not a copy.
   nodes_.push_back({paths_[candidate.beam].last, positions[candidate.beam], candidate.token});
   return static_cast<std::uint32_t>(nodes_.size() - 1);
 }
 
-// A beam only loses by going on, but for the length; that is one of two extremes. Of equals, what is complete goes before what comes later.
+// A beam's log probability can only fall; the length changes its score monotonically, so the best score is at one of two extremes. A
+// complete hypothesis beats a later one with an equal score.
 bool BeamSearch::can_improve() const {
   if (completed_.size() < options_.width) return true;
   const double most = paths_.front().cum_logprob;
@@ -110,7 +111,7 @@ BeamSearch::Hypothesis BeamSearch::describe(const Path& path) const {
 }
 
 std::vector<BeamSearch::Hypothesis> BeamSearch::best() const {
-  QUIRE_CHECK(is_over(), "before, a beam may become better");
+  QUIRE_CHECK(is_over(), "the search is over");
   std::vector<Path> all = completed_;
   for (Path path : paths_) {
     const bool ends_in_eos = is_eos(nodes_[path.last].token.token);

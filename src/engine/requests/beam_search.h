@@ -1,13 +1,14 @@
 #pragma once
-// Beam search: which likely continuations of a prompt are followed, and which are the answer. Pure: what each step offers comes in.
+// Beam search: decides which continuations of a prompt are followed, and which are the answer. It is pure: the caller passes in what each
+// step offers.
 //
-// The algorithm is that of vLLM's OpenAI server (v0.19.0, entrypoints/openai/engine/serving.py: beam_search, and vllm/beam_search.py). In
-// each step every beam offers its 2 * width likeliest next tokens. Those that end a text are hypotheses; of the others, over all beams, the
-// `width` likeliest by the log probability of all their outputs are the next beams. After max_tokens steps the beams are hypotheses as
-// well, and the `width` of the best score are the answer. Where vLLM leaves the order of equals to its libraries, what was offered first
-// goes first: by beam, then by likelihood.
+// The algorithm is vLLM's (OpenAI server of v0.19.0, entrypoints/openai/engine/serving.py: beam_search, and vllm/beam_search.py). In each
+// step every beam offers its 2 * width likeliest next tokens. A candidate that ends the text becomes a hypothesis. Of the other candidates
+// of all beams, the `width` with the highest cumulative log probability are the next beams. After max_tokens steps the beams are hypotheses
+// as well, and the `width` with the best score are the answer. vLLM leaves the order of equals to its libraries; here the first offer comes
+// first: by beam, then by likelihood.
 //
-// Unlike vLLM it ends as soon as no beam can come into the answer any more. The answer is the same.
+// Unlike vLLM it ends as soon as no beam can enter the answer any more. The answer is the same.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,7 +20,7 @@
 
 namespace quire {
 
-// A hypothesis of so many tokens, prompt and outputs without a last EOS.
+// Returns the score of a hypothesis. `num_tokens` counts the prompt and the outputs without a last EOS.
 double beam_score(double cum_logprob, std::uint32_t num_tokens, double length_penalty);
 
 class BeamSearch {
@@ -29,17 +30,17 @@ class BeamSearch {
     std::uint32_t num_prompt_tokens = 1;
     std::uint32_t max_tokens = 1;  // outputs
     double length_penalty = 1.0;
-    bool ignore_eos = false;  // such a token goes on like any other; only where it is the last, its hypothesis counts as shorter
+    bool ignore_eos = false;  // EOS continues a beam like any other token; a hypothesis with EOS as last token still counts as shorter
     std::vector<TokenId> eos_ids{};
-    std::optional<std::uint32_t> logprobs{};  // alternatives to remember for each output
+    std::optional<std::uint32_t> logprobs{};  // number of alternatives to remember for each output
   };
-  // One that is followed: the beam of the last step that it goes on from, and the token it adds to that.
+  // A beam that is followed: its parent among the beams of the last step, and the token that it adds.
   struct Beam {
     std::uint32_t parent = 0;
     TokenId token = 0;
   };
   struct Hypothesis {
-    std::vector<TokenId> tokens;  // outputs, a last EOS among them
+    std::vector<TokenId> tokens;  // outputs, including a last EOS
     std::vector<PositionLogprobs> logprobs;
     double cum_logprob = 0.0;
     double score = 0.0;
@@ -48,30 +49,31 @@ class BeamSearch {
 
   explicit BeamSearch(Options options);
 
-  // Of each beam (of the prompt, in the first step) what may come next, likeliest first.
+  // Makes a step. `offers` has one list per beam (in the first step one for the prompt): the candidates for its next token, likeliest
+  // first.
   void step(std::span<const std::vector<TokenLogprob>> offers);
   [[nodiscard]] std::uint32_t num_steps() const { return num_steps_; }
-  // The outputs that each of them has are as many as there were steps.
+  // Returns the open beams. Each has as many outputs as there were steps.
   [[nodiscard]] std::span<const Beam> beams() const { return beams_; }
   [[nodiscard]] std::vector<TokenId> outputs(std::uint32_t beam) const;
   [[nodiscard]] bool is_over() const;
-  // Once it is over, best first: as many as the search is wide, if so many tokens were offered in each step.
+  // Returns the answer, best first, once the search is over. It has `width` hypotheses if each step offered enough tokens.
   [[nodiscard]] std::vector<Hypothesis> best() const;
 
  private:
-  // An output, and the one before it.
+  // An output token and the node before it.
   struct Node {
     std::uint32_t before = kNone;
-    std::uint32_t position = 0;  // in alternatives_
+    std::uint32_t position = 0;  // index into alternatives_
     TokenLogprob token;
   };
   struct Path {
-    std::uint32_t last = kNone;  // its last output
+    std::uint32_t last = kNone;  // node of its last output
     double cum_logprob = 0.0;
     double score = 0.0;
     bool by_eos = false;
   };
-  // What a beam may go on with, while a step chooses.
+  // A possible continuation of a beam, during a step.
   struct Candidate;
   static constexpr std::uint32_t kNone = UINT32_MAX;
 
@@ -83,14 +85,14 @@ class BeamSearch {
 
   Options options_;
   std::uint32_t num_steps_ = 0;
-  // Of all beams that ever were; a path names its last.
+  // The nodes of all beams that ever existed; a path refers to its last node.
   std::vector<Node> nodes_;
-  // What each beam offered in each step; empty where no log probabilities are asked for.
+  // The alternatives that each beam offered in each step; empty if no log probabilities are requested.
   std::vector<std::vector<TokenLogprob>> alternatives_;
-  // Of the next step, likeliest first.
+  // The beams of the next step, likeliest first.
   std::vector<Beam> beams_;
   std::vector<Path> paths_;      // of each beam; of the prompt, before the first step
-  std::vector<Path> completed_;  // the best so far, at most `width`, best first; equal ones in the order in which they came
+  std::vector<Path> completed_;  // the best so far, at most `width`, best first; equal ones in the order of arrival
 };
 
 }  // namespace quire

@@ -8,8 +8,8 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kMaxKept = 64;
-constexpr std::size_t kMaxKeptBytes = std::size_t{8} << 20;  // of their texts
+constexpr std::size_t kMaxCachedMatchers = 64;
+constexpr std::size_t kMaxCachedBytes = std::size_t{8} << 20;  // of the grammars' texts
 
 bool are_alike(const StructuredOutput& a, const StructuredOutput& b) {
   return a.kind == b.kind && a.text == b.text;
@@ -30,7 +30,7 @@ GrammarThread::~GrammarThread() {
   thread_.join();
 }
 
-void GrammarThread::put(RequestId id, Wanted wanted) {
+void GrammarThread::put(RequestId id, GrammarSpec wanted) {
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back({id, std::move(wanted)});
@@ -51,7 +51,7 @@ std::vector<GrammarThread::Compiled> GrammarThread::take() {
 }
 
 void GrammarThread::run() {
-  set_thread_patient(kNiceBeside);
+  set_thread_batch_policy(kBackgroundNice);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
@@ -68,11 +68,11 @@ void GrammarThread::run() {
   }
 }
 
-Result<GrammarMatcher> GrammarThread::compile(const Wanted& wanted) {
-  const auto known = std::ranges::find_if(kept_, [&](const Kept& kept) { return are_alike(*kept.wanted, *wanted); });
-  if (known != kept_.end()) {
-    kept_.splice(kept_.begin(), kept_, known);
-    return kept_.front().matcher.clone();
+Result<GrammarMatcher> GrammarThread::compile(const GrammarSpec& wanted) {
+  const auto known = std::ranges::find_if(cache_, [&](const CachedMatcher& kept) { return are_alike(*kept.wanted, *wanted); });
+  if (known != cache_.end()) {
+    cache_.splice(cache_.begin(), cache_, known);
+    return cache_.front().matcher.clone();
   }
   if (compiler_ == nullptr) {
     auto created = GrammarCompiler::create(*tokenizer_, vocab_size_);
@@ -84,12 +84,12 @@ Result<GrammarMatcher> GrammarThread::compile(const Wanted& wanted) {
   return matcher;
 }
 
-void GrammarThread::keep(const Wanted& wanted, const GrammarMatcher& matcher) {
-  kept_.push_front({wanted, matcher.clone()});
-  num_kept_bytes_ += wanted->text.size();
-  while (kept_.size() > kMaxKept || (num_kept_bytes_ > kMaxKeptBytes && kept_.size() > 1)) {
-    num_kept_bytes_ -= kept_.back().wanted->text.size();
-    kept_.pop_back();
+void GrammarThread::keep(const GrammarSpec& wanted, const GrammarMatcher& matcher) {
+  cache_.push_front({wanted, matcher.clone()});
+  num_cached_bytes_ += wanted->text.size();
+  while (cache_.size() > kMaxCachedMatchers || (num_cached_bytes_ > kMaxCachedBytes && cache_.size() > 1)) {
+    num_cached_bytes_ -= cache_.back().wanted->text.size();
+    cache_.pop_back();
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Compiles grammars on a thread of its own, which begins with the first one. What has been compiled is kept, within bounds.
+// Compiles grammars on a separate thread, which starts with the first grammar. Compiled grammars are kept, within bounds.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -21,51 +21,51 @@ namespace quire {
 
 class GrammarThread {
  public:
-  using Wanted = std::shared_ptr<const StructuredOutput>;
+  using GrammarSpec = std::shared_ptr<const StructuredOutput>;
   struct Compiled {
     RequestId id;
     Result<GrammarMatcher> matcher;
   };
 
   GrammarThread(std::shared_ptr<const TokenizerSpec> tokenizer, std::uint32_t vocab_size);
-  // Waits for the one that is being compiled.
+  // Waits for the grammar that is being compiled.
   ~GrammarThread();
 
-  // Called on the thread when take() would give something; before the first put().
-  void notify_with(std::function<void()> notify) { notify_ = std::move(notify); }
-  void put(RequestId id, Wanted wanted);
-  // It is not wanted any more; it may come out all the same.
+  // Sets a callback for the compiling thread to call when take() has a result. Must be set before the first put().
+  void set_notify(std::function<void()> notify) { notify_ = std::move(notify); }
+  void put(RequestId id, GrammarSpec wanted);
+  // Drops the request's grammar if it is still queued; otherwise take() may still return it.
   void forget(RequestId id);
-  // Those that are ready, first asked for first. Costs nothing where there are none.
+  // Returns the compiled grammars in the order of put(). Costs nothing before the first put().
   std::vector<Compiled> take();
 
  private:
-  // One grammar to be compiled, for one request; alike ones are found in kept_ when their turn comes.
+  // A grammar to compile for one request. If an equal one was compiled before, it is found in cache_.
   struct Job {
     RequestId id;
-    Wanted wanted;
+    GrammarSpec wanted;
   };
-  struct Kept {
-    Wanted wanted;
-    GrammarMatcher matcher;  // has seen no token
+  struct CachedMatcher {
+    GrammarSpec wanted;
+    GrammarMatcher matcher;  // has accepted no token
   };
   void run();
-  Result<GrammarMatcher> compile(const Wanted& wanted);
-  void keep(const Wanted& wanted, const GrammarMatcher& matcher);
+  Result<GrammarMatcher> compile(const GrammarSpec& wanted);
+  void keep(const GrammarSpec& wanted, const GrammarMatcher& matcher);
 
   std::shared_ptr<const TokenizerSpec> tokenizer_;
   std::uint32_t vocab_size_;
   std::function<void()> notify_;
-  // For what follows, down to stopping_.
+  // Guards the members from here to stopping_.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> jobs_;
   std::vector<Compiled> compiled_;
   bool stopping_ = false;
-  // The thread's own, the one used last first.
+  // Used by the thread. `cache_` begins with the most recently used grammar.
   std::shared_ptr<const GrammarCompiler> compiler_;
-  std::list<Kept> kept_;
-  std::size_t num_kept_bytes_ = 0;
+  std::list<CachedMatcher> cache_;
+  std::size_t num_cached_bytes_ = 0;
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
-// Masks for requests whose output has a grammar. The core calls ready(), should_advance(), accept(), count_valid() and fork() from within
-// its own functions, the step loop the others, all on the engine thread; only the compiling is elsewhere (GrammarThread). It never waits
-// for that thread, and masks() leaves a matcher that has not failed as it was: drafts are tried and rolled back.
+// Token masks for requests with a grammar. The core calls ready(), should_advance(), accept(), count_valid() and fork() from within its
+// functions, the step loop calls the others, all on the engine thread. Only compilation runs elsewhere (GrammarThread); no function here
+// waits for it. masks() leaves a matcher unchanged unless it fails: draft tokens are tried and rolled back.
 #include "engine/requests/grammars.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ Grammars::Grammars(std::shared_ptr<const TokenizerSpec> tokenizer, std::uint32_t
 void Grammars::add(RequestId id, std::shared_ptr<const StructuredOutput> wanted, bool restarts) {
   thread_.put(id, wanted);
   const bool begun = wanted->begin_after.empty();
-  answers_.insert_or_assign(id, Answer{.wanted = std::move(wanted), .begun = begun, .restarts = restarts});
+  answers_.insert_or_assign(id, GrammarState{.wanted = std::move(wanted), .begun = begun, .restarts = restarts});
   ++num_compiling_;
 }
 
@@ -26,13 +26,13 @@ void Grammars::add_beam(RequestId id, std::shared_ptr<const StructuredOutput> wa
 }
 
 void Grammars::follow(RequestId beam, RequestId next, TokenId token) {
-  const Answer& from = answers_.at(beam);
-  QUIRE_CHECK(from.is_beam && from.matcher != nullptr, "a beam that has been computed has its grammar");
-  Answer answer{.wanted = from.wanted,
-                .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
-                .begun = from.begun,
-                .is_beam = true,
-                .tail = from.tail};
+  const GrammarState& from = answers_.at(beam);
+  QUIRE_CHECK(from.is_beam && from.matcher != nullptr, "a beam that has been computed has a grammar matcher");
+  GrammarState answer{.wanted = from.wanted,
+                      .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
+                      .begun = from.begun,
+                      .is_beam = true,
+                      .tail = from.tail};
   if (answer.begun) {
     if (!answer.matcher->is_over()) answer.matcher->accept(token);
   } else {
@@ -45,12 +45,12 @@ void Grammars::follow(RequestId beam, RequestId next, TokenId token) {
 }
 
 void Grammars::restart(RequestId id) {
-  Answer& answer = answers_.at(id);
-  QUIRE_CHECK(answer.at_start != nullptr, "a session that has answered has its grammar");
-  answer = Answer{.wanted = answer.wanted,
-                  .matcher = std::make_unique<GrammarMatcher>(answer.at_start->clone()),
-                  .at_start = answer.at_start,
-                  .begun = answer.wanted->begin_after.empty()};
+  GrammarState& answer = answers_.at(id);
+  QUIRE_CHECK(answer.initial_matcher != nullptr, "a session that has answered has its grammar matcher");
+  answer = GrammarState{.wanted = answer.wanted,
+                        .matcher = std::make_unique<GrammarMatcher>(answer.initial_matcher->clone()),
+                        .initial_matcher = answer.initial_matcher,
+                        .begun = answer.wanted->begin_after.empty()};
 }
 
 void Grammars::remove(RequestId id) {
@@ -69,7 +69,7 @@ std::vector<Grammars::Failure> Grammars::collect() {
     if (found == answers_.end()) continue;
     if (compiled.matcher) {
       found->second.matcher = std::make_unique<GrammarMatcher>(*std::move(compiled.matcher));
-      if (found->second.restarts) found->second.at_start = std::make_shared<const GrammarMatcher>(found->second.matcher->clone());
+      if (found->second.restarts) found->second.initial_matcher = std::make_shared<const GrammarMatcher>(found->second.matcher->clone());
       --num_compiling_;
     } else {
       failures_.push_back({compiled.id, std::move(compiled.matcher.error())});
@@ -83,12 +83,12 @@ void Grammars::expect(RequestId id, std::span<const TokenId> drafts) {
   if (found != answers_.end()) found->second.expected.assign(drafts.begin(), drafts.end());
 }
 
-std::span<const TokenId> Grammars::drafts_of(const Answer& answer, const ScheduledRequest& request) {
+std::span<const TokenId> Grammars::drafts_of(const GrammarState& answer, const ScheduledRequest& request) {
   if (request.drafts.empty() || request.drafts.front() >= 0) return request.drafts;
   return std::span(answer.expected).first(std::min(request.drafts.size(), answer.expected.size()));
 }
 
-std::optional<std::size_t> Grammars::first_row(const Answer& answer, std::span<const TokenId> drafts) {
+std::optional<std::size_t> Grammars::first_row(const GrammarState& answer, std::span<const TokenId> drafts) {
   if (answer.begun) return 0;
   std::vector<TokenId> expected = answer.tail;
   expected.insert(expected.end(), drafts.begin(), drafts.end());
@@ -97,7 +97,8 @@ std::optional<std::size_t> Grammars::first_row(const Answer& answer, std::span<c
   return static_cast<std::size_t>(at.end() - expected.begin()) - answer.tail.size();
 }
 
-// Row after row, as if the drafts came; behind one that does not fit nothing is drawn, so those rows are left empty.
+// Fills one row after another as if the draft tokens were accepted. Rows after a draft token that does not fit allow no token, because they
+// are never sampled.
 bool Grammars::fill(GrammarMatcher& matcher, std::span<const TokenId> drafts, std::span<std::uint32_t> words) const {
   const std::uint32_t num_fitting = drafts.empty() ? 0 : matcher.count_valid(drafts);
   bool is_good = matcher.fill(words.first(num_words_));
@@ -121,7 +122,7 @@ std::span<const TokenMask> Grammars::masks(const StepPlan& plan) {
     if (!first) continue;
     const std::span<std::uint32_t> words = std::span(words_).subspan(row * num_words_, (1 + drafts.size()) * num_words_);
     row += 1 + drafts.size();
-    // Rows before the answer's beginning are free.
+    // Rows before the beginning of the answer allow every token.
     std::ranges::fill(words.first(*first * num_words_), ~0U);
     GrammarMatcher& matcher = *found->second.matcher;
     if (fill(matcher, drafts.subspan(*first), words.subspan(*first * num_words_)))
@@ -141,7 +142,7 @@ bool Grammars::ready(RequestId id) {
 bool Grammars::should_advance(const RequestView& request) {
   const auto found = answers_.find(request.id);
   if (found == answers_.end()) return false;
-  Answer& answer = found->second;
+  GrammarState& answer = found->second;
   if (answer.is_beam) return false;
   const std::span<const TokenId> outputs = request.tokens.subspan(request.num_prompt_tokens);
   if (!answer.begun) {
@@ -158,10 +159,10 @@ bool Grammars::should_advance(const RequestView& request) {
 }
 
 bool Grammars::accept(RequestId id, std::span<const TokenId> tokens) {
-  Answer& answer = answers_.at(id);
+  GrammarState& answer = answers_.at(id);
   const std::size_t first = answer.num_outputs - tokens.size();
   if (answer.begin > first) tokens = tokens.subspan(std::min(tokens.size(), answer.begin - first));
-  // What is over takes the ids that end a generation, as often as they come.
+  // A grammar that is over accepts the ids that end a generation, any number of times.
   return std::ranges::all_of(tokens, [&](TokenId token) { return answer.matcher->is_over() || answer.matcher->accept(token); });
 }
 
@@ -173,19 +174,19 @@ bool Grammars::fork(RequestId parent, RequestId child, std::uint32_t num_outputs
   const auto found = answers_.find(parent);
   if (found != answers_.end() && found->second.is_beam) return true;
   if (found == answers_.end() || found->second.num_outputs != num_outputs) return false;
-  const Answer& from = found->second;
-  // Still compiling: the child waits for a matcher of its own; the thread keeps what it has compiled, so that costs little.
+  const GrammarState& from = found->second;
+  // Still compiling: the child waits for a separate matcher. The thread keeps compiled grammars, so this costs little.
   if (from.matcher == nullptr) {
     add(child, from.wanted, from.restarts);
     return true;
   }
-  answers_.insert_or_assign(child, Answer{.wanted = from.wanted,
-                                          .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
-                                          .at_start = from.at_start,
-                                          .begun = from.begun,
-                                          .num_outputs = from.num_outputs,
-                                          .begin = from.begin,
-                                          .tail = from.tail});
+  answers_.insert_or_assign(child, GrammarState{.wanted = from.wanted,
+                                                .matcher = std::make_unique<GrammarMatcher>(from.matcher->clone()),
+                                                .initial_matcher = from.initial_matcher,
+                                                .begun = from.begun,
+                                                .num_outputs = from.num_outputs,
+                                                .begin = from.begin,
+                                                .tail = from.tail});
   return true;
 }
 

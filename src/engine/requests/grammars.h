@@ -1,13 +1,13 @@
 #pragma once
-// The grammars of open requests: the core asks whether they are compiled and moves them on, the step loop asks them for masks. Belongs to
-// the engine thread. Rules are those of vLLM V1's StructuredOutputManager; but what follows the end of a reasoning part counts from its
-// first token on, also where several tokens come at once.
+// The grammars of open requests: the core asks whether they are compiled and advances them, and the step loop asks for masks. Belongs to
+// the engine thread. The rules are vLLM V1's (StructuredOutputManager), except that the output after a reasoning part counts from its first
+// token on, also if several tokens come together.
 //
-// States of a request here, and who moves it:
-//   compiling  asked for                                          add
-//   waiting    its answer has not come to the grammar's beginning  collect
-//   begun      its tokens move the grammar on                      should_advance
-//   failed     a limit of the grammar's cost was met               masks
+// States of a request here, and the function that moves it:
+//   compiling  its grammar is queued                                add
+//   waiting    its answer has not reached the grammar's beginning   collect
+//   begun      its tokens advance the grammar                       should_advance
+//   failed     the grammar has reached a limit of its cost          masks
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,17 +27,18 @@ class Grammars final : public Grammar {
  public:
   Grammars(std::shared_ptr<const TokenizerSpec> tokenizer, std::uint32_t vocab_size);
 
-  // See GrammarThread; collect() is to follow.
-  void notify_with(std::function<void()> notify) { thread_.notify_with(std::move(notify)); }
-  // `restarts`: restart() may follow.
+  // Sets the callback of GrammarThread; collect() must follow each call.
+  void set_notify(std::function<void()> notify) { thread_.set_notify(std::move(notify)); }
+  // Queues a request's grammar for compilation. `restarts`: restart() may follow.
   void add(RequestId id, std::shared_ptr<const StructuredOutput> wanted, bool restarts = false);
-  // Of the first beam of a search. What a beam samples does not move its grammar on: follow() does, with the token that was chosen.
+  // Queues the grammar of a search's first beam. The sampled tokens of a beam do not advance its grammar; follow() does, with the chosen
+  // token.
   void add_beam(RequestId id, std::shared_ptr<const StructuredOutput> wanted);
-  // Another beam that goes on from one which has been computed.
+  // Adds a beam `next` that continues a computed beam with `token`.
   void follow(RequestId beam, RequestId next, TokenId token);
-  // Another answer of a session begins.
+  // Resets a session's grammar for its next answer.
   void restart(RequestId id);
-  // Unknown ones are ignored.
+  // Removes a request's grammar. Unknown requests are ignored.
   void remove(RequestId id);
   [[nodiscard]] bool is_compiling() const { return num_compiling_ > 0; }
 
@@ -45,47 +46,51 @@ class Grammars final : public Grammar {
     RequestId id;
     Error error;
   };
-  // Takes what has been compiled meanwhile. Those that are not to be had, and those that failed since the last call.
+  // Takes the newly compiled grammars. Returns the requests with grammars that cannot be compiled, and the requests that failed since the
+  // last call.
   std::vector<Failure> collect();
-  // The worker's own drafts behind what it has sampled: they take the places that a plan holds for them (ScheduledRequest::drafts). Others
-  // than requests with a grammar are ignored.
+  // Sets the draft tokens that the worker keeps for the next step. They replace the placeholders in the plan (ScheduledRequest::drafts).
+  // Requests without a grammar are ignored.
   void expect(RequestId id, std::span<const TokenId> drafts);
-  // For those of the plan that sample and have begun, or begin with one of their drafts. Valid until the next call.
+  // Returns the masks of the plan's sampling requests with a grammar that has begun, or begins with one of their draft tokens. Valid until
+  // the next call.
   std::span<const TokenMask> masks(const StepPlan& plan);
 
   bool ready(RequestId id) override;
   bool should_advance(const RequestView& request) override;
   bool accept(RequestId id, std::span<const TokenId> tokens) override;
   std::uint32_t count_valid(RequestId id, std::span<const TokenId> drafts) override;
-  // Only where the parent's output ends; beams are not asked about, they follow().
+  // Copies the parent's grammar. Returns false unless the child starts at the end of the parent's outputs. For beams it returns true and
+  // copies nothing, because follow() copies their grammar.
   bool fork(RequestId parent, RequestId child, std::uint32_t num_outputs) override;
 
  private:
   // A request with a grammar, from add() to remove().
-  struct Answer {
+  struct GrammarState {
     std::shared_ptr<const StructuredOutput> wanted;
-    std::unique_ptr<GrammarMatcher> matcher{};         // null: not compiled yet
-    std::shared_ptr<const GrammarMatcher> at_start{};  // where `matcher` began, if it restarts
+    std::unique_ptr<GrammarMatcher> matcher{};                // null: not compiled yet
+    std::shared_ptr<const GrammarMatcher> initial_matcher{};  // `matcher` before the first token, if `restarts`
     bool begun = false;
     bool is_beam = false, restarts = false;
-    std::size_t num_outputs = 0;  // looked through for the beginning
-    std::size_t begin = 0;        // the first output that counts
-    std::vector<TokenId> tail{};  // not begun: the last outputs, fewer than its beginning has
-    // The worker's drafts, of which the core knows only how many there are.
+    std::size_t num_outputs = 0;  // outputs already searched for the beginning
+    std::size_t begin = 0;        // index of the first output that counts
+    std::vector<TokenId> tail{};  // before the beginning: the last outputs, fewer than `begin_after` has
+    // The worker's draft tokens; the core knows only how many there are.
     std::vector<TokenId> expected{};
   };
-  static std::span<const TokenId> drafts_of(const Answer& answer, const ScheduledRequest& request);
-  // The first of a request's rows that it masks: behind its last known token, or one of its drafts; nullopt: none.
-  static std::optional<std::size_t> first_row(const Answer& answer, std::span<const TokenId> drafts);
+  static std::span<const TokenId> drafts_of(const GrammarState& answer, const ScheduledRequest& request);
+  // Returns the first row of a request that the grammar masks: row 0 follows the last known token, each further row a draft token; nullopt:
+  // none.
+  static std::optional<std::size_t> first_row(const GrammarState& answer, std::span<const TokenId> drafts);
   [[nodiscard]] bool fill(GrammarMatcher& matcher, std::span<const TokenId> drafts, std::span<std::uint32_t> words) const;
 
   GrammarThread thread_;
-  std::uint32_t num_words_;  // of a mask
-  std::unordered_map<RequestId, Answer> answers_;
-  // Answers without a matcher.
+  std::uint32_t num_words_;  // words per row of a mask
+  std::unordered_map<RequestId, GrammarState> answers_;
+  // The number of answers without a matcher.
   std::size_t num_compiling_ = 0;
   std::vector<Failure> failures_;
-  // Of all masks of a plan, row after row; a bit for each token, set: it may come.
+  // The rows of all masks of a plan, in sequence. A bit per token; set: the token is allowed.
   std::vector<std::uint32_t> words_;
   std::vector<TokenMask> masks_;
 };

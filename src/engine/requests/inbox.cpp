@@ -1,6 +1,6 @@
-// What each side does with the queue (see inbox.h): clients' threads append, the engine thread takes between two steps, and whoever stops
-// the engine closes it. Every function takes the mutex once, for moments. None calls a sink, or an answer while the mutex is held: these
-// may call back. What was accepted is never lost: it comes out of take() once, as a submission or as cancelled.
+// Implements the two sides of the queue (inbox.h): clients' threads append, the engine thread takes between two steps, and the thread that
+// stops the engine closes the queue. Every function takes the mutex once, for a moment. No sink or answer is called with the mutex held,
+// because it may call back. An accepted request is never lost: take() returns it once, as a submission or as cancelled.
 #include "engine/requests/inbox.h"
 
 #include <fmt/format.h>
@@ -9,59 +9,84 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
+#include "base/context_overflow.h"
+
 namespace quire {
 namespace {
 
-template <class T>
-void move_some(std::deque<T>& from, std::vector<T>& to) {
-  for (; !from.empty() && to.size() < Inbox::kMaxTaken; from.pop_front()) to.push_back(std::move(from.front()));
+// Returns whether the command takes only a moment, however much its request has computed.
+bool is_cheap(const Command& command) {
+  return std::holds_alternative<FinishCommand>(command);
 }
 
 }  // namespace
 
-Result<void> Inbox::room(std::uint32_t num_requests) const {
+Result<void> Inbox::room(std::uint32_t num_requests, const Tenant* tenant) const {
   if (closed_) return refuse_closed();
-  // Whoever was preempted waits again, and is not in num_waiting_; so what is open beyond one full batch counts as waiting, too.
-  const std::size_t num_beyond_batch = open_.size() - std::min<std::size_t>(open_.size(), max_num_seqs_);
+  if (const std::uint32_t most = std::min(limits_.max_num_waiting, limits_.max_tenant_waiting); num_requests > most)
+    return fail(ErrorCode::invalid_argument, "n",
+                fmt::format("is {}, but at most {} requests of a client can wait at once", num_requests, most),
+                fmt::format("use at most {}, or start the server with a larger --max-num-waiting", most));
+  // Preempted requests wait again without being in num_waiting_, so open requests beyond one full batch count as waiting, too.
+  const std::size_t num_beyond_batch = open_.size() - std::min<std::size_t>(open_.size(), limits_.max_num_seqs);
   const std::size_t num_waiting = std::max<std::size_t>(num_waiting_, num_beyond_batch);
-  if (num_waiting + num_requests > max_num_waiting_)
+  if (num_waiting + num_requests > limits_.max_num_waiting)
     return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already", num_waiting), "try again later");
+  const std::uint32_t num_own = tenant == nullptr ? 0 : tenant->num_waiting;
+  if (num_own + num_requests > limits_.max_tenant_waiting)
+    return fail(ErrorCode::overloaded, "", fmt::format("{} requests of this client are waiting already", num_own), "try again later");
   return {};
 }
 
-Result<void> Inbox::check_room(std::uint32_t num_requests) const {
+Result<void> Inbox::check_room(std::uint32_t num_requests, std::string_view tenant) const {
   const std::lock_guard lock(mutex_);
-  return room(num_requests);
+  const auto known = tenants_.find(tenant);
+  return room(num_requests, known == tenants_.end() ? nullptr : &known->second);
 }
 
 Result<RequestId> Inbox::submit(Submission submission) {
   const std::lock_guard lock(mutex_);
   const std::uint32_t n = submission.request.n;
-  if (Result<void> free = room(n); !free) return std::unexpected(std::move(free.error()));
-  const RequestId id = open(n);
-  if (submission.request.session) open_.at(id) = {.is_session = true, .takes_input = true, .num_tokens = submission.request.prompt.size()};
+  const auto known = tenants_.find(submission.request.tags.tenant);
+  if (Result<void> free = room(n, known == tenants_.end() ? nullptr : &known->second); !free)
+    return std::unexpected(std::move(free.error()));
+  Tenant& tenant = known == tenants_.end() ? tenants_[submission.request.tags.tenant] : known->second;
+  const RequestId id = open(n, tenant);
+  if (submission.request.session) {
+    Open& session = open_.at(id);
+    session.is_session = session.takes_input = true;
+    session.num_tokens = submission.request.prompt.size();
+  }
   submission.id = id;
-  submissions_.push_back({std::move(submission)});
+  if (tenant.num_queued == 0) tenant.served = std::max(tenant.served, served_);
+  tenant.submissions.push_back({std::move(submission)});
+  ++tenant.num_queued;
   ++num_queued_;
-  has_news_ = true;
+  has_input_ = true;
   wake_.notify_one();
   return id;
 }
 
 Result<RequestId> Inbox::fork(Fork fork) {
   const std::lock_guard lock(mutex_);
-  if (!open_.contains(fork.parent))
-    return fail(ErrorCode::not_found, "parent", fmt::format("no request {} is open", fork.parent.value), "fork one before it ends");
-  // The core does not know it yet, and commands are handled before submissions.
+  const auto found = open_.find(fork.parent);
+  if (found == open_.end())
+    return fail(ErrorCode::not_found, "parent", fmt::format("request {} is not open", fork.parent.value), "fork a request before it ends");
+  // The core does not know the parent yet, and commands are handled before submissions.
   if (queued(fork.parent) != nullptr)
-    return fail(ErrorCode::overloaded, "parent", fmt::format("request {} has not been taken yet", fork.parent.value), "try again");
-  if (Result<void> free = room(fork.options.n); !free) return std::unexpected(std::move(free.error()));
-  const Open parent = open_.at(fork.parent);
-  fork.first = open(fork.options.n);
-  for (std::uint32_t i = 0; parent.is_session && i < fork.options.n; ++i)
-    open_.at({fork.first.value + i}) = {.is_session = true, .takes_input = true, .num_tokens = parent.num_tokens};
+    return fail(ErrorCode::overloaded, "parent", fmt::format("request {} is still queued for the scheduler", fork.parent.value),
+                "try again");
+  const Open parent = found->second;
+  if (Result<void> free = room(fork.options.n, parent.tenant); !free) return std::unexpected(std::move(free.error()));
+  fork.first = open(fork.options.n, *parent.tenant);
+  for (std::uint32_t i = 0; parent.is_session && i < fork.options.n; ++i) {
+    Open& child = open_.at({fork.first.value + i});
+    child.is_session = child.takes_input = true;
+    child.num_tokens = parent.num_tokens;
+  }
   commands_.emplace_back(fork);
-  has_news_ = true;
+  has_input_ = true;
   wake_.notify_one();
   return fork.first;
 }
@@ -71,55 +96,61 @@ Result<void> Inbox::append(SessionTokens input, std::uint32_t max_model_len) {
   if (closed_) return refuse_closed();
   const auto found = open_.find(input.id);
   if (found == open_.end() || found->second.ending)
-    return fail(ErrorCode::not_found, "session", fmt::format("no request {} is open", input.id.value), "begin another");
+    return fail(ErrorCode::not_found, "session", fmt::format("request {} is not open", input.id.value), "begin another session");
   Open& session = found->second;
-  if (!session.takes_input) return fail(ErrorCode::invalid_argument, "session", "takes no input, or no more of it", "begin a session");
+  if (!session.takes_input)
+    return fail(ErrorCode::invalid_argument, "session", "does not accept input: the request is not a session, or its input has ended",
+                "begin a session");
   const std::size_t num_tokens = session.num_tokens + input.tokens.size();
-  if (num_tokens >= max_model_len) {
-    return fail(ErrorCode::invalid_argument, "session",
-                fmt::format("would have {} tokens of input, and the context holds {}, answers included", num_tokens, max_model_len),
-                "begin another");
-  }
+  if (num_tokens >= max_model_len)
+    return std::unexpected(overflow_error("session", {.prompt_tokens = num_tokens, .max_model_len = max_model_len}));
   session.num_tokens = num_tokens;
   session.takes_input = !input.tokens.empty();
   if (Queued* const own = queued(input.id))
     own->submission.inputs.push_back(std::move(input.tokens));
   else
     commands_.emplace_back(std::move(input));
-  has_news_ = true;
+  has_input_ = true;
   wake_.notify_one();
   return {};
 }
 
-RequestId Inbox::open(std::uint32_t num_requests) {
+RequestId Inbox::open(std::uint32_t num_requests, Tenant& tenant) {
   const RequestId first{next_id_};
-  for (std::uint32_t i = 0; i < num_requests; ++i) open_.emplace(RequestId{next_id_++}, Open{});
+  for (std::uint32_t i = 0; i < num_requests; ++i) open_.emplace(RequestId{next_id_++}, Open{.tenant = &tenant});
   num_waiting_ += num_requests;
+  tenant.num_waiting += num_requests;
+  tenant.num_open += num_requests;
   return first;
 }
 
-// The submission that it belongs to, if it has not been taken.
+// Returns the submission of this request if it has not been taken; else null.
 Inbox::Queued* Inbox::queued(RequestId id) {
-  const auto behind = std::ranges::upper_bound(submissions_, id, {}, [](const Queued& one) { return one.submission.id; });
-  if (behind == submissions_.begin()) return nullptr;
+  const auto found = open_.find(id);
+  if (found == open_.end()) return nullptr;
+  std::deque<Queued>& submissions = found->second.tenant->submissions;
+  const auto behind = std::ranges::upper_bound(submissions, id, {}, [](const Queued& one) { return one.submission.id; });
+  if (behind == submissions.begin()) return nullptr;
   Queued& last = *std::prev(behind);
   return id.value - last.submission.id.value < last.submission.request.n ? &last : nullptr;
 }
 
 void Inbox::cancel(Queued& queued, FinishReason reason) {
   if (std::exchange(queued.is_cancelled, true)) return;
-  cancelled_.push_back({std::move(queued.submission), reason});
+  --open_.at(queued.submission.id).tenant->num_queued;
   --num_queued_;
+  cancelled_.push_back({std::move(queued.submission), reason});
 }
 
-void Inbox::end_queued(Queued& queued, Ending ending) {
+void Inbox::end_queued(Queued& queued, FinishCommand ending) {
   if (queued.is_cancelled) return;
   queued.submission.ended.push_back(ending);
   if (queued.submission.ended.size() == queued.submission.request.n) cancel(queued, ending.reason);
 }
 
 void Inbox::cancel_all() {
-  for (Queued& queued : submissions_) cancel(queued, FinishReason::abort);
+  for (auto& [name, tenant] : tenants_)
+    for (Queued& queued : tenant.submissions) cancel(queued, FinishReason::abort);
 }
 
 void Inbox::finish(RequestId id, FinishReason reason) {
@@ -130,8 +161,8 @@ void Inbox::finish(RequestId id, FinishReason reason) {
   if (Queued* const own = queued(id))
     end_queued(*own, {id, reason});
   else
-    commands_.emplace_back(Ending{id, reason});
-  has_news_ = true;
+    commands_.emplace_back(FinishCommand{id, reason});
+  has_input_ = true;
   wake_.notify_one();
 }
 
@@ -144,10 +175,10 @@ void Inbox::control(Control control) {
     const std::lock_guard lock(mutex_);
     if (!closed_) {
       const PauseOptions* pausing = std::get_if<PauseOptions>(&control.verb);
-      // At once: taken later, they would begin after the pause had ended everything else.
+      // Cancelled immediately: if taken later, they would begin after the pause had ended all other requests.
       if (pausing != nullptr && pausing->mode == PauseMode::abort) cancel_all();
       commands_.emplace_back(std::move(control));
-      has_news_ = true;
+      has_input_ = true;
       wake_.notify_one();
       return;
     }
@@ -159,70 +190,102 @@ bool Inbox::put(Command& command) {
   const std::lock_guard lock(mutex_);
   if (closed_) return false;
   commands_.push_back(std::move(command));
-  has_news_ = true;
+  has_input_ = true;
   wake_.notify_one();
   return true;
 }
 
-void Inbox::take(Intake& intake, std::optional<double> wait_s) {
+void Inbox::take(InboxBatch& intake, std::optional<double> wait_s, std::uint32_t num_free_rows) {
   intake.cancelled.clear();
   intake.commands.clear();
   intake.submissions.clear();
   std::unique_lock lock(mutex_);
-  const auto has_news = [this] { return has_news_; };
+  const auto has_news = [this] { return has_input_; };
   if (!wait_s.has_value())
     wake_.wait(lock, has_news);
   else if (*wait_s > 0.0)
     wake_.wait_for(lock, std::chrono::duration<double>(*wait_s), has_news);
-  move_some(cancelled_, intake.cancelled);
-  move_some(commands_, intake.commands);
-  take_submissions(intake.submissions);
+  for (; !cancelled_.empty() && intake.cancelled.size() < kMaxEndings; cancelled_.pop_front())
+    intake.cancelled.push_back(std::move(cancelled_.front()));
+  take_commands(intake.commands);
+  take_submissions(intake.submissions, num_free_rows);
   intake.num_left = num_queued_;
   intake.has_more = num_queued_ > 0 || !cancelled_.empty() || !commands_.empty();
   intake.closed = closed_;
   intake.aborting = aborting_;
-  // What is left is for the next call, which must not wait then.
-  has_news_ = intake.has_more;
+  // If anything is left, the next call must not wait.
+  has_input_ = intake.has_more;
 }
 
-void Inbox::take_submissions(std::vector<Submission>& taken) {
+void Inbox::take_commands(std::vector<Command>& taken) {
+  std::size_t num_costly = 0;
+  for (; !commands_.empty() && num_costly < kMaxSubmissionsPerTake && taken.size() < kMaxEndings; commands_.pop_front()) {
+    num_costly += is_cheap(commands_.front()) ? 0 : 1;
+    taken.push_back(std::move(commands_.front()));
+  }
+}
+
+void Inbox::take_submissions(std::vector<Submission>& taken, std::uint32_t num_free_rows) {
+  const std::size_t max_tokens = std::max<std::size_t>(kMaxPromptTokens, limits_.max_num_batched_tokens);
   std::size_t num_tokens = 0;
-  for (; !submissions_.empty() && taken.size() < kMaxTaken; submissions_.pop_front()) {
-    Queued& next = submissions_.front();
-    if (next.is_cancelled) continue;
-    num_tokens += next.submission.request.prompt.size();
-    if (num_tokens > kMaxPromptTokens && !taken.empty()) break;
-    taken.push_back(std::move(next.submission));
+  std::uint64_t num_requests = 0;
+  while (num_queued_ > 0 && (taken.size() < kMaxSubmissionsPerTake || num_requests < num_free_rows)) {
+    Tenant& tenant = next_tenant();
+    while (tenant.submissions.front().is_cancelled) tenant.submissions.pop_front();
+    Submission& next = tenant.submissions.front().submission;
+    num_tokens += next.request.prompt.size();
+    if (num_tokens > max_tokens && !taken.empty()) break;
+    served_ = tenant.served;
+    tenant.served += next.request.prompt.size();
+    num_requests += next.request.n;
+    taken.push_back(std::move(next));
+    tenant.submissions.pop_front();
+    --tenant.num_queued;
     --num_queued_;
   }
+  // Only cancelled submissions are left there.
+  for (auto& [name, tenant] : tenants_)
+    if (tenant.num_queued == 0) tenant.submissions.clear();
+}
+
+// Returns the tenant with the fewest prompt tokens served, among tenants with queued submissions.
+Inbox::Tenant& Inbox::next_tenant() {
+  Tenant* next = nullptr;
+  for (auto& [name, tenant] : tenants_)
+    if (tenant.num_queued > 0 && (next == nullptr || tenant.served < next->served)) next = &tenant;
+  QUIRE_CHECK(next != nullptr, "a counted submission is in the queue of its tenant");
+  return *next;
+}
+
+void Inbox::note_admitted(Open& open) {
+  if (!std::exchange(open.waiting, false)) return;
+  --num_waiting_;
+  --open.tenant->num_waiting;
 }
 
 void Inbox::admitted(std::span<const RequestId> ids) {
   if (ids.empty()) return;
   const std::lock_guard lock(mutex_);
-  for (const RequestId id : ids) {
-    const auto found = open_.find(id);
-    if (found != open_.end() && found->second.waiting) {
-      found->second.waiting = false;
-      --num_waiting_;
-    }
-  }
+  for (const RequestId id : ids)
+    if (const auto found = open_.find(id); found != open_.end()) note_admitted(found->second);
 }
 
 void Inbox::ended(std::span<const RequestId> ids) {
   if (ids.empty()) return;
   const std::lock_guard lock(mutex_);
   for (const RequestId id : ids) {
-    if (const auto found = open_.find(id); found != open_.end()) {
-      num_waiting_ -= found->second.waiting ? 1 : 0;
-      open_.erase(found);
-    }
+    const auto found = open_.find(id);
+    if (found == open_.end()) continue;
+    note_admitted(found->second);
+    --found->second.tenant->num_open;
+    open_.erase(found);
   }
+  std::erase_if(tenants_, [](const auto& tenant) { return tenant.second.num_open == 0; });
 }
 
 void Inbox::wake() {
   const std::lock_guard lock(mutex_);
-  has_news_ = true;
+  has_input_ = true;
   wake_.notify_one();
 }
 
@@ -235,7 +298,7 @@ void Inbox::set_done() {
 void Inbox::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  has_news_ = true;
+  has_input_ = true;
   wake_.notify_one();
 }
 
@@ -248,7 +311,7 @@ void Inbox::abort_rest() {
   const std::lock_guard lock(mutex_);
   aborting_ = true;
   cancel_all();
-  has_news_ = true;
+  has_input_ = true;
   wake_.notify_one();
 }
 

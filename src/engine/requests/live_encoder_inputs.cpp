@@ -11,7 +11,7 @@ std::shared_ptr<const RequestInputs> LiveEncoderInputs::hold(RequestId id, std::
   const RequestInputs* const view = inputs.get();
   {
     const std::lock_guard lock(mutex_);
-    QUIRE_CHECK(held_.emplace(id, std::move(inputs)).second, "an id is used once");
+    QUIRE_CHECK(held_.emplace(id, std::move(inputs)).second, "a request ID is used once");
   }
   return {view, [this, id](const RequestInputs* /*view*/) { release(id); }};
 }
@@ -23,7 +23,7 @@ std::shared_ptr<const RequestInputs> LiveEncoderInputs::find(RequestId id) const
 }
 
 void LiveEncoderInputs::release(RequestId id) {
-  std::shared_ptr<const RequestInputs> last;  // freed without the lock
+  std::shared_ptr<const RequestInputs> last;  // freed after the lock is released
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(id);
   last = std::move(found->second);

@@ -1,6 +1,6 @@
 #pragma once
-// What encoders read for open requests, or have made of it, where the worker finds it: from the step that takes a request until no plan
-// names it any more, because one that was preempted is computed again.
+// The encoder inputs of open requests, or the encoder outputs for them, for the worker. An entry exists from the step that takes a request
+// until no plan names the request, because a preempted request is computed again.
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -11,7 +11,8 @@ namespace quire {
 
 class LiveEncoderInputs final : public EncoderSource {
  public:
-  // The engine thread. The worker finds it until what is answered has gone, which must be before this is. Null for null.
+  // Called on the engine thread. The worker finds the inputs until the returned pointer is destroyed, which must be before this object.
+  // Returns null for null.
   [[nodiscard]] std::shared_ptr<const RequestInputs> hold(RequestId id, std::shared_ptr<const RequestInputs> inputs);
   [[nodiscard]] std::shared_ptr<const RequestInputs> find(RequestId id) const override;
 

@@ -1,5 +1,5 @@
-// The engine thread's, between a result and the next plan. Each function ends what it concerns, with the reason for its client; the step
-// and the other requests go on.
+// Called on the engine thread, between a result and the next plan. Each function ends the failed requests, with the reason for their
+// clients; the step and the other requests continue.
 #include "engine/requests/live_failures.h"
 
 #include <algorithm>
@@ -12,20 +12,20 @@
 namespace quire {
 namespace {
 
-// Null: nothing has failed.
+// Returns why the request failed; null: it has not failed.
 const char* failure_of(const RequestResult& result) {
   for (const SampleOutcome& sample : result.samples) {
-    if (sample.status == SampleOutcome::Status::not_finite) return "the model gave no finite distribution for the next token";
+    if (sample.status == SampleOutcome::Status::not_finite) return "the model output for the next token contains NaN or Inf";
     if (sample.status == SampleOutcome::Status::all_masked)
-      return "the grammar, allowed_token_ids, bad_words, logit_bias, min_tokens and penalties leave no token to choose";
+      return "the grammar, allowed_token_ids, bad_words, logit_bias, min_tokens and penalties leave no token to sample";
   }
   if (result.pooled == nullptr) return nullptr;
-  // Counted to the end, without a branch: there may be millions.
+  // Counts all values without a branch, because there may be millions.
   const auto is_bad = [](float value) { return !(std::abs(value) <= std::numeric_limits<float>::max()); };
-  return std::ranges::count_if(*result.pooled, is_bad) == 0 ? nullptr : "the model gave a pooled output that is not finite";
+  return std::ranges::count_if(*result.pooled, is_bad) == 0 ? nullptr : "the pooled output of the model contains NaN or Inf";
 }
 
-// Where what it asked for cannot be drawn.
+// Returns the error for a request that leaves no token to sample; nullopt for other failures.
 std::optional<Error> refusal_of(const RequestResult& result, const char* failure) {
   const auto is_masked = [](const SampleOutcome& sample) { return sample.status == SampleOutcome::Status::all_masked; };
   if (std::ranges::none_of(result.samples, is_masked)) return std::nullopt;
@@ -35,21 +35,21 @@ std::optional<Error> refusal_of(const RequestResult& result, const char* failure
 }  // namespace
 
 void LiveFailures::end_failed(const WorkerResult& result) {
-  std::optional<std::vector<RequestId>> spoiled;
+  std::optional<std::vector<RequestId>> invalidated;
   for (const RequestResult& request : result.requests) {
     const char* const failure = failure_of(request);
     if (failure == nullptr) continue;
-    if (!spoiled.has_value()) spoiled = core_.spoiled_by(result.step);
+    if (!invalidated.has_value()) invalidated = core_.requests_invalidated_by(result.step);
     const std::optional<RequestView> view = core_.view(request.id);
-    if (std::ranges::find(*spoiled, request.id) != spoiled->end() || (view && view->discard_latest_async_tokens)) continue;
+    if (std::ranges::find(*invalidated, request.id) != invalidated->end() || (view && view->discard_latest_async_tokens)) continue;
     std::optional<Error> refusal = refusal_of(request, failure);
-    // Where the model gave no number, a block that it read may hold none either, and would end every request that finds it.
+    // After a non-finite output, a block that the request has read may contain NaN or Inf, and would fail every request that finds it.
     if (!refusal) core_.forget_blocks(request.id);
-    if (Searches::is_beam(request.id)) {
+    if (BeamSearches::is_beam(request.id)) {
       if (const auto search = searches_.search_of(request.id)) searches_.end(*search, FinishReason::error, failure, refusal);
       continue;
     }
-    Live& live = live_.at(request.id);
+    LiveRequest& live = live_.at(request.id);
     if (live.ended || (live.session != nullptr && live.session->waits)) continue;
     live_.finish(request.id, live, FinishReason::error, failure, std::move(refusal));
   }
@@ -61,7 +61,7 @@ void LiveFailures::end_refused(std::vector<Grammars::Failure> failures) {
       searches_.end(*search, FinishReason::error, failure.error.to_string(), failure.error);
       continue;
     }
-    Live* live = live_.find_open(failure.id);
+    LiveRequest* live = live_.find_open(failure.id);
     if (live == nullptr) continue;
     forks_.part(failure.id);
     std::string error = failure.error.to_string();
@@ -69,10 +69,10 @@ void LiveFailures::end_refused(std::vector<Grammars::Failure> failures) {
   }
 }
 
-void LiveFailures::end_unloaded(RequestId id) {
-  constexpr const char* kUnloaded = "the blocks of its prompt could not be loaded";
+void LiveFailures::end_failed_load(RequestId id) {
+  constexpr const char* kUnloaded = "the KV cache blocks of the prompt could not be loaded";
   if (const auto search = searches_.search_of(id)) return searches_.end(*search, FinishReason::error, kUnloaded);
-  Live* live = live_.find_open(id);
+  LiveRequest* live = live_.find_open(id);
   if (live == nullptr) return;
   forks_.part(id);
   live_.end(id, *live, FinishReason::error, kUnloaded);

@@ -1,5 +1,6 @@
 #pragma once
-// Requests that cannot go on: what the model gave, what their grammar costs, what was not loaded. Belongs to the engine thread.
+// Ends requests that cannot continue: because of the model's output, the cost of their grammar, or blocks that were not loaded. Belongs to
+// the engine thread.
 #include <vector>
 
 #include "engine/requests/grammars.h"
@@ -16,12 +17,13 @@ class LiveFailures {
   LiveFailures(Core& core, LiveRequests& live, LiveForks& forks, LiveSearches& searches)
       : core_(core), live_(live), forks_(forks), searches_(searches) {}
 
-  // Those that the model gave nothing finite for, or nothing to choose. Before the core's apply(), so that it drops the token that stands
-  // for the failure. What was drawn from blocks that were not loaded is dropped in any case, and says nothing of the model.
+  // Ends the requests without a finite output, or without a token to sample. Called before the core's apply(), so that the core drops the
+  // placeholder of a failed sample. Requests that ran on blocks that were not loaded are skipped: their tokens are dropped in any case, and
+  // do not show a fault of the model.
   void end_failed(const WorkerResult& result);
   void end_refused(std::vector<Grammars::Failure> failures);
-  // The core has ended it, for its blocks were not loaded (KvLoadFailurePolicy::fail).
-  void end_unloaded(RequestId id);
+  // Ends a request that the core has ended because its blocks were not loaded (KvLoadFailurePolicy::fail).
+  void end_failed_load(RequestId id);
 
  private:
   Core& core_;

@@ -1,6 +1,6 @@
-// The engine thread's, called by the step loop: siblings once a plan has their elder's last token, children of clients' forks between two
-// steps. An id that a client has been given always gets a last output, so a fork that cannot be made ends it with an error here, and
-// nothing stops the program for it.
+// Called by the step loop on the engine thread: siblings are forked when a plan computes the leader's last prompt token, children of
+// clients' forks between two steps. A client's id always gets a last output, so a fork that cannot be made ends it with an error here, and
+// never stops the program.
 #include "engine/requests/live_forks.h"
 
 #include <utility>
@@ -12,64 +12,70 @@ namespace {
 
 RequestView live_view(const Core& core, RequestId id) {
   const std::optional<RequestView> view = core.view(id);
-  QUIRE_CHECK(view.has_value(), "the core knows who is live");
+  QUIRE_CHECK(view.has_value(), "the core has every live request");
   return *view;
+}
+
+// Names the client's field: the core names its own option, but the client asked for `n` children.
+Error for_client(Error refusal) {
+  if (refusal.code == ErrorCode::overloaded) refusal.field = "n";
+  return refusal;
 }
 
 }  // namespace
 
 void LiveForks::expect(const Submission& submission) {
   if (submission.request.n == 1) return;
-  elders_.push_back(submission.id);
+  leaders_.push_back(submission.id);
   for (std::uint32_t i = 1; i < submission.request.n; ++i) {
-    live_.make(sibling(submission, i), submission, i).elder = submission.id;
+    live_.make(sibling(submission, i), submission, i).leader = submission.id;
     live_.at(submission.id).siblings.push_back(sibling(submission, i));
   }
 }
 
 void LiveForks::planned(const StepPlan& plan) {
-  if (elders_.empty()) return;
+  if (leaders_.empty()) return;
   for (const ScheduledRequest& s : plan.scheduled) {
-    if (!s.samples || std::erase(elders_, s.id) == 0) continue;
+    if (!s.samples || std::erase(leaders_, s.id) == 0) continue;
     for (const RequestId id : std::exchange(live_.at(s.id).siblings, {})) fork_sibling(s.id, id);
   }
 }
 
-void LiveForks::fork_sibling(RequestId elder, RequestId id) {
-  Live& live = live_.at(id);
-  live.elder.reset();
-  live.prompt_logprobs = live_.at(elder).prompt_logprobs;
-  live.prompt_experts = live_.at(elder).prompt_experts;
-  live.sampling.prompt_logprobs.reset();  // the elder's are computed in this plan at the latest
+void LiveForks::fork_sibling(RequestId leader, RequestId id) {
+  LiveRequest& live = live_.at(id);
+  live.leader.reset();
+  live.prompt_logprobs = live_.at(leader).prompt_logprobs;
+  live.prompt_experts = live_.at(leader).prompt_experts;
+  live.sampling.prompt_logprobs.reset();  // the leader's are complete after this plan
   const ForkRequest child{
       .id = id, .name = live.name, .arrival_time = live_.now_s(), .num_tokens = live.num_prompt_tokens, .sampling = &live.sampling};
-  if (!core_.fork(elder, child, {.now = live_.now_s()})) add_alone(id, live_view(core_, elder));
+  if (!core_.fork(leader, child, {.now = live_.now_s()})) add_unforked(id, live_view(core_, leader));
 }
 
-void LiveForks::part(RequestId elder) {
-  Live& live = live_.at(elder);
-  std::erase(elders_, elder);  // also where all that waited for it have ended before
-  for (const RequestId id : std::exchange(live.siblings, {})) add_alone(id, live_view(core_, elder));
+void LiveForks::part(RequestId leader) {
+  LiveRequest& live = live_.at(leader);
+  std::erase(leaders_, leader);  // also if all siblings that waited for it have ended
+  for (const RequestId id : std::exchange(live.siblings, {})) add_unforked(id, live_view(core_, leader));
 }
 
-void LiveForks::add_alone(RequestId id, const RequestView& elder) {
-  Live& live = live_.at(id);
-  live.elder.reset();
-  live.sampling.prompt_logprobs = live_.at(elder.id).sampling.prompt_logprobs;
-  make_prompt_room(live);
+void LiveForks::add_unforked(RequestId id, const RequestView& leader) {
+  LiveRequest& live = live_.at(id);
+  live.leader.reset();
+  live.sampling.prompt_logprobs = live_.at(leader.id).sampling.prompt_logprobs;
+  allocate_prompt_outputs(live);
   NewRequest request = live_.request_of(id, live);
-  request.prompt = elder.tokens.first(live.num_prompt_tokens);
-  request.priority = elder.priority;
-  const RequestTags tags{.tenant = elder.tags->tenant, .hints = elder.tags->hints};
+  request.prompt = leader.tokens.first(live.num_prompt_tokens);
+  request.priority = leader.priority;
+  const RequestTags tags{.tenant = leader.tags->tenant, .hints = leader.tags->hints};
   request.tags = &tags;
-  request.cache_salt = elder.cache_salt;
+  request.cache_salt = leader.cache_salt;
   live_.add_to_core(request, live);
 }
 
 void LiveForks::end_expected(RequestId id, FinishReason reason) {
-  Live& live = live_.at(id);
-  QUIRE_CHECK(live.elder.has_value(), "the core does not know it");
-  std::erase(live_.at(*live.elder).siblings, id);
+  LiveRequest& live = live_.at(id);
+  QUIRE_CHECK(live.leader.has_value(), "the fork has not been passed to the core");
+  std::erase(live_.at(*live.leader).siblings, id);
   live_.end(id, live, reason);
   live_.forget(id);
 }
@@ -77,11 +83,13 @@ void LiveForks::end_expected(RequestId id, FinishReason reason) {
 void LiveForks::fork(const Fork& fork) {
   for (std::uint32_t i = 0; i < fork.options.n; ++i) {
     const RequestId id{fork.first.value + i};
-    Live& child = live_.make_empty(id);
+    LiveRequest& child = live_.make_empty(id);
     child.sink = fork.sink;
     child.arrival_s = fork.arrival_s;
     if (const Result<void> forked = fork_one(fork, i, child); !forked) {
-      live_.end(id, child, FinishReason::error, forked.error().to_string());
+      Error refusal = for_client(forked.error());
+      std::string text = refusal.to_string();
+      live_.end(id, child, FinishReason::error, std::move(text), std::move(refusal));
       live_.forget(id);
     }
   }
@@ -89,20 +97,20 @@ void LiveForks::fork(const Fork& fork) {
 
 void LiveForks::cancel(const Fork& fork, FinishReason reason) {
   for (std::uint32_t i = 0; i < fork.options.n; ++i) {
-    Live child;
+    LiveRequest child;
     child.sink = fork.sink;
     child.arrival_s = fork.arrival_s;
     live_.end({fork.first.value + i}, child, reason);
   }
 }
 
-Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& child) {
-  const Live* parent = live_.find_open(fork.parent);
-  if (parent == nullptr) return fail(ErrorCode::not_found, "parent", "the request has ended", "fork one before it ends");
+Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, LiveRequest& child) {
+  const LiveRequest* parent = live_.find_open(fork.parent);
+  if (parent == nullptr) return fail(ErrorCode::not_found, "parent", "the request has ended", "fork a request before it ends");
   if (parent->search.has_value())
-    return fail(ErrorCode::unsupported, "parent", "what a beam search finds is not known before it is over", "fork another request");
-  // Of one that is expected itself, the elder has what is computed.
-  const std::optional<RequestId> elder = parent->elder;
+    return fail(ErrorCode::unsupported, "parent", "a request with beam search cannot be forked", "fork a request without beam search");
+  // If the parent itself is not forked yet, its leader has the computed tokens.
+  const std::optional<RequestId> leader = parent->leader;
   const RequestId id{fork.first.value + number};
   child.name = fork.options.name;
   child.sampling = parent->sampling;
@@ -118,12 +126,12 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
   const ForkRequest request{.id = id,
                             .name = child.name,
                             .arrival_time = live_.now_s(),
-                            .num_tokens = elder.has_value() ? child.num_prompt_tokens : 0,
+                            .num_tokens = leader.has_value() ? child.num_prompt_tokens : 0,
                             .max_tokens = child.sampling.max_tokens,
                             .resumable = parent->session != nullptr,
                             .waits_for_input = parent->session != nullptr && parent->session->waits,
                             .sampling = &child.sampling};
-  if (Result<void> forked = core_.fork(elder.value_or(fork.parent), request, {.now = live_.now_s()}); !forked) return forked;
+  if (Result<void> forked = core_.fork(leader.value_or(fork.parent), request, {.now = live_.now_s()}); !forked) return forked;
   if (parent->session != nullptr) sessions_.fork(id, child, *parent->session);
   RequestOutput output;
   output.id = id;
@@ -138,7 +146,7 @@ Result<void> LiveForks::fork_one(const Fork& fork, std::uint32_t number, Live& c
 
 std::uint32_t LiveForks::num_expected() {
   std::uint32_t num = 0;
-  for (const RequestId elder : elders_) num += static_cast<std::uint32_t>(live_.at(elder).siblings.size());
+  for (const RequestId leader : leaders_) num += static_cast<std::uint32_t>(live_.at(leader).siblings.size());
   return num;
 }
 

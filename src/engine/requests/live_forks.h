@@ -1,9 +1,10 @@
 #pragma once
-// Requests that go on from another one: siblings, which have a prompt in common and leave the first when it is planned, and children of one
-// that puts out tokens already. Belongs to the engine thread.
+// Forks requests. Siblings (n > 1) share a prompt; the first of them, the leader, is added to the core, and the others are forked from it
+// when its prompt is planned. Children of a client's fork() start from a request that already has outputs. Belongs to the engine thread.
 //
-//   expected   the core does not know it: its elder's prompt is not planned yet   expect
-//   live       forked, or added alone where the elder ended or could not be forked
+// States of a sibling, and the function that moves it:
+//   expected   unknown to the core: the leader's prompt is not planned yet         expect
+//   live       forked, or added alone if the leader ended or could not be forked   planned, part
 #include <cstdint>
 #include <vector>
 
@@ -19,30 +20,32 @@ class LiveForks {
  public:
   LiveForks(Core& core, LiveRequests& live, LiveSessions& sessions) : core_(core), live_(live), sessions_(sessions) {}
 
-  // All but the first of the submission, which is live.
+  // Registers all siblings of the submission. Its first request must be live.
   void expect(const Submission& submission);
-  // Those of each that computes the last token of its prompt in this plan are forked: what it has then, it has before the next plan runs.
+  // Forks the siblings of each leader that computes the last token of its prompt in this plan. The whole prompt is computed before the next
+  // plan runs.
   void planned(const StepPlan& plan);
-  // They go on without the one that ends before its prompt was planned.
-  void part(RequestId elder);
-  // Ends one that is expected.
+  // Adds the siblings of a leader as separate requests, because it ends before its prompt was planned.
+  void part(RequestId leader);
+  // Ends an expected sibling.
   void end_expected(RequestId id, FinishReason reason);
-  // Each child's first output is what the parent has put out; where there is none to fork, it is its last.
+  // Forks children from a request. A child's first output holds the parent's outputs so far. If the fork fails, it is the child's last
+  // output and holds the error.
   void fork(const Fork& fork);
-  // Their last outputs, without having been forked.
+  // Sends the last outputs of children that were never forked.
   void cancel(const Fork& fork, FinishReason reason);
 
   [[nodiscard]] std::uint32_t num_expected();
 
  private:
-  void fork_sibling(RequestId elder, RequestId id);
-  void add_alone(RequestId id, const RequestView& elder);
-  Result<void> fork_one(const Fork& fork, std::uint32_t number, Live& child);
+  void fork_sibling(RequestId leader, RequestId id);
+  void add_unforked(RequestId id, const RequestView& leader);
+  Result<void> fork_one(const Fork& fork, std::uint32_t number, LiveRequest& child);
 
   Core& core_;
   LiveRequests& live_;
   LiveSessions& sessions_;
-  std::vector<RequestId> elders_;  // have siblings that are not forked yet
+  std::vector<RequestId> leaders_;  // requests with siblings that are not forked yet
 };
 
 }  // namespace quire

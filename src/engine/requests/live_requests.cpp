@@ -1,6 +1,6 @@
-// The table of what clients wait for: made when a request is taken, forgotten when the core retires it. Called on the engine thread by the
-// step loop and by the parts that move requests (forks, sessions, searches, failures). Whatever ends a request ends it here, so that each
-// client is told once, and counts and tables agree.
+// The table of requests that clients wait for. An entry is made when a request is taken and forgotten when the core retires the request.
+// Called on the engine thread by the step loop and by the parts that move requests (forks, sessions, searches, failures). Every end of a
+// request passes through here, so that each client gets one last output, and counts and tables agree.
 #include "engine/requests/live_requests.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ RequestStatus status_of(FinishReason reason) {
 
 }  // namespace
 
-void make_prompt_room(Live& live) {
+void allocate_prompt_outputs(LiveRequest& live) {
   live.prompt_experts = live.sampling.routed_experts ? std::make_shared<std::vector<std::uint16_t>>() : nullptr;
   live.prompt_logprobs.reset();
   if (live.sampling.prompt_logprobs.has_value())
@@ -39,10 +39,10 @@ void make_prompt_room(Live& live) {
 
 LiveRequests::LiveRequests(Core& core, Options options) : core_(core), options_(std::move(options)) {}
 
-Live& LiveRequests::make(RequestId id, const Submission& submission, std::uint32_t number) {
+LiveRequest& LiveRequests::make(RequestId id, const Submission& submission, std::uint32_t number) {
   const auto [place, fresh] = requests_.try_emplace(id);
-  QUIRE_CHECK(fresh, "an id is used once");
-  Live& live = place->second;
+  QUIRE_CHECK(fresh, "a request ID is used once");
+  LiveRequest& live = place->second;
   live.sampling = submission.request.sampling;
   live.sampling.seed = live.sampling.seed.has_value() ? *live.sampling.seed + number : seed_of(id);
   live.sink = submission.sink;
@@ -61,17 +61,17 @@ Live& LiveRequests::make(RequestId id, const Submission& submission, std::uint32
   return live;
 }
 
-void LiveRequests::share_inputs(RequestId parent, RequestId id, Live& child) {
+void LiveRequests::share_inputs(RequestId parent, RequestId id, LiveRequest& child) {
   if (options_.encoder_inputs != nullptr) child.inputs = options_.encoder_inputs->hold(id, options_.encoder_inputs->find(parent));
 }
 
-Live* LiveRequests::find(RequestId id) {
+LiveRequest* LiveRequests::find(RequestId id) {
   const auto found = requests_.find(id);
   return found == requests_.end() ? nullptr : &found->second;
 }
 
-Live* LiveRequests::find_open(RequestId id) {
-  Live* live = find(id);
+LiveRequest* LiveRequests::find_open(RequestId id) {
+  LiveRequest* live = find(id);
   return live == nullptr || live->ended ? nullptr : live;
 }
 
@@ -87,7 +87,7 @@ std::uint64_t LiveRequests::seed_of(RequestId id) const {
   return Random(options_.seed ^ Random(id.value).next()).next();
 }
 
-NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
+NewRequest LiveRequests::request_of(RequestId id, const LiveRequest& live) const {
   NewRequest request;
   request.id = id;
   request.name = live.name;
@@ -99,21 +99,21 @@ NewRequest LiveRequests::request_of(RequestId id, const Live& live) const {
   if (!live.sampling.ignore_eos) request.eos_ids = options_.eos_ids;
   request.stop_token_ids = live.sampling.stop_token_ids;
   request.repetition = live.sampling.repetition;
-  request.skip_reading_prefix_cache = needs_rows(live.sampling);
+  request.skip_reading_prefix_cache = needs_all_rows(live.sampling);
   request.loads_nothing = request.skip_reading_prefix_cache;
   request.sampling = &live.sampling;
   if (live.inputs != nullptr) request.multimodal = live.inputs->features();
-  name_adapter(live.adapter.get(), request);
+  set_lora_fields(live.adapter.get(), request);
   return request;
 }
 
-void LiveRequests::add_to_core(const NewRequest& request, const Live& live) {
+void LiveRequests::add_to_core(const NewRequest& request, const LiveRequest& live) {
   const Result<void> added = core_.add(request, {.now = now_s()});
-  QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
+  QUIRE_CHECK(added.has_value(), "the core accepts every validated request");
   if (live.structured_output != nullptr) options_.grammars->add(request.id, live.structured_output, request.resumable);
 }
 
-void LiveRequests::end(RequestId id, Live& live, FinishReason reason, std::string error, std::optional<Error> refusal) {
+void LiveRequests::end(RequestId id, LiveRequest& live, FinishReason reason, std::string error, std::optional<Error> refusal) {
   RequestOutput output;
   output.id = id;
   output.finished = true;
@@ -126,18 +126,18 @@ void LiveRequests::end(RequestId id, Live& live, FinishReason reason, std::strin
   note_end(id, live, reason);
 }
 
-void LiveRequests::note_adapter(const Live& live) {
+void LiveRequests::note_adapter(const LiveRequest& live) {
   if (live.adapter != nullptr) counts_.adapter_waits(live.adapter->name);
 }
 
 void LiveRequests::note_admission(RequestId id) {
   admitted_.push_back(id);
-  Live* const live = find_open(id);
+  LiveRequest* const live = find_open(id);
   if (live == nullptr || live->adapter == nullptr || std::exchange(live->runs, true)) return;
   counts_.adapter_runs(live->adapter->name);
 }
 
-void LiveRequests::note_end(RequestId id, Live& live, FinishReason reason) {
+void LiveRequests::note_end(RequestId id, LiveRequest& live, FinishReason reason) {
   live.ended = true;
   if (live.adapter != nullptr) counts_.adapter_ends(live.adapter->name, live.runs);
   options_.tools->forget(id);
@@ -146,14 +146,14 @@ void LiveRequests::note_end(RequestId id, Live& live, FinishReason reason) {
   counts_.ended(reason, now_s() - live.arrival_s);
 }
 
-FinishEffect LiveRequests::finish(RequestId id, Live& live, FinishReason reason, std::string error, std::optional<Error> refusal) {
+FinishEffect LiveRequests::finish(RequestId id, LiveRequest& live, FinishReason reason, std::string error, std::optional<Error> refusal) {
   const FinishEffect effect = core_.finish(id, status_of(reason), {.now = now_s()});
   end(id, live, reason, std::move(error), std::move(refusal));
   if (effect == FinishEffect::retired) forget(id);
   return effect;
 }
 
-void LiveRequests::note_tokens(Live& live, std::size_t num_tokens, double now_s) {
+void LiveRequests::note_tokens(LiveRequest& live, std::size_t num_tokens, double now_s) {
   if (live.last_token_s < 0.0)
     counts_.first_tokens(num_tokens, live.num_prompt_tokens, live.num_cached_tokens, now_s - live.arrival_s);
   else
@@ -161,7 +161,7 @@ void LiveRequests::note_tokens(Live& live, std::size_t num_tokens, double now_s)
   live.last_token_s = now_s;
 }
 
-void LiveRequests::clear_news() {
+void LiveRequests::clear_changes() {
   admitted_.clear();
   ended_.clear();
 }

@@ -14,8 +14,8 @@ void LiveSearches::add(Submission& submission) {
 }
 
 void LiveSearches::admit(RequestId search, const FirstAdmission& admission, double now_s) {
-  Live& first = live_.at(search);
-  // Each beam is admitted, the search is once.
+  LiveRequest& first = live_.at(search);
+  // Each beam is admitted, but the search counts once.
   if (std::exchange(first.is_admitted, true)) return;
   for (std::uint32_t i = 0; i < searches_.width(search); ++i) {
     const RequestId id{search.value + i};
@@ -35,19 +35,20 @@ void LiveSearches::advance(double now_s) {
     live_.note_tokens(live_.at(step.search), step.num_tokens, now_s);
     for (std::uint32_t i = 0; i < step.best.size(); ++i) answer({step.search.value + i}, std::move(step.best[i]));
     if (step.best.empty()) continue;
-    for (auto i = static_cast<std::uint32_t>(step.best.size()); i < step.width; ++i) end_unfound({step.search.value + i}, step.best.size());
+    for (auto i = static_cast<std::uint32_t>(step.best.size()); i < step.width; ++i)
+      end_unanswered({step.search.value + i}, step.best.size());
   }
 }
 
-void LiveSearches::end_unfound(RequestId id, std::size_t num_found) {
-  Error error{ErrorCode::invalid_argument, "n", fmt::format("the grammar leaves {} answers", num_found), "ask for no more"};
+void LiveSearches::end_unanswered(RequestId id, std::size_t num_found) {
+  Error error{ErrorCode::invalid_argument, "n", fmt::format("the grammar allows only {} answers", num_found), "request at most that many"};
   std::string text = error.to_string();
   live_.end(id, live_.at(id), FinishReason::error, std::move(text), std::move(error));
   live_.forget(id);
 }
 
 void LiveSearches::answer(RequestId id, BeamSearch::Hypothesis found) {
-  Live& live = live_.at(id);
+  LiveRequest& live = live_.at(id);
   RequestOutput output;
   output.id = id;
   output.finished = true;

@@ -1,6 +1,6 @@
 #pragma once
-// Beam searches as clients see them: a search's answers are requests that only clients know (LiveRequests), and its beams requests that
-// only the core knows (searches.h). Belongs to the engine thread.
+// Beam searches as clients see them: the answers of a search are requests that only clients know (LiveRequests), and its beams are requests
+// that only the core knows (searches.h). Belongs to the engine thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -17,28 +17,28 @@ class LiveSearches {
   LiveSearches(Core& core, LiveRequests& live) : live_(live), searches_(core, live.eos_ids(), live.grammars(), live.encoder_inputs()) {}
 
   void add(Submission& submission);
-  // Of an open beam; nullopt: its search has ended, or it is no beam.
+  // Returns the search of an open beam; nullopt: its search has ended, or the id is not a beam's.
   [[nodiscard]] std::optional<RequestId> search_of(RequestId beam) const { return searches_.search_of(beam); }
-  // A beam of it was admitted for the first time.
+  // Records that a beam of the search was first admitted.
   void admit(RequestId search, const FirstAdmission& admission, double now_s);
-  // A beam's token, and the alternatives to it.
+  // Takes a beam's token and the alternatives to it.
   void take_offer(const RequestUpdate& update, const PositionLogprobs& sampled);
-  // Searches go on whose beams have all been computed; those that are over are answered.
+  // Continues the searches in which all beams are computed, and answers the finished ones.
   void advance(double now_s);
-  // No block is held by beams that only wait for others. True: there were some.
-  bool give_back(double now_s) { return searches_.give_back(now_s); }
-  // No plan names it any more.
+  // Frees the blocks of beams that only wait for other beams. Returns whether there were any.
+  bool release_waiting_beams(double now_s) { return searches_.release_waiting_beams(now_s); }
+  // Called when no plan names the beam any more.
   void retired(RequestId beam) { searches_.retired(beam); }
-  // All its answers end.
+  // Ends all answers of a search.
   void end(RequestId search, FinishReason reason, const std::string& error = {}, const std::optional<Error>& refusal = {});
 
  private:
   void answer(RequestId id, BeamSearch::Hypothesis found);
-  // A grammar left no answer for it.
-  void end_unfound(RequestId id, std::size_t num_found);
+  // Ends an answer that the search did not find, because its grammar allows fewer answers.
+  void end_unanswered(RequestId id, std::size_t num_found);
 
   LiveRequests& live_;
-  Searches searches_;
+  BeamSearches searches_;
 };
 
 }  // namespace quire

@@ -6,20 +6,20 @@
 
 namespace quire {
 
-void LiveSessions::begin(Live& live, Submission& submission) {
+void LiveSessions::begin(LiveRequest& live, Submission& submission) {
   live.session = std::make_unique<LiveSession>();
   live.session->num_tokens = live.num_prompt_tokens;
   live.session->inputs = {std::make_move_iterator(submission.inputs.begin()), std::make_move_iterator(submission.inputs.end())};
 }
 
-void LiveSessions::fork(RequestId id, Live& child, const LiveSession& parent) {
+void LiveSessions::fork(RequestId id, LiveRequest& child, const LiveSession& parent) {
   child.session = std::make_unique<LiveSession>();
   child.session->num_tokens = parent.num_tokens;
   if (parent.waits) rest(id, *child.session);
 }
 
 bool LiveSessions::append(SessionTokens input) {
-  Live* live = live_.find_open(input.id);
+  LiveRequest* live = live_.find_open(input.id);
   if (live == nullptr || live->session == nullptr) return false;
   live->session->inputs.push_back(std::move(input.tokens));
   return advance_one(input.id, *live);
@@ -32,23 +32,23 @@ void LiveSessions::begin_result(bool next_runs) {
 
 void LiveSessions::rest(RequestId id, LiveSession& session) {
   session.waits = true;
-  // With asynchronous scheduling the next step has begun already and may have computed behind the answer: its result is not for the client,
-  // and until it is in, the core may not be given the next input.
-  session.waits_until = num_applied_ + (next_runs_ ? 1 : 0);
-  resting_.push_back(id);
+  // With asynchronous scheduling the next step has already started and may compute tokens after the answer. Its result is not for the
+  // client, and the core may not get the next input before that result.
+  session.waits_until_result = num_applied_ + (next_runs_ ? 1 : 0);
+  waiting_sessions_.push_back(id);
 }
 
 bool LiveSessions::advance() {
-  const std::vector<RequestId> resting = resting_;  // some go on
+  const std::vector<RequestId> resting = waiting_sessions_;  // advance_one() changes waiting_sessions_
   bool any = false;
   for (const RequestId id : resting)
-    if (Live* live = live_.find_open(id); live != nullptr) any |= advance_one(id, *live);
+    if (LiveRequest* live = live_.find_open(id); live != nullptr) any |= advance_one(id, *live);
   return any;
 }
 
-bool LiveSessions::advance_one(RequestId id, Live& live) {
+bool LiveSessions::advance_one(RequestId id, LiveRequest& live) {
   LiveSession& session = *live.session;
-  if (!session.waits || session.inputs.empty() || num_applied_ < session.waits_until) return false;
+  if (!session.waits || session.inputs.empty() || num_applied_ < session.waits_until_result) return false;
   if (session.inputs.front().empty()) {
     forget(id);
     live_.finish(id, live, FinishReason::stop);
@@ -60,7 +60,7 @@ bool LiveSessions::advance_one(RequestId id, Live& live) {
   return true;
 }
 
-Result<void> LiveSessions::take_input(RequestId id, Live& live) {
+Result<void> LiveSessions::take_input(RequestId id, LiveRequest& live) {
   LiveSession& session = *live.session;
   const std::optional<RequestView> view = core_.view(id);
   if (!view) return fail(ErrorCode::not_found, "session", "has ended", "begin another");

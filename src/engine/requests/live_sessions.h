@@ -1,9 +1,9 @@
 #pragma once
-// Streaming sessions: requests that wait for more of their prompt where others end. Belongs to the engine thread.
+// Streaming sessions: requests that wait for more of their prompt where other requests end. Belongs to the engine thread.
 //
-// The core's sessions are vLLM's: the last token of an answer has not been computed and is dropped, and with asynchronous scheduling a step
-// may be under way that goes on behind the answer. Here an input is given to the core once the session waits and nothing of it is under
-// way, with what the core would drop before it: so the context is what the client has seen, whenever the input came.
+// The core's sessions are vLLM's: the last token of an answer is not computed and is dropped, and with asynchronous scheduling a step in
+// flight may continue after the answer. Here the core gets an input only when the session waits and no step in flight includes it. The
+// tokens that the core would drop are put before the input, so the context is always what the client has seen.
 #include <cstdint>
 #include <vector>
 
@@ -18,30 +18,30 @@ class LiveSessions {
  public:
   LiveSessions(Core& core, LiveRequests& live) : core_(core), live_(live) {}
 
-  // The core has just taken it.
-  void begin(Live& live, Submission& submission);
-  // It is where its parent is: in the midst of an answer, or behind it. What its parent was given and has not begun is not the child's.
-  void fork(RequestId id, Live& child, const LiveSession& parent);
-  // More of its prompt; nothing to one that has ended. Whether the session went on, or ended.
+  // Called when the core has just taken the session.
+  void begin(LiveRequest& live, Submission& submission);
+  // Gives a child the state of its parent: inside an answer, or after it. The parent's inputs that have not begun are not copied.
+  void fork(RequestId id, LiveRequest& child, const LiveSession& parent);
+  // Appends an input; ignored if the session has ended. Returns whether the session continued or ended.
   bool append(SessionTokens input);
-  // A step's result is about to be taken; whether the step behind it has been begun.
+  // Called before a step's result is taken. `next_runs`: the step after it has started.
   void begin_result(bool next_runs);
-  // Its answer is over: it waits.
+  // Makes a session wait for input after its answer.
   void rest(RequestId id, LiveSession& session);
-  // Those that have their next input. Whether one went on, or ended.
+  // Continues the sessions that have their next input. Returns whether one continued or ended.
   bool advance();
-  // It ends.
-  void forget(RequestId id) { std::erase(resting_, id); }
+  // Removes a session from the waiting ones.
+  void forget(RequestId id) { std::erase(waiting_sessions_, id); }
 
  private:
-  bool advance_one(RequestId id, Live& live);
-  Result<void> take_input(RequestId id, Live& live);
+  bool advance_one(RequestId id, LiveRequest& live);
+  Result<void> take_input(RequestId id, LiveRequest& live);
 
   Core& core_;
   LiveRequests& live_;
-  std::vector<RequestId> resting_;  // they wait for input
-  std::uint64_t num_applied_ = 0;   // results
-  bool next_runs_ = false;          // as of the last one
+  std::vector<RequestId> waiting_sessions_;  // sessions that wait for input
+  std::uint64_t num_applied_ = 0;            // number of begin_result() calls
+  bool next_runs_ = false;                   // argument of the last begin_result()
 };
 
 }  // namespace quire

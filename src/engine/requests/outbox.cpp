@@ -8,7 +8,7 @@ namespace quire {
 void Outbox::deliver() {
   std::ranges::sort(outgoing_, [](const Outgoing& a, const Outgoing& b) {
     if (a.sink != b.sink) return std::less<>{}(a.sink, b.sink);
-    return a.output.id != b.output.id ? a.output.id < b.output.id : a.place < b.place;
+    return a.output.id != b.output.id ? a.output.id < b.output.id : a.index < b.index;
   });
   for (std::size_t i = 0; i < outgoing_.size();) {
     OutputSink* sink = outgoing_[i].sink;

@@ -25,8 +25,8 @@ void PromptLogprobs::fail_all(RequestId id) {
   const std::shared_ptr<std::vector<PositionLogprobs>> room = live_.at(id).prompt_logprobs;
   forks_.part(id);
   for (const RequestId other : live_.open_ids())
-    if (Live& live = live_.at(other); live.prompt_logprobs == room)
-      live_.finish(other, live, FinishReason::error, "the model gave no finite distribution for a token of the prompt");
+    if (LiveRequest& live = live_.at(other); live.prompt_logprobs == room)
+      live_.finish(other, live, FinishReason::error, "the model output for a prompt token contains NaN or Inf");
 }
 
 }  // namespace quire

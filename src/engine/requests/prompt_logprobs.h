@@ -1,6 +1,6 @@
 #pragma once
-// Log probabilities of prompts: they come from the worker in parts, as the prompt is computed, and go out whole with the first token.
-// Belongs to the engine thread.
+// Log probabilities of prompts: they come from the worker in parts, as the prompt is computed, and are delivered whole with the first
+// token. Belongs to the engine thread.
 #include "engine/requests/live_forks.h"
 #include "engine/requests/live_requests.h"
 #include "quire/base/ids.h"
@@ -12,8 +12,8 @@ class PromptLogprobs {
  public:
   PromptLogprobs(LiveRequests& live, LiveForks& forks) : live_(live), forks_(forks) {}
 
-  // Into the places of their requests. What has been computed before a preemption has the same bits; those forked from a request may have
-  // given it out. Where a token's are not finite, all end that have the prompt's log probabilities in common.
+  // Stores the log probabilities in their requests. Existing entries are kept: recomputed ones have the same bits, and a request that was
+  // forked may have delivered them. If a token's values are not finite, all requests that share the prompt's log probabilities end.
   void take(const WorkerResult& result);
 
  private:

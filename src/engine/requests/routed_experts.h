@@ -1,6 +1,6 @@
 #pragma once
-// The experts that tokens have gone through: those of a prompt come from the worker in parts and go out whole with the first token, those
-// of an answer with the token behind them. Belongs to the engine thread.
+// The experts that tokens were routed to. Experts of a prompt come from the worker in parts and are delivered whole with the first token.
+// Experts of an output token are delivered with the next token. Belongs to the engine thread.
 #include <cstddef>
 
 #include "engine/requests/live_requests.h"
@@ -12,10 +12,10 @@ class RoutedExperts {
  public:
   explicit RoutedExperts(LiveRequests& live) : live_(live) {}
 
-  // Of tokens of prompts, into the places of their requests. What comes again behind a preemption is the same, and passed over.
+  // Stores the experts of prompt tokens in their requests. Rows that come again after a preemption are the same and are skipped.
   void take(const WorkerResult& result);
-  // Into the output with the first `num_tokens` samples of `result`, those that came before each of them.
-  static void give(const RequestResult& result, std::size_t num_tokens, Live& live, RequestOutput& output);
+  // Adds to the output the experts of the rows that led to the first `num_tokens` samples of `result`.
+  static void give(const RequestResult& result, std::size_t num_tokens, LiveRequest& live, RequestOutput& output);
 
  private:
   LiveRequests& live_;

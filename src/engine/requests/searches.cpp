@@ -1,6 +1,6 @@
-// The requests of the core that beam searches are made of. The step loop calls it on the engine thread. A beam goes on or is given back
-// only while it waits after its token, so no step computes it then. It must leave the core with at most one beam more than the search is
-// wide, which is what the core's limits leave room for (resolve_options.cpp).
+// The requests of the core that beam searches consist of. The step loop calls it on the engine thread. A beam is continued or given back
+// only while it waits after its token, so no step computes it then. The core may hold at most one beam more than the search is wide; its
+// limits allow for that (resolve_options.cpp).
 #include "engine/requests/searches.h"
 
 #include <algorithm>
@@ -12,10 +12,11 @@
 namespace quire {
 namespace {
 
-// Beams of a search differ by so much in their arrival: equal ones could preempt each other for ever (ForkRequest::arrival_time).
-constexpr double kBetweenBeams_s = 1e-6;
+// Distance between the arrival times of a search's beams: with equal times they could preempt each other forever
+// (ForkRequest::arrival_time).
+constexpr double kBeamArrivalGap_s = 1e-6;
 
-// Nothing is drawn by chance: the token that comes is dropped, and its alternatives are what counts.
+// Tokens are sampled greedily: the sampled token is dropped, and only its alternatives count.
 std::shared_ptr<const SamplingParams> sampling_of(const EngineRequest& given) {
   SamplingParams sampling;
   sampling.temperature = 0.0F;
@@ -25,10 +26,10 @@ std::shared_ptr<const SamplingParams> sampling_of(const EngineRequest& given) {
 
 }  // namespace
 
-Searches::Searches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars, LiveEncoderInputs* encoder_inputs)
+BeamSearches::BeamSearches(Core& core, std::vector<TokenId> eos_ids, Grammars* grammars, LiveEncoderInputs* encoder_inputs)
     : core_(&core), grammars_(grammars), encoder_inputs_(encoder_inputs), eos_ids_(std::move(eos_ids)) {}
 
-NewRequest Searches::request_of(RequestId id, const Search& search) const {
+NewRequest BeamSearches::request_of(RequestId id, const Search& search) const {
   NewRequest request;
   request.id = id;
   request.name = search.name;
@@ -42,19 +43,19 @@ NewRequest Searches::request_of(RequestId id, const Search& search) const {
   request.tags = &search.tags;
   request.sampling = search.sampling.get();
   if (search.inputs != nullptr) request.multimodal = search.inputs->features();
-  name_adapter(search.adapter.get(), request);
+  set_lora_fields(search.adapter.get(), request);
   return request;
 }
 
-Searches::Beam Searches::new_beam(RequestId search, std::uint32_t beam, const std::shared_ptr<const RequestInputs>& inputs) {
+BeamSearches::Beam BeamSearches::new_beam(RequestId search, std::uint32_t beam, const std::shared_ptr<const RequestInputs>& inputs) {
   const RequestId id{next_beam_++};
-  beams_.emplace(id, Place{search, beam});
+  beams_.emplace(id, BeamPosition{search, beam});
   return {.id = id, .inputs = inputs == nullptr ? nullptr : encoder_inputs_->hold(id, inputs)};
 }
 
-void Searches::add(Submission& submission, SharedLease adapter, double now_s) {
+void BeamSearches::add(Submission& submission, SharedLease adapter, double now_s) {
   EngineRequest& given = submission.request;
-  QUIRE_CHECK(given.beam_search.has_value() && given.n <= kMaxWidth, "the border lets no others through");
+  QUIRE_CHECK(given.beam_search.has_value() && given.n <= kMaxWidth, "a beam search has valid parameters");
   BeamSearch beams({.width = given.n,
                     .num_prompt_tokens = static_cast<std::uint32_t>(given.prompt.size()),
                     .max_tokens = given.sampling.max_tokens,
@@ -76,33 +77,33 @@ void Searches::add(Submission& submission, SharedLease adapter, double now_s) {
                                                   .priority = given.priority,
                                                   .cache_salt = std::move(given.cache_salt),
                                                   .tags = {.tenant = std::move(given.tags.tenant), .hints = std::move(given.tags.hints)}});
-  QUIRE_CHECK(fresh, "an id is used once");
+  QUIRE_CHECK(fresh, "a request ID is used once");
   if (given.structured_output) {
     place->second.structured_output = std::make_shared<const StructuredOutput>(*std::move(given.structured_output));
     grammars_->add_beam(place->second.open[0].id, place->second.structured_output);
   }
   NewRequest request = request_of(place->second.open[0].id, place->second);
-  request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_names.data()),
-                          submission.block_names.size() * sizeof(BlockHash)};
+  request.block_hashes = {reinterpret_cast<const std::uint8_t*>(submission.block_keys.data()),
+                          submission.block_keys.size() * sizeof(BlockHash)};
   const Result<void> added = core_->add(request, {.now = now_s});
-  QUIRE_CHECK(added.has_value(), "what was accepted at the border is a request that the core takes");
+  QUIRE_CHECK(added.has_value(), "the core accepts every validated request");
 }
 
-std::optional<RequestId> Searches::search_of(RequestId beam) const {
+std::optional<RequestId> BeamSearches::search_of(RequestId beam) const {
   const auto found = beams_.find(beam);
   return found == beams_.end() ? std::nullopt : std::optional(found->second.search);
 }
 
-void Searches::offer(RequestId id, const PositionLogprobs& sampled) {
-  const Place place = beams_.at(id);
+void BeamSearches::offer(RequestId id, const PositionLogprobs& sampled) {
+  const BeamPosition place = beams_.at(id);
   Search& search = searches_.at(place.search);
   Beam& beam = search.open[place.beam];
-  QUIRE_CHECK(beam.offer.empty() && sampled.entries.size() > 1 && search.num_missing > 0, "a beam waits after its token");
-  beam.offer.assign(sampled.entries.begin() + 1, sampled.entries.end());  // the first is what a request that draws would go on with
+  QUIRE_CHECK(beam.offer.empty() && sampled.entries.size() > 1 && search.num_missing > 0, "a beam waits for the others after each token");
+  beam.offer.assign(sampled.entries.begin() + 1, sampled.entries.end());  // the first is the sampled token
   if (--search.num_missing == 0) ready_.push_back(place.search);
 }
 
-std::vector<SearchStep> Searches::advance(double now_s) {
+std::vector<SearchStep> BeamSearches::advance(double now_s) {
   std::vector<SearchStep> steps;
   for (const RequestId id : std::exchange(ready_, {})) {
     Search& search = searches_.at(id);
@@ -115,14 +116,14 @@ std::vector<SearchStep> Searches::advance(double now_s) {
       steps.back().best = search.beams.best();
       end(id, now_s);
     } else {
-      go_on(id, search, now_s);
+      advance_search(id, search, now_s);
     }
   }
   return steps;
 }
 
-// Those that nobody goes on from end first: the core then holds at most one request more than the search is wide.
-void Searches::go_on(RequestId id, Search& search, double now_s) {
+// Beams without a successor end first, so that the core holds at most one request more than the search is wide.
+void BeamSearches::advance_search(RequestId id, Search& search, double now_s) {
   std::vector<Beam> before = std::exchange(search.open, {});
   const std::span<const BeamSearch::Beam> chosen = search.beams.beams();
   for (std::uint32_t parent = 0; parent < before.size(); ++parent)
@@ -132,26 +133,26 @@ void Searches::go_on(RequestId id, Search& search, double now_s) {
     for (std::uint32_t i = 0; i < chosen.size(); ++i) {
       if (chosen[i].parent != parent) continue;
       search.open[i] = new_beam(id, i, search.inputs);
-      go_on_from(before[parent], chosen[i], i, search, now_s);
+      advance_beam(before[parent], chosen[i], i, search, now_s);
     }
     close(before[parent], search, now_s);
   }
   search.num_missing = static_cast<std::uint32_t>(chosen.size());
 }
 
-void Searches::go_on_from(Beam& parent, const BeamSearch::Beam& chosen, std::uint32_t beam, Search& search, double now_s) {
+void BeamSearches::advance_beam(Beam& parent, const BeamSearch::Beam& chosen, std::uint32_t beam, Search& search, double now_s) {
   const RequestId child = search.open[beam].id;
   if (search.structured_output != nullptr) grammars_->follow(parent.id, child, chosen.token);
-  const double arrival_s = search.arrival_s + kBetweenBeams_s * beam;
-  if (!parent.in_core || !fork(parent, chosen, child, search, arrival_s, now_s)) add_anew(beam, child, search, now_s);
+  const double arrival_s = search.arrival_s + kBeamArrivalGap_s * beam;
+  if (!parent.in_core || !fork(parent, chosen, child, search, arrival_s, now_s)) add_recomputed(beam, child, search, now_s);
 }
 
-// False: the core forks no requests of this kind.
-bool Searches::fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s,
-                    double now_s) {
+// Returns false if the core does not fork requests of this kind.
+bool BeamSearches::fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestId child, const Search& search, double arrival_s,
+                        double now_s) {
   const std::optional<RequestView> view = core_->view(parent.id);
-  QUIRE_CHECK(view.has_value() && view->status == RequestStatus::waiting_for_input, "it waits");
-  const auto num_tokens = static_cast<std::uint32_t>(view->tokens.size()) - 1;  // but the one that it would go on with
+  QUIRE_CHECK(view.has_value() && view->status == RequestStatus::waiting_for_input, "the parent beam is waiting for input");
+  const auto num_tokens = static_cast<std::uint32_t>(view->tokens.size()) - 1;  // without the sampled token
   const ForkRequest request{.id = child,
                             .arrival_time = arrival_s,
                             .num_tokens = num_tokens,
@@ -160,46 +161,46 @@ bool Searches::fork(const Beam& parent, const BeamSearch::Beam& chosen, RequestI
                             .resumable = true,
                             .sampling = search.sampling.get()};
   const Result<void> forked = core_->fork(parent.id, request, {.now = now_s});
-  QUIRE_CHECK(forked.has_value() || forked.error().code == ErrorCode::unsupported, "there is room for a beam in the place of another");
+  QUIRE_CHECK(forked.has_value() || forked.error().code == ErrorCode::unsupported, "a successor of an ended beam can be forked");
   return forked.has_value();
 }
 
-void Searches::add_anew(std::uint32_t beam, RequestId id, const Search& search, double now_s) {
-  // Its blocks are still cached, perhaps: then little of it is computed again.
+void BeamSearches::add_recomputed(std::uint32_t beam, RequestId id, const Search& search, double now_s) {
+  // The blocks may still be cached; then little is computed again.
   std::vector<TokenId> tokens = search.prompt;
   std::ranges::copy(search.beams.outputs(beam), std::back_inserter(tokens));
   NewRequest request = request_of(id, search);
   request.prompt = tokens;
-  request.arrival_time = search.arrival_s + kBetweenBeams_s * beam;
+  request.arrival_time = search.arrival_s + kBeamArrivalGap_s * beam;
   const Result<void> added = core_->add(request, {.now = now_s});
-  QUIRE_CHECK(added.has_value(), "the core takes what fitted before");
+  QUIRE_CHECK(added.has_value(), "the core accepts a beam that was accepted before");
 }
 
-void Searches::close(Beam& beam, const Search& search, double now_s) {
+void BeamSearches::close(Beam& beam, const Search& search, double now_s) {
   beams_.erase(beam.id);
   if (grammars_ != nullptr) grammars_->remove(beam.id);
-  leave_core(beam, search, now_s);
+  finish_in_core(beam, search, now_s);
 }
 
-bool Searches::leave_core(Beam& beam, const Search& search, double now_s) {
+bool BeamSearches::finish_in_core(Beam& beam, const Search& search, double now_s) {
   if (!std::exchange(beam.in_core, false)) return false;
   const FinishEffect effect = core_->finish(beam.id, RequestStatus::finished_stopped, {.now = now_s});
-  if (effect == FinishEffect::in_flight) leaving_.emplace(beam.id, Leaving{search.adapter, search.sampling, beam.inputs});
+  if (effect == FinishEffect::in_flight) retiring_.emplace(beam.id, RetiringBeam{search.adapter, search.sampling, beam.inputs});
   return true;
 }
 
-bool Searches::give_back(double now_s) {
+bool BeamSearches::release_waiting_beams(double now_s) {
   bool has_given = false;
   for (auto& [id, search] : searches_) {
     for (Beam& beam : search.open)
-      if (!beam.offer.empty()) has_given |= leave_core(beam, search, now_s);
+      if (!beam.offer.empty()) has_given |= finish_in_core(beam, search, now_s);
   }
   return has_given;
 }
 
-void Searches::end(RequestId id, double now_s) {
+void BeamSearches::end(RequestId id, double now_s) {
   const auto found = searches_.find(id);
-  QUIRE_CHECK(found != searches_.end(), "it has not ended");
+  QUIRE_CHECK(found != searches_.end(), "the beam search has not ended");
   for (Beam& beam : found->second.open) close(beam, found->second, now_s);
   std::erase(ready_, id);
   searches_.erase(found);

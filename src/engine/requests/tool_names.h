@@ -1,5 +1,5 @@
 #pragma once
-// The core asks which tool a finished turn calls; the request that brought it along answers. Belongs to the engine thread.
+// Answers the core's question which tool a finished turn calls, with the function that its request provided. Belongs to the engine thread.
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -11,8 +11,8 @@ namespace quire {
 
 class ToolNames final : public ToolNamer {
  public:
-  void put(RequestId id, NameTool name_tool) {
-    if (name_tool) by_request_.insert_or_assign(id, std::move(name_tool));
+  void put(RequestId id, ToolNameFunction tool_name_function) {
+    if (tool_name_function) by_request_.insert_or_assign(id, std::move(tool_name_function));
   }
   void forget(RequestId id) { by_request_.erase(id); }
 
@@ -22,7 +22,7 @@ class ToolNames final : public ToolNamer {
   }
 
  private:
-  std::unordered_map<RequestId, NameTool> by_request_;
+  std::unordered_map<RequestId, ToolNameFunction> by_request_;
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// The border: what a request must be before it reaches the core.
+// Validation of requests before they reach the core.
 #include "quire/base/error.h"
 #include "quire/base/options.h"
 #include "quire/engine.h"
@@ -10,19 +10,22 @@ namespace quire {
 // Checks the request against resolved options and clips max_tokens to the remaining context. Errors name the field.
 Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size);
 
-// kv_transfer_params, for a server of this role.
+// Checks kv_transfer_params for a server with this role.
 Result<void> validate_transfer(const EngineRequest& request, KvRole role);
 
-// Of a session's input.
+// Checks the tokens of a session's input.
 Result<void> validate_tokens(const std::vector<TokenId>& tokens, std::uint32_t vocab_size);
 
-// What a pooling request ends with has at most kMaxPooledNumbers.
+// Checks that a pooling request returns at most kMaxPooledValues numbers.
 Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_size);
 
-// What a model with an encoder reads besides the prompt, and no other does.
+// Checks that the model has an output matrix if the request needs tokens or logits.
+Result<void> validate_output(const EngineRequest& request, const ModelInfo& model);
+
+// Checks the encoder input: models with an encoder require one, and other models accept none.
 Result<void> validate_encoder_input(const EngineRequest& request, const ModelInfo& model);
 
-// Of requests that are made at once.
+// Checks the number of requests to create.
 Result<void> validate_count(std::uint32_t n);
 
 }  // namespace quire

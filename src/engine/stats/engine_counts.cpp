@@ -1,5 +1,5 @@
-// What the engine counts of requests and steps. Called by the step loop on the engine thread, for each output and each step: so a call is
-// an addition or two, and nothing here waits or takes a lock. Others read copies.
+// Counts the engine's requests and steps. The step loop calls it on the engine thread for each output and each step, so a call is an
+// addition or two, without a lock and without waiting. Other threads read copies.
 #include "engine/stats/engine_counts.h"
 
 #include <algorithm>
@@ -24,8 +24,10 @@ void EngineCounts::ended(FinishReason reason, double after_s) {
   observe(stats_.e2e_latency_s, after_s);
   switch (reason) {
     case FinishReason::stop:
-    case FinishReason::repetition:
       ++stats_.finished_stop;
+      break;
+    case FinishReason::repetition:
+      ++stats_.finished_repetition;
       break;
     case FinishReason::length:
       ++stats_.finished_length;
@@ -55,7 +57,7 @@ void EngineCounts::step(const StepTimes& times) {
   observe(stats_.scheduler_time_s, times.plan_s + times.apply_s);
 }
 
-void EngineCounts::pass(double forward_s, double sample_s) {
+void EngineCounts::forward_pass(double forward_s, double sample_s) {
   observe(stats_.forward_time_s, forward_s);
   observe(stats_.sample_time_s, sample_s);
 }
@@ -69,7 +71,7 @@ void EngineCounts::evictions(std::span<const KvEvictionEvent> events) {
   }
 }
 
-// One request has all of its blocks in common with itself, which says nothing.
+// A single request shares all blocks with itself, which is not worth counting.
 void EngineCounts::common_prefix(std::size_t num_requests, std::span<const std::uint32_t> num_blocks) {
   if (num_requests < 2) return;
   if (!stats_.common_prefix_blocks) stats_.common_prefix_blocks = make_block_histogram();
@@ -78,14 +80,14 @@ void EngineCounts::common_prefix(std::size_t num_requests, std::span<const std::
 
 void EngineCounts::adapter_waits(const std::string& name) {
   ++adapters_[name].num_waiting;
-  tell_adapters();
+  update_adapter_stats();
 }
 
 void EngineCounts::adapter_runs(const std::string& name) {
   AdapterUse& use = adapters_.at(name);
   --use.num_waiting;
   ++use.num_running;
-  tell_adapters();
+  update_adapter_stats();
 }
 
 void EngineCounts::adapter_ends(const std::string& name, bool ran) {
@@ -93,11 +95,11 @@ void EngineCounts::adapter_ends(const std::string& name, bool ran) {
   AdapterUse& use = found->second;
   --(ran ? use.num_running : use.num_waiting);
   if (use.num_running + use.num_waiting == 0) adapters_.erase(found);
-  tell_adapters();
+  update_adapter_stats();
 }
 
-// Made when they change, for there are more steps than requests.
-void EngineCounts::tell_adapters() {
+// Called when adapters change and not in each step, because there are more steps than requests.
+void EngineCounts::update_adapter_stats() {
   stats_.running_adapters.clear();
   stats_.waiting_adapters.clear();
   for (const auto& [name, use] : adapters_) {
@@ -112,7 +114,7 @@ void EngineCounts::take(const CoreCounters& counters) {
   stats_.num_waiting = counters.num_waiting;
   stats_.num_blocks = counters.num_blocks;
   stats_.num_free_blocks = counters.num_free_blocks;
-  stats_.num_named_blocks = counters.num_cached_blocks;
+  stats_.num_cached_blocks = counters.num_cached_blocks;
   stats_.num_pinned = counters.num_pinned;
   stats_.num_awaiting_transfers = counters.num_awaiting_transfers;
   stats_.num_open_transfers = counters.num_open_transfers;

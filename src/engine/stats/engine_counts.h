@@ -1,5 +1,5 @@
 #pragma once
-// What the engine thread counts of its requests and steps. Belongs to that thread; others read copies of stats().
+// The engine thread's counters of requests and steps. Belongs to that thread; other threads read copies of stats().
 #include <cstdint>
 #include <map>
 #include <span>
@@ -12,48 +12,53 @@
 
 namespace quire {
 
-// s
+// Times of one step, in seconds.
 struct StepTimes {
   double plan_s = 0.0;
-  double run_s = 0.0;  // from its start to its result
+  double run_s = 0.0;  // from the start of the step to its result
   double apply_s = 0.0;
 };
 
 class EngineCounts {
  public:
-  // A request was admitted for the first time, after so long.
+  // Counts the first admission of a request, `waited_s` after its arrival.
   void admitted(double waited_s) { observe(stats_.queue_time_s, waited_s); }
-  // A request's first tokens came, so long after it did.
+  // Counts the first tokens of a request, `after_s` after its arrival.
   void first_tokens(std::size_t num_tokens, std::uint32_t num_prompt_tokens, std::uint32_t num_cached_tokens, double after_s);
-  // Further ones, so long after those before.
+  // Counts further tokens of a request, `after_s` after the previous ones.
   void next_tokens(std::size_t num_tokens, double after_s);
-  // A request ended, so long after it came.
+  // Counts the end of a request, `after_s` after its arrival.
   void ended(FinishReason reason, double after_s);
-  // Of one request's drafts.
+  // Counts the draft tokens of one request in one step.
   void drafts(std::uint32_t num_verified, std::uint32_t num_accepted);
   void step(const StepTimes& times);
-  // The same step computed something.
-  void pass(double forward_s, double sample_s);
-  // Of followed blocks, those that were evicted since the last step.
+  // Called for a step that computed something, after step().
+  void forward_pass(double forward_s, double sample_s);
+  // Counts a step whose time was predicted.
+  void predicted_step(double predicted_s, double took_s) {
+    stats_.predicted_steps_s += predicted_s;
+    stats_.measured_steps_s += took_s;
+  }
+  // Counts evictions of sampled blocks since the last step.
   void evictions(std::span<const KvEvictionEvent> events);
-  // A plan runs so many requests, with so many common blocks per cache group (StepPlan::num_common_prefix_blocks).
+  // Counts the common blocks of a plan's requests; `num_blocks` has one entry per cache group (StepPlan::num_common_prefix_blocks).
   void common_prefix(std::size_t num_requests, std::span<const std::uint32_t> num_blocks);
-  // Of requests that run with an adapter: it waits, it was admitted, it ended (`ran`: it had been).
+  // Count a request with this adapter: it waits, is admitted, or ends. `ran`: it was admitted before its end.
   void adapter_waits(const std::string& name);
   void adapter_runs(const std::string& name);
   void adapter_ends(const std::string& name, bool ran);
-  // What the core has counted.
+  // Copies the core's counters.
   void take(const CoreCounters& counters);
 
-  // To be completed by whoever knows more.
+  // Returns the statistics. The caller fills in what is not counted here.
   [[nodiscard]] EngineStats& stats() { return stats_; }
 
  private:
-  // Requests that name an adapter.
+  // The numbers of requests that name an adapter.
   struct AdapterUse {
     std::uint32_t num_waiting = 0, num_running = 0;
   };
-  void tell_adapters();
+  void update_adapter_stats();
 
   EngineStats stats_ = make_engine_stats();
   std::map<std::string, AdapterUse> adapters_;

@@ -1,5 +1,5 @@
 #pragma once
-// A histogram of seconds, or of numbers of blocks, with fixed buckets, as Prometheus counts them.
+// Histograms of seconds or of block counts, with fixed cumulative buckets as in Prometheus.
 #include <cstddef>
 #include <initializer_list>
 
@@ -14,7 +14,7 @@ inline HistogramSnapshot make_histogram(std::initializer_list<double> bounds) {
   return histogram;
 }
 
-// Every bucket whose upper bound is at least `value` counts it, +Inf always. `times` equal observations at once.
+// Counts `times` equal observations in every bucket with an upper bound of at least `value`, and always in +Inf.
 inline void observe(HistogramSnapshot& histogram, double value, std::uint64_t times = 1) {
   for (std::size_t i = histogram.counts.size(); i-- > 0;) {
     if (i < histogram.bounds.size() && histogram.bounds[i] < value) break;
@@ -23,7 +23,7 @@ inline void observe(HistogramSnapshot& histogram, double value, std::uint64_t ti
   histogram.sum += value * static_cast<double>(times);
 }
 
-// Zeros, with the buckets of vLLM's metrics where it has them.
+// Return statistics of zeros, with the buckets of vLLM's metrics where vLLM has them.
 EngineStats make_engine_stats();
 KvResidencyStats make_residency_stats();
 HistogramSnapshot make_block_histogram();

@@ -1,5 +1,5 @@
 #pragma once
-// What was done per second, lately: of what lies a horizon back, in seconds of doing it, little is left.
+// A recent rate per second. Older amounts decay exponentially; the horizon is in seconds of the measured work.
 #include <cmath>
 
 namespace quire {
@@ -14,7 +14,7 @@ class Rate {
     amount_ = amount_ * kept + amount;
     seconds_ = seconds_ * kept + seconds;
   }
-  // 0: nothing was done yet.
+  // Returns 0 if nothing was added yet.
   [[nodiscard]] double per_second() const { return seconds_ > 0.0 ? amount_ / seconds_ : 0.0; }
 
  private:

@@ -1,6 +1,6 @@
-// Which connectors, tiers and eviction policies have a name, and how a named one is made: quire's own, those a program adds, and those of
-// libraries that are opened at run time. For the thread that builds the engine, before the engine runs. Everything here may be wrong
-// through what a user wrote or a library does, so all of it ends in errors that name the option, and nothing stops the program.
+// The registry of named connectors, tiers and eviction policies. They come from quire, from the embedding program, or from libraries that
+// are opened at run time. Used by the thread that builds the engine, before the engine runs. User input or a library may be wrong here.
+// Every failure therefore returns an error that names the option; no failure stops the program.
 #include "quire/connector_registry.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 #include <ranges>
 
 #include "core/connect/offload_connector.h"
-#include "engine/tiers/joined_connectors.h"
+#include "engine/tiers/connector_joiner.h"
 #include "runtime/tier/memory_transport.h"
 
 namespace quire {
@@ -19,19 +19,19 @@ namespace {
 
 constexpr const char* kLibraryField = "kv_connector_library";
 
-// In host memory.
+// Makes the tier CPUOffloadingSpec, which is in host memory.
 Result<OffloadTier> make_memory_tier(const ConnectorParameters& parameters, const ConnectorContext& context) {
-  ParameterReader reader(parameters);
+  ParameterReader reader(parameters, context.read_parameters);
   const auto bytes = reader.number<std::uint64_t>("cpu_bytes_to_use", 0);
   if (Result<void> read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
-  if (bytes == 0) return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use", "it must be given", "give the size of the tier in bytes");
+  if (bytes == 0) return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use", "is required", "set the size of the tier in bytes");
   const std::uint64_t num_places = bytes / context.bytes_per_block;
   if (num_places == 0 || num_places > UINT32_MAX)
     return fail(ErrorCode::invalid_argument, "cpu_bytes_to_use",
-                fmt::format("{} bytes have room for {} blocks of {}", bytes, num_places, context.bytes_per_block),
-                "give room for 1 to 2^32");
+                fmt::format("{} bytes have room for {} blocks of {} bytes", bytes, num_places, context.bytes_per_block),
+                "use a size that holds 1 to 2^32 blocks");
   auto transport = MemoryTransport::create(
-      {.num_places = static_cast<std::uint32_t>(num_places), .block_bytes = context.bytes_per_block, .gives_way = context.is_measured});
+      {.num_places = static_cast<std::uint32_t>(num_places), .block_bytes = context.bytes_per_block, .yields_cores = context.is_measured});
   if (!transport) return std::unexpected(std::move(transport.error()));
   return OffloadTier{.num_places = static_cast<std::uint32_t>(num_places), .transport = *std::move(transport)};
 }
@@ -39,33 +39,33 @@ Result<OffloadTier> make_memory_tier(const ConnectorParameters& parameters, cons
 template <class Factory>
 Result<void> add_to(std::map<std::string, Factory>& known, const std::string& name, Factory factory, const char* field, const char* kind) {
   if (known.emplace(name, std::move(factory)).second) return {};
-  return fail(ErrorCode::invalid_argument, field, fmt::format("there is {} {} already", kind, name), "give it another name");
+  return fail(ErrorCode::invalid_argument, field, fmt::format("{} {} is registered already", kind, name), "use another name");
 }
 
 std::unexpected<Error> bad_library(const std::string& path, const std::string& what, const char* remedy) {
   return fail(ErrorCode::invalid_argument, kLibraryField, fmt::format("{} {}", path, what), remedy);
 }
 
-Result<void> open_library(const std::string& path, ConnectorNames& names) {
-  // Its code stays to the end: whatever a connector of it leaves behind may be called then.
+Result<void> open_library(const std::string& path, ConnectorRegistrar& names) {
+  // RTLD_NODELETE keeps the library's code loaded until exit: objects that its connectors leave may still call it.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) return bad_library(path, fmt::format("cannot be opened: {}", dlerror()), "give the path of a shared library");
+  if (library == nullptr) return bad_library(path, fmt::format("cannot be opened: {}", dlerror()), "use the path of a shared library");
   const auto version = reinterpret_cast<const char* (*)()>(dlsym(library, "quire_connector_library_version"));
-  const auto add = reinterpret_cast<void (*)(ConnectorNames*)>(dlsym(library, "quire_connector_library_add"));
+  const auto add = reinterpret_cast<void (*)(ConnectorRegistrar*)>(dlsym(library, "quire_connector_library_add"));
   if (version == nullptr || add == nullptr)
-    return bad_library(path, "has no connectors of quire's", "say QUIRE_CONNECTOR_LIBRARY in it (docs/embedding.md)");
+    return bad_library(path, "does not contain quire connectors", "use the macro QUIRE_CONNECTOR_LIBRARY in it (docs/embedding.md)");
   if (version() != kVersion)
-    return bad_library(path, fmt::format("is for version {} of quire, and this is {}", version(), kVersion),
-                       "compile it with this version's headers");
+    return bad_library(path, fmt::format("was built for version {} of quire, but this is version {}", version(), kVersion),
+                       "compile it with the headers of this version");
   add(&names);
   return {};
 }
 
-// Remembers the first name that could not be added, which a library has no way to tell of.
-class CheckedNames final : public ConnectorNames {
+// Remembers the first name that could not be added, because the library's add function returns no error.
+class CheckedNames final : public ConnectorRegistrar {
  public:
-  // `passes_over`: names that are taken.
-  CheckedNames(ConnectorNames& names, bool passes_over) : names_(names), passes_over_(passes_over) {}
+  // `passes_over`: skips names that are already taken, without recording an error.
+  CheckedNames(ConnectorRegistrar& names, bool passes_over) : names_(names), passes_over_(passes_over) {}
   Result<void> add(const std::string& name, ConnectorFactory factory) override { return noted(names_.add(name, std::move(factory))); }
   Result<void> add_tier(const std::string& name, OffloadTierFactory factory) override {
     return noted(names_.add_tier(name, std::move(factory)));
@@ -81,7 +81,7 @@ class CheckedNames final : public ConnectorNames {
     return added;
   }
 
-  ConnectorNames& names_;
+  ConnectorRegistrar& names_;
   bool passes_over_;
 };
 
@@ -97,11 +97,12 @@ Result<NamedConnector> parse_named_connector(std::string_view text) {
     if (is_name)
       parsed.name = part;
     else if (equals == std::string_view::npos || equals == 0)
-      return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("'{}' is no key=value", part), "give NAME[,key=value...]");
+      return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("'{}' is not in the form key=value", part),
+                  "use NAME[,key=value...]");
     else if (!parsed.parameters.emplace(part.substr(0, equals), part.substr(equals + 1)).second)
-      return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("{} is given twice", part.substr(0, equals)), "give it once");
+      return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("{} is set twice", part.substr(0, equals)), "set it once");
   }
-  if (parsed.name.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "it has no name", "give NAME[,key=value...]");
+  if (parsed.name.empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "has no connector name", "use NAME[,key=value...]");
   return parsed;
 }
 
@@ -114,8 +115,8 @@ Result<std::vector<NamedConnector>> expand_connectors(std::span<const NamedConne
     }
     const auto list = connector.parameters.find("connectors");
     if (list == connector.parameters.end() || connector.parameters.size() != 1)
-      return fail(ErrorCode::invalid_argument, "kv_connector", "MultiConnector takes one parameter, connectors",
-                  "give MultiConnector,connectors=NAME:key=value|NAME, or each connector by itself");
+      return fail(ErrorCode::invalid_argument, "kv_connector", "MultiConnector takes exactly one parameter, connectors",
+                  "use MultiConnector,connectors=NAME:key=value|NAME, or set each connector separately");
     for (const auto part : std::views::split(list->second, '|')) {
       std::string text(part.begin(), part.end());
       std::ranges::replace(text, ':', ',');
@@ -142,7 +143,7 @@ Result<void> ConnectorRegistry::add_tier(const std::string& name, OffloadTierFac
 
 Result<void> ConnectorRegistry::add_policy(const std::string& name, EvictionPolicyFactory factory) {
   if (parse_offload_policy(name))
-    return fail(ErrorCode::invalid_argument, "eviction_policy", name + " is quire's own", "give it another name");
+    return fail(ErrorCode::invalid_argument, "eviction_policy", name + " is a built-in policy", "use another name");
   return add_to(policies_, name, std::move(factory), "eviction_policy", "a policy");
 }
 
@@ -163,8 +164,8 @@ Result<Factory> ConnectorRegistry::find(const std::map<std::string, Factory>& kn
   }
   if (const auto found = known.find(name); found != known.end()) return found->second;
   const auto all = std::views::keys(known);
-  return fail(ErrorCode::not_found, field, fmt::format("there is no {} {}", kind, name),
-              fmt::format("there are {}; others come from a library", fmt::join(all.begin(), all.end(), ", ")));
+  return fail(ErrorCode::not_found, field, fmt::format("no {} {} is registered", kind, name),
+              fmt::format("registered are {}; others must come from a connector library", fmt::join(all.begin(), all.end(), ", ")));
 }
 
 Result<EvictionPolicyFactory> ConnectorRegistry::policy(const std::string& name) {
@@ -174,62 +175,68 @@ Result<EvictionPolicyFactory> ConnectorRegistry::policy(const std::string& name)
   if (found || found.error().code != ErrorCode::not_found) return found;
   Error unknown = own.error();
   const auto others = std::views::keys(policies_);
-  if (!policies_.empty()) unknown.remedy += fmt::format(", or one of a library: {}", fmt::join(others.begin(), others.end(), ", "));
+  if (!policies_.empty())
+    unknown.remedy += fmt::format(", or one from a connector library: {}", fmt::join(others.begin(), others.end(), ", "));
   return std::unexpected(std::move(unknown));
 }
 
-// A block is found when its store is over, whatever the transport makes of a store that fails.
-Result<ConnectorHalves> ConnectorRegistry::make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context) {
+// Makes OffloadingConnector. A block can be found once its store has ended, however the transport handles a failed store.
+Result<ConnectorAndTransport> ConnectorRegistry::make_offloading(const ConnectorParameters& parameters, const ConnectorContext& context) {
   ParameterReader reader(parameters);
-  OffloadConnectorOptions options{.found_when_stored = true};
+  OffloadConnectorOptions options{.enable_events = context.config->report.enable_kv_events, .hit_after_store_completes = true};
   options.block_size = reader.number("block_size", options.block_size);
   options.eviction_policy = reader.text("eviction_policy", options.eviction_policy);
   options.store_threshold = reader.number("store_threshold", options.store_threshold);
   options.max_tracker_size = reader.number("max_tracker_size", options.max_tracker_size);
   options.join_loads = reader.number("join_loads", 0) != 0;
   if (context.is_measured) options.max_storing_blocks = std::max(1U, context.config->kv.num_blocks / 4);
+  options.stores_leading_blocks = context.is_measured;
   const std::string spec = reader.text("spec_name", "CPUOffloadingSpec");
   if (Result<void> read = reader.read(); !read) return std::unexpected(std::move(read.error()));
   auto policy = this->policy(options.eviction_policy);
   if (!policy) return std::unexpected(std::move(policy.error()));
-  options.own_policy = *std::move(policy);
+  options.custom_policy = *std::move(policy);
   const Result<OffloadTierFactory> factory = find(tiers_, spec, "spec_name", "tier");
   if (!factory) return std::unexpected(factory.error());
-  Result<OffloadTier> tier = (*factory)(reader.rest(), context);
+  ConnectorContext of_tier = context;
+  of_tier.read_parameters = reader.known();
+  Result<OffloadTier> tier = (*factory)(reader.rest(), of_tier);
   if (!tier) return std::unexpected(std::move(tier.error()));
   if (tier->transport == nullptr)
-    return fail(ErrorCode::invalid_argument, "spec_name", spec + " has made no transport", "mend its factory");
+    return fail(ErrorCode::invalid_argument, "spec_name", spec + " did not create a transport", "fix its factory");
   options.cpu_bytes_to_use = tier->num_places * context.bytes_per_block;
   auto connector = OffloadConnector::create(options, *context.config, context.bytes_per_block);
   if (!connector) return std::unexpected(std::move(connector.error()));
   if ((*connector)->ledger().num_slots() == 0)
     return fail(ErrorCode::invalid_argument, "block_size",
-                fmt::format("a tier of {} blocks has no room for {} of them together", tier->num_places, (*connector)->factor()),
-                "give a smaller block_size, or a larger tier");
-  return ConnectorHalves{.connector = *std::move(connector), .transport = std::move(tier->transport)};
+                fmt::format("a tier of {} blocks has no room for an offloaded block of {} KV cache blocks", tier->num_places,
+                            (*connector)->blocks_per_key()),
+                "use a smaller block_size or a larger tier");
+  return ConnectorAndTransport{.connector = *std::move(connector), .transport = std::move(tier->transport)};
 }
 
-Result<ConnectorHalves> ConnectorRegistry::create(const NamedConnector& connector, const ConnectorContext& context) {
+Result<ConnectorAndTransport> ConnectorRegistry::create(const NamedConnector& connector, const ConnectorContext& context) {
   const Result<ConnectorFactory> factory = find(factories_, connector.name, "kv_connector", "connector");
   if (!factory) return std::unexpected(factory.error());
-  Result<ConnectorHalves> halves = (*factory)(connector.parameters, context);
+  Result<ConnectorAndTransport> halves = (*factory)(connector.parameters, context);
   if (halves && (halves->connector == nullptr || halves->transport == nullptr))
-    return fail(ErrorCode::invalid_argument, "kv_connector", fmt::format("{} has made only a half", connector.name), "mend its factory");
+    return fail(ErrorCode::invalid_argument, "kv_connector",
+                fmt::format("{} did not create both a connector and a transport", connector.name), "fix its factory");
   return halves;
 }
 
-Result<ConnectorHalves> ConnectorRegistry::create(std::span<const NamedConnector> connectors, bool loads_longest,
-                                                  const ConnectorContext& context) {
+Result<ConnectorAndTransport> ConnectorRegistry::create(std::span<const NamedConnector> connectors, bool prefers_longest_match,
+                                                        const ConnectorContext& context) {
   const auto expanded = expand_connectors(connectors);
   if (!expanded) return std::unexpected(expanded.error());
-  if (expanded->empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "none is given", "give one");
-  JoinedConnectors all;
+  if (expanded->empty()) return fail(ErrorCode::invalid_argument, "kv_connector", "no connector is set", "set at least one connector");
+  ConnectorJoiner all;
   for (const NamedConnector& connector : *expanded) {
-    Result<ConnectorHalves> halves = create(connector, context);
+    Result<ConnectorAndTransport> halves = create(connector, context);
     if (!halves) return halves;
     all.add(*std::move(halves));
   }
-  return all.as_one(loads_longest ? CompositeChoice::longest : CompositeChoice::first);
+  return all.join(prefers_longest_match ? CompositeChoice::longest : CompositeChoice::first);
 }
 
 std::vector<std::string> ConnectorRegistry::names() const {

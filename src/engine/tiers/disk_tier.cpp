@@ -1,6 +1,7 @@
-// The disk tier's two sides. The engine thread calls tend(), stats() and, through the core, the connector; the tier's own thread first
-// finds what the folder holds and then watches the disk (run()). They share only what is atomic, what the mutex guards, and the two lists
-// that the finder writes before it sets is_found_. Once it runs the engine thread never touches a file here.
+// The two threads of the disk tier. The engine thread calls maintain(), stats() and, through the core, the connector. The tier's private
+// thread first reads what the folder contains and then watches the disk (run()). The threads share only atomics, members guarded by the
+// mutex, and the two lists that the tier's thread writes before it sets `is_found_`. While the engine runs, the engine thread touches no
+// file here.
 #include "engine/tiers/disk_tier.h"
 
 #include <algorithm>
@@ -12,9 +13,9 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kTakenAtOnce = 1024;  // restored blocks between two steps: some tenths of a millisecond
-constexpr double kPatience_s = 5.0;           // of a disk that moves nothing
-constexpr std::chrono::milliseconds kBetweenLooks(250);
+constexpr std::uint32_t kMaxRestoredPerStep = 1024;  // restored blocks taken between two steps; this takes some tenths of a millisecond
+constexpr double kDiskTimeout_s = 5.0;               // a transfer fails when the disk moves nothing for this long
+constexpr std::chrono::milliseconds kPollInterval(250);
 
 Result<std::uint64_t> resolve_budget(const KvDiskOptions& options, TierFiles& files, std::uint64_t block_bytes) {
   if (options.budget_bytes > 0) return options.budget_bytes;
@@ -49,15 +50,15 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
                                                   .block_bytes = block_bytes,
                                                   .fingerprint = fingerprint,
                                                   .bytes_per_second = options.bytes_per_second,
-                                                  .gives_way = options.policy == KvTierPolicy::measured});
+                                                  .yields_cores = options.policy == KvTierPolicy::measured});
   if (!store) return std::unexpected(std::move(store.error()));
   std::shared_ptr<DiskTier> tier(new DiskTier(*std::move(store), options, *budget, std::move(group_bytes)));
   OffloadConnectorOptions of_connector = tier_connector_options(tier->store_->num_places() * block_bytes, options, config);
-  of_connector.thins_churn = options.policy == KvTierPolicy::measured;
+  of_connector.skips_stores_on_churn = options.policy == KvTierPolicy::measured;
   auto connector = OffloadConnector::create(of_connector, config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
-  // Last: it uses all the others. A plain pointer, for the destructor joins it.
+  // Started last, because the thread uses all other members. It may keep a plain pointer, because the destructor joins it.
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });
   return tier;
 }
@@ -65,8 +66,8 @@ Result<std::shared_ptr<DiskTier>> DiskTier::open_on(std::unique_ptr<TierFiles> f
 DiskTier::DiskTier(std::shared_ptr<DiskStore> store, const KvDiskOptions& options, std::uint64_t budget_bytes,
                    std::vector<std::uint64_t> group_bytes)
     : store_(std::move(store)),
-      transport_(store_, kPatience_s, options.policy == KvTierPolicy::measured),
-      watch_(store_, transport_, options.folder),
+      transport_(store_, kDiskTimeout_s, options.policy == KvTierPolicy::measured),
+      monitor_(store_, transport_, options.folder),
       policy_(options.policy),
       budget_bytes_(budget_bytes),
       group_bytes_(std::move(group_bytes)),
@@ -85,14 +86,16 @@ std::uint64_t DiskTier::assign(std::uint64_t place, const OffloadKey& key) {
   return transport_.assign(static_cast<std::uint32_t>(place), key);
 }
 
-void DiskTier::take_from(std::shared_ptr<DramTier> upper) {
-  upper->count_dropped_beside(connector_->ledger());
+void DiskTier::set_upper_tier(std::shared_ptr<DramTier> upper) {
+  upper->set_lower_ledger(connector_->ledger());
+  // A prompt that fills more memory than the spill keeps ready for eviction would evict blocks that are not on disk yet.
+  upper->offload().set_max_request_blocks(upper->offload().ledger().num_slots() / TierSpill::kReadyShare);
+  connector_->set_upper_tier(upper->offload());
   spill_ = std::make_unique<TierSpill>(std::move(upper), *connector_, store_, group_bytes_);
-  connector_->serve({.loads = service_.loads, .stores = false});
 }
 
-void DiskTier::notify_with(const std::function<void()>& notify) {
-  if (spill_ != nullptr) spill_->notify_with(notify);
+void DiskTier::set_notify(const std::function<void()>& notify) {
+  if (spill_ != nullptr) spill_->set_notify(notify);
   const std::lock_guard lock(mutex_);
   notify_ = notify;
 }
@@ -107,14 +110,14 @@ void DiskTier::run() {
   notify();
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
-  while (!stopping_.wait_for(lock, kBetweenLooks, [this] { return stops_.load(); })) {
+  while (!stopping_.wait_for(lock, kPollInterval, [this] { return stops_.load(); })) {
     lock.unlock();
-    if (watch_.look(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())) notify();
+    if (monitor_.look(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count())) notify();
     lock.lock();
   }
 }
 
-// The store reads its table in parts: this thread asks until all is known, or the tier goes.
+// The store reads its table in parts. This thread asks until it knows the whole table or the tier is destroyed.
 void DiskTier::find_restored() {
   std::vector<RestoredBlock> found;
   for (std::uint32_t known = 0; known < store_->num_places();) {
@@ -122,7 +125,7 @@ void DiskTier::find_restored() {
     const std::uint32_t before = std::exchange(known, store_->restored(known, found));
     if (known == before) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // Of another layout; the fingerprint should have kept them out. Their places are then empty.
+  // Drops blocks of another layout, so that their slots count as empty. The fingerprint should have excluded them.
   std::erase_if(found, [this](const RestoredBlock& block) {
     return block.name.group >= group_bytes_.size() || block.bytes != group_bytes_[block.name.group];
   });
@@ -135,19 +138,19 @@ void DiskTier::find_restored() {
   is_found_ = true;
 }
 
-bool DiskTier::tend(double compute_tokens_per_s) {
+bool DiskTier::maintain(double compute_tokens_per_s) {
   const bool took = take_restored();
-  const TierService before = std::exchange(service_, watch_.service());
-  if (service_ != before) connector_->serve({.loads = service_.loads, .stores = service_.stores && spill_ == nullptr});
-  const bool has_spilled = spill_ != nullptr && spill_->tend(service_.stores);
+  const TierService before = std::exchange(service_, monitor_.service());
+  if (service_ != before) connector_->serve(service_);
+  const bool has_spilled = spill_ != nullptr && spill_->maintain(service_.stores);
   const bool costs_differ = policy_ == KvTierPolicy::measured && take_costs(compute_tokens_per_s);
   return took || service_ != before || has_spilled || costs_differ;
 }
 
-// Empty places first, so that stores need not wait for the rest.
+// Takes empty slots first, so that stores need not wait for the restored blocks.
 bool DiskTier::take_restored() {
   if (!is_found_ || (empty_.empty() && restored_.empty())) return false;
-  for (std::uint32_t i = 0; i < kTakenAtOnce; ++i) {
+  for (std::uint32_t i = 0; i < kMaxRestoredPerStep; ++i) {
     if (!empty_.empty()) {
       connector_->restore(OffloadSlot{empty_.back()}, nullptr);
       empty_.pop_back();
@@ -166,14 +169,14 @@ bool DiskTier::take_costs(double compute_tokens_per_s) {
   const TierCosts before =
       std::exchange(costs_, {.load_bytes_per_s = load_rate_.per_second(), .compute_tokens_per_s = compute_tokens_per_s});
   connector_->set_costs(costs_);
-  // What was declined is no longer measured by itself.
+  // Loads that the policy declines measure nothing, so the watch reads some blocks instead.
   const std::uint64_t declined = connector_->counters().num_computed_tokens;
-  if (std::exchange(num_declined_tokens_, declined) != declined) watch_.read_some();
+  if (std::exchange(num_declined_tokens_, declined) != declined) monitor_.request_probe();
   return costs_ != before;
 }
 
-void DiskTier::take_events(const TierNames& names, std::vector<KvEvent>& out) {
-  take_tier_events(*connector_, names, "DISK", out);
+void DiskTier::take_events(const TierBlockFormat& format, std::vector<KvEvent>& out) {
+  take_tier_events(*connector_, format, "DISK", out);
 }
 
 KvTierStats DiskTier::stats() const {
@@ -183,28 +186,28 @@ KvTierStats DiskTier::stats() const {
           .budget_bytes = budget_bytes_,
           .place_bytes = padded_to_page(store_->block_bytes()),
           .num_places = store_->num_places(),
-          .num_used_places = ledger.num_slots() - ledger.num_free() - ledger.num_unread(),
-          .num_unread_places = ledger.num_unread(),
+          .num_used_slots = ledger.num_slots() - ledger.num_free() - ledger.num_unread(),
+          .num_unread_slots = ledger.num_unread(),
           .num_restored_blocks = store.num_restored,
           .num_stored_blocks = store.num_stored,
           .num_loaded_blocks = store.num_loaded,
           .bytes_stored = store.bytes_stored,
           .bytes_loaded = store.bytes_loaded,
           .tokens_loaded = connector_->counters().num_loaded_tokens,
-          .num_without_room = connector_->counters().num_without_room,
-          .num_refused_blocks = store.num_refused + store.num_entries_refused,
+          .num_without_slot = connector_->num_left_out(),
+          .num_corrupted_blocks = store.num_refused + store.num_entries_refused,
           .num_failed_blocks = store.num_failed(),
-          .num_held_back = connector_->counters().num_held_back,
-          .num_stored_at_end = connector_->counters().num_stored_at_end,
-          .num_thinned_blocks = connector_->counters().num_thinned,
+          .num_deferred_by_limit = connector_->counters().num_deferred_by_limit,
+          .num_stored_when_idle = connector_->counters().num_stored_when_idle,
+          .num_filtered_blocks = connector_->counters().num_skipped_for_churn,
           .num_computed_tokens = connector_->counters().num_computed_tokens,
           .load_bytes_per_s = costs_.load_bytes_per_s,
           .compute_tokens_per_s = costs_.compute_tokens_per_s,
-          .num_taken_blocks = spill_ == nullptr ? 0 : spill_->num_spilled(),
+          .num_demoted_blocks = spill_ == nullptr ? 0 : spill_->num_spilled(),
           .num_dropped_blocks = 0,
           .loads_left_out = !service_.loads,
           .stores_left_out = !service_.stores,
-          .num_times_left_out = watch_.num_times_left_out()};
+          .num_times_disabled = monitor_.num_times_disabled()};
 }
 
 }  // namespace quire

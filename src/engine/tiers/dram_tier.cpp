@@ -1,5 +1,6 @@
-// The tier in host memory. Made before the engine runs; then the engine thread calls tend() and stats(), and the core, on it, the connector
-// and through that assign(), left() and dropped(). The bytes are moved by the transport's threads. Nothing here waits for them.
+// The tier in host memory. It is made before the engine runs. Then the engine thread calls maintain() and stats(). On the same thread, the
+// core calls the connector, which calls assign(), left() and dropped(). The transport's threads move the bytes; nothing here waits for
+// them.
 #include "engine/tiers/dram_tier.h"
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kMostPlaces = std::uint64_t{1} << 28U;  // of a ledger
+constexpr std::uint64_t kMaxSlots = std::uint64_t{1} << 28U;  // the limit of a ledger
 
 }  // namespace
 
@@ -20,21 +21,21 @@ Result<std::shared_ptr<DramTier>> DramTier::create(const KvDramOptions& options,
   if (Result<void> checked = check_tier(config, "kv_dram"); !checked) return std::unexpected(std::move(checked.error()));
   const std::uint64_t block_bytes = std::ranges::max(group_block_bytes(layout));
   const std::uint64_t num_places = options.bytes / block_bytes;
-  if (num_places == 0 || num_places > kMostPlaces) {
+  if (num_places == 0 || num_places > kMaxSlots) {
     return fail(ErrorCode::invalid_argument, "kv_dram",
-                fmt::format("{} bytes hold {} blocks of {}", options.bytes, num_places, block_bytes),
-                fmt::format("give room for 1 to {} blocks", kMostPlaces));
+                fmt::format("{} bytes hold {} blocks of {} bytes", options.bytes, num_places, block_bytes),
+                fmt::format("use a size that holds 1 to {} blocks", kMaxSlots));
   }
   auto transport = MemoryTransport::create({.num_places = static_cast<std::uint32_t>(num_places),
                                             .block_bytes = block_bytes,
-                                            .gives_way = options.policy == KvTierPolicy::measured});
+                                            .yields_cores = options.policy == KvTierPolicy::measured});
   if (!transport) return fail(transport.error().code, "kv_dram", transport.error().message, transport.error().remedy);
   std::shared_ptr<DramTier> tier(new DramTier(*std::move(transport), options, group_block_bytes(layout)));
   auto connector =
       OffloadConnector::create(tier_connector_options(num_places * block_bytes, options, config), config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
   tier->connector_ = *std::move(connector);
-  // The connector takes every place for unread until it is told: these are empty.
+  // The connector treats every slot as unread until restore() is called for it. All slots are empty here.
   for (std::uint32_t place = 0; place < num_places; ++place) tier->connector_->restore(OffloadSlot{place}, nullptr);
   return tier;
 }
@@ -44,17 +45,17 @@ DramTier::DramTier(std::unique_ptr<MemoryTransport> transport, const KvDramOptio
 
 std::uint64_t DramTier::assign(std::uint64_t place, const OffloadKey& key) {
   const std::uint64_t number = transport_->assign(static_cast<std::uint32_t>(place), key);
-  if (shelf_ != nullptr) shelf_->put(static_cast<std::uint32_t>(place), key, number);
+  if (peer_index_ != nullptr) peer_index_->put(static_cast<std::uint32_t>(place), key, number);
   return number;
 }
 
-std::shared_ptr<PeerShelf> DramTier::share(const std::shared_ptr<DramTier>& tier) {
-  tier->shelf_ = std::make_unique<DramShelf>(*tier->transport_, tier->group_bytes_);
-  return {tier, tier->shelf_.get()};
+std::shared_ptr<PeerBlockSource> DramTier::share(const std::shared_ptr<DramTier>& tier) {
+  tier->peer_index_ = std::make_unique<DramPeerIndex>(*tier->transport_, tier->group_bytes_);
+  return {tier, tier->peer_index_.get()};
 }
 
 void DramTier::dropped(const OffloadKey& key) {
-  if (shelf_ != nullptr) shelf_->remove(key);
+  if (peer_index_ != nullptr) peer_index_->remove(key);
 }
 
 void DramTier::left(const OffloadKey& key) {
@@ -62,7 +63,7 @@ void DramTier::left(const OffloadKey& key) {
   if (lower_ != nullptr && lower_->ref_count(key).value_or(-1) < 0) ++num_dropped_;
 }
 
-bool DramTier::tend(double compute_tokens_per_s) {
+bool DramTier::maintain(double compute_tokens_per_s) {
   const MemoryTransportStats moved = transport_->stats();
   const auto bytes = static_cast<double>(moved.bytes_loaded - std::exchange(bytes_loaded_, moved.bytes_loaded));
   load_rate_.add(bytes, moved.seconds_loaded - std::exchange(seconds_loaded_, moved.seconds_loaded));
@@ -73,8 +74,8 @@ bool DramTier::tend(double compute_tokens_per_s) {
   return costs_ != before;
 }
 
-void DramTier::take_events(const TierNames& names, std::vector<KvEvent>& out) {
-  take_tier_events(*connector_, names, "CPU", out);
+void DramTier::take_events(const TierBlockFormat& format, std::vector<KvEvent>& out) {
+  take_tier_events(*connector_, format, "CPU", out);
 }
 
 KvTierStats DramTier::stats() const {
@@ -84,17 +85,17 @@ KvTierStats DramTier::stats() const {
           .budget_bytes = options_.bytes,
           .place_bytes = transport_->block_bytes(),
           .num_places = ledger.num_slots(),
-          .num_used_places = ledger.num_slots() - ledger.num_free(),
+          .num_used_slots = ledger.num_slots() - ledger.num_free(),
           .num_stored_blocks = moved.num_stored,
           .num_loaded_blocks = moved.num_loaded,
           .bytes_stored = moved.bytes_stored,
           .bytes_loaded = moved.bytes_loaded,
           .tokens_loaded = connector_->counters().num_loaded_tokens,
-          .num_without_room = connector_->counters().num_without_room,
-          .num_refused_blocks = moved.num_refused,
+          .num_without_slot = connector_->num_left_out(),
+          .num_corrupted_blocks = moved.num_refused,
           .num_failed_blocks = moved.num_in_use,
-          .num_held_back = connector_->counters().num_held_back,
-          .num_stored_at_end = connector_->counters().num_stored_at_end,
+          .num_deferred_by_limit = connector_->counters().num_deferred_by_limit,
+          .num_stored_when_idle = connector_->counters().num_stored_when_idle,
           .num_computed_tokens = connector_->counters().num_computed_tokens,
           .load_bytes_per_s = load_rate_.per_second(),
           .compute_tokens_per_s = costs_.compute_tokens_per_s,

@@ -1,5 +1,5 @@
 #pragma once
-// The key of a deployment: bytes that all its servers have, and nobody else. By them they know each other's blocks.
+// The key of a deployment: bytes that all its servers have and that are secret from others. It authenticates the blocks that they exchange.
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// What the file has, but for a line feed at its end. Errors name `field`: it cannot be read, or is too short or long.
+// Returns the bytes of the file without a final line feed. Errors name `field`: the file cannot be read, or the key's length is wrong.
 Result<std::vector<std::byte>> read_kv_key(const std::string& file, const char* field);
 
 }  // namespace quire

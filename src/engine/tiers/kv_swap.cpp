@@ -1,6 +1,6 @@
-// Where the blocks of preempted requests lie: places in memory, and in a file behind them. Made once, before the engine's thread is there:
-// creating it measures how fast this machine moves blocks, since the core chooses between swapping and computing anew by these rates. Files
-// of a swap are worth nothing to a later process, and go when this one ends.
+// Slots for the blocks of preempted requests: in memory and, for higher slot numbers, in files. Made once, before the engine thread starts.
+// create() measures how fast this machine moves blocks, because the core compares swapping with recomputing by these rates. Swap files are
+// useless to a later process and are removed when this object is destroyed.
 #include "engine/tiers/kv_swap.h"
 
 #include <fmt/format.h>
@@ -18,9 +18,9 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kTrialBytes = std::uint64_t{4} << 20U;  // some milliseconds
-constexpr double kSwapPatience_s = 5.0;  // of a disk that moves nothing: then what was to come back is computed again
-constexpr std::uint32_t kMostSwapPlaces = 1U << 24U;
+constexpr std::uint64_t kTrialBytes = std::uint64_t{4} << 20U;  // takes some milliseconds
+constexpr double kSwapTimeout_s = 5.0;  // a transfer fails when the disk moves nothing for this long; blocks are then recomputed
+constexpr std::uint32_t kMaxSwapSlots = 1U << 24U;
 
 std::uint64_t largest_block_bytes(const KvLayout& layout) {
   std::uint64_t bytes = 0;
@@ -36,14 +36,16 @@ std::string swap_folder(const KvSwapOptions& options) {
   return (std::filesystem::path(options.folder) / "quire-swap").string();
 }
 
-// Not those of a process that still runs.
+// Removes the swap files in the folder, unless a running process uses them.
 void remove_swap_files(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::path(folder) / "quire-table", error)) return;
   if (auto opened = CacheFolder::open(folder)) (void)(*opened)->drop();
+  // This removes the folder only if it is empty, so other files in it are kept.
+  std::filesystem::remove(folder, error);
 }
 
-// Of a swap folder nobody reads what an earlier process has left.
+// Opens the store for swapped-out blocks. The files of an earlier process are removed, because their blocks are never read.
 Result<std::shared_ptr<DiskStore>> open_files(const KvSwapOptions& options, const KvLayout& layout) {
   const std::string folder = swap_folder(options);
   remove_swap_files(folder);
@@ -55,7 +57,7 @@ Result<std::shared_ptr<DiskStore>> open_files(const KvSwapOptions& options, cons
   return std::shared_ptr<DiskStore>(*std::move(store));
 }
 
-// How fast blocks of one page each are moved to places of this transport and back.
+// Measures how fast the transport moves blocks of one page to its slots, from `first_place` on, and back.
 SwapCosts calibrate(Transport& transport, std::uint64_t block_bytes, std::uint32_t num_places, std::uint64_t first_place) {
   KvLayout layout;
   layout.page_bytes = {block_bytes};
@@ -87,15 +89,15 @@ SwapCosts calibrate(Transport& transport, std::uint64_t block_bytes, std::uint32
 
 }  // namespace
 
-std::uint32_t num_near_swap_places(const KvSwapOptions& options, const KvLayout& layout) {
+std::uint32_t num_memory_swap_slots(const KvSwapOptions& options, const KvLayout& layout) {
   const std::uint64_t block_bytes = largest_block_bytes(layout);
-  return block_bytes == 0 ? 0 : static_cast<std::uint32_t>(std::min<std::uint64_t>(options.bytes / block_bytes, kMostSwapPlaces));
+  return block_bytes == 0 ? 0 : static_cast<std::uint32_t>(std::min<std::uint64_t>(options.bytes / block_bytes, kMaxSwapSlots));
 }
 
-std::uint32_t num_far_swap_places(const KvSwapOptions& options, const KvLayout& layout) {
+std::uint32_t num_disk_swap_slots(const KvSwapOptions& options, const KvLayout& layout) {
   if (options.folder.empty()) return 0;
-  return std::min(places_within(options.folder_bytes, padded_to_page(largest_block_bytes(layout))),
-                  kMostSwapPlaces - num_near_swap_places(options, layout));
+  return std::min(num_slots_within(options.folder_bytes, padded_to_page(largest_block_bytes(layout))),
+                  kMaxSwapSlots - num_memory_swap_slots(options, layout));
 }
 
 KvSwap::Folder::~Folder() {
@@ -108,9 +110,9 @@ KvSwap::KvSwap(std::shared_ptr<MemoryTransport> memory, std::shared_ptr<DiskStor
 Result<std::shared_ptr<KvSwap>> KvSwap::create(const KvSwapOptions& options, const KvLayout& layout) {
   const std::uint64_t block_bytes = largest_block_bytes(layout);
   std::shared_ptr<MemoryTransport> memory;
-  if (const std::uint32_t num_near = num_near_swap_places(options, layout); num_near > 0) {
+  if (const std::uint32_t num_near = num_memory_swap_slots(options, layout); num_near > 0) {
     auto made = MemoryTransport::create({.num_places = num_near, .block_bytes = block_bytes});
-    if (!made) return fail(made.error().code, "kv_swap", made.error().message, "give it other memory, or none");
+    if (!made) return fail(made.error().code, "kv_swap", made.error().message, "use another size, or leave it out");
     memory = *std::move(made);
     calibrate(*memory, block_bytes, num_near, 0);
   }
@@ -122,14 +124,14 @@ Result<std::shared_ptr<KvSwap>> KvSwap::create(const KvSwapOptions& options, con
   }
   std::shared_ptr<KvSwap> swap(new KvSwap(memory, store, store == nullptr ? std::string() : swap_folder(options)));
   if (store == nullptr) return swap;
-  SwapTransport trial(nullptr, store, kSwapPatience_s);
+  SwapTransport trial(nullptr, store, kSwapTimeout_s);
   const SwapCosts costs = calibrate(trial, block_bytes, store->num_places(), 0);
-  swap->measured_ = {.far_out_bytes_per_s = costs.out_bytes_per_s, .far_in_bytes_per_s = costs.in_bytes_per_s};
-  swap->transport_ = std::make_shared<SwapTransport>(memory, store, kSwapPatience_s);
+  swap->measured_ = {.disk_out_bytes_per_s = costs.out_bytes_per_s, .disk_in_bytes_per_s = costs.in_bytes_per_s};
+  swap->transport_ = std::make_shared<SwapTransport>(memory, store, kSwapTimeout_s);
   return swap;
 }
 
-std::shared_ptr<Transport> KvSwap::transport_beside(std::shared_ptr<Transport> others) const {
+std::shared_ptr<Transport> KvSwap::transport_with(std::shared_ptr<Transport> others) const {
   auto routed = std::make_shared<RoutedTransport>(std::move(others));
   if (transport_ != nullptr)
     routed->add(kSwapTier, transport_);
@@ -155,8 +157,8 @@ KvSwapStats KvSwap::stats(const CoreCounters& counters) const {
   const std::uint64_t num_refused =
       (memory_ == nullptr ? 0 : memory_->stats().num_refused) + (store_ == nullptr ? 0 : store_->stats().num_refused);
   return {.num_places = num_near + num_far,
-          .num_far_places = num_far,
-          .num_used_places = counters.num_used_swap_places,
+          .num_slow_slots = num_far,
+          .num_used_slots = counters.num_used_swap_slots,
           .place_bytes = memory_ == nullptr ? store_->block_bytes() : memory_->block_bytes(),
           .num_out = counters.num_swapped_out,
           .num_out_blocks = counters.num_swapped_out_blocks,
@@ -164,13 +166,13 @@ KvSwapStats KvSwap::stats(const CoreCounters& counters) const {
           .num_in_blocks = counters.num_swapped_in_blocks,
           .num_in_tokens = counters.num_swapped_in_tokens,
           .num_lost = counters.num_swaps_lost,
-          .num_no_place = counters.num_swaps_no_place,
-          .num_no_gain = counters.num_swaps_no_gain,
-          .num_refused_blocks = num_refused,
+          .num_skipped_no_slot = counters.num_swaps_no_slot,
+          .num_skipped_no_gain = counters.num_swaps_no_gain,
+          .num_corrupted_blocks = num_refused,
           .out_bytes_per_s = measured.out_bytes_per_s,
           .in_bytes_per_s = measured.in_bytes_per_s,
-          .far_out_bytes_per_s = measured.far_out_bytes_per_s,
-          .far_in_bytes_per_s = measured.far_in_bytes_per_s};
+          .disk_out_bytes_per_s = measured.disk_out_bytes_per_s,
+          .disk_in_bytes_per_s = measured.disk_in_bytes_per_s};
 }
 
 }  // namespace quire

@@ -1,8 +1,9 @@
 #pragma once
-// A tier below the KV cache, as the engine sees it: what decides (a connector), what moves (a transport), and what is to be done between
-// steps.
+// A tier below the KV cache, as the engine sees it: a connector that decides, a transport that moves blocks, and work between steps.
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "quire/base/kv_events.h"
@@ -13,54 +14,64 @@
 
 namespace quire {
 
-// What is the same of all blocks.
-struct TierNames {
-  std::uint32_t hash_bytes = 32;  // of a name
-  std::uint32_t block_size = 16;  // tokens
+// Properties that all blocks have in common, for events.
+struct TierBlockFormat {
+  std::uint32_t hash_bytes = 32;  // of a block hash
+  std::uint32_t block_size = 16;  // in tokens
 };
 
 class KvTier {
  public:
   virtual ~KvTier() = default;
-  // They live as long as the tier.
+  // Both references are valid as long as the tier lives.
   virtual Connector& connector() = 0;
   virtual Transport& transport() = 0;
-  // The engine's thread: `notify` is called when there is something to tend to, from any thread.
-  virtual void notify_with(const std::function<void()>& /*notify*/) {}
-  // The engine's thread, between two steps. Whether it did anything: then there may be more to do, and stats() are others.
-  // `compute_tokens_per_s`: how fast prompts are computed; 0: not known yet.
-  virtual bool tend(double /*compute_tokens_per_s*/) { return false; }
-  // Of blocks that it holds or has given up since the last call, appended: without tokens and parents, as vLLM's offloading connector tells
-  // of them. The engine's thread, between two steps; nothing where CoreConfig::report has events off.
-  virtual void take_events(const TierNames& /*names*/, std::vector<KvEvent>& /*out*/) {}
-  // Of a tier that hands blocks on to other servers, or takes them (peer_tier.h); it must say nothing to requests without params.
+  // Sets the callback; called on the engine thread. `notify` is called when maintain() has work, from any thread.
+  virtual void set_notify(const std::function<void()>& /*notify*/) {}
+  // Called on the engine thread between two steps. Returns whether it did anything: then there may be more to do, and stats() has changed.
+  // `compute_tokens_per_s` is the speed of prefill; 0 if it is not known yet.
+  virtual bool maintain(double /*compute_tokens_per_s*/) { return false; }
+  // Appends events for the blocks that the tier has stored or removed since the last call. The events have no tokens and no parents, like
+  // the events of vLLM's offloading connector. Called on the engine thread between two steps. Appends nothing if CoreConfig::report has
+  // events off.
+  virtual void take_events(const TierBlockFormat& /*format*/, std::vector<KvEvent>& /*out*/) {}
+  // Returns the role of a tier that gives blocks to other servers or takes them (peer_tier.h). Such a tier must ignore requests without
+  // kv_transfer_params.
   [[nodiscard]] virtual KvRole role() const { return KvRole::none; }
-  // The engine's thread: this request is about to be added to the core.
+  // Returns an error that names `kv_transfer_params.*` if a request may not have these params. Called on any thread.
+  [[nodiscard]] virtual Result<void> check(const KvTransferParams& /*params*/) const { return {}; }
+  // Called on the engine thread before this request is added to the core.
   virtual void expect(RequestId /*request*/, const KvTransferParams& /*params*/) {}
-  // Of one that will not be, or has ended before that. Any thread.
+  // Called for a request that will not be added to the core, or has ended before it was added. Called on any thread.
   virtual void decline(const KvTransferParams& /*params*/) {}
-  // The engine's thread, when the request has ended: what its client is told, once.
-  virtual std::shared_ptr<const KvTransferParams> take_answer(RequestId /*request*/) { return nullptr; }
-  // The engine's thread: it stops, and nothing runs any more; what it keeps for others is not kept for long.
-  virtual void hurry() {}
+  // Called on the engine thread when the request has ended. Returns the params for its client once; null if there are no params.
+  virtual std::shared_ptr<const KvTransferParams> take_transfer_params(RequestId /*request*/) { return nullptr; }
+  // Called on the engine thread when the engine stops and no request runs. Blocks kept for other servers then expire soon.
+  virtual void expire_leases() {}
   [[nodiscard]] virtual KvTierPolicy policy() const = 0;
-  // One of quire's own tiers, and not a connector that was asked for by name.
-  [[nodiscard]] virtual bool is_own() const { return true; }
-  // The engine's thread.
+  // Returns whether this is one of quire's tiers, not a connector that was requested by name.
+  [[nodiscard]] virtual bool is_builtin() const { return true; }
+  // Returns whether the slots hold blocks of this server, not just offload keys of blocks that other servers hold.
+  [[nodiscard]] virtual bool holds_blocks() const { return true; }
+  // Called on the engine thread.
   [[nodiscard]] virtual KvTierStats stats() const = 0;
 
-  // They keep the tier.
+  // The returned pointers keep the tier alive.
   static std::shared_ptr<Connector> connector_of(const std::shared_ptr<KvTier>& tier) { return {tier, &tier->connector()}; }
   static std::shared_ptr<Transport> transport_of(const std::shared_ptr<KvTier>& tier) { return {tier, &tier->transport()}; }
 };
 
-// The nearest first.
+// Returns `name`, or `name` with "_2", "_3", ... after it if it is taken. Adds the result to `taken`.
+std::string unique_name(const std::string& name, std::set<std::string>& taken);
+
+// Ordered from the nearest tier to the farthest.
 using KvTiers = std::vector<std::shared_ptr<KvTier>>;
 
-// Makes them, and the others behind them, the connector and the transport of an engine: one, or several as one. Then all is stored in each.
-// Of the tiers a request loads from the one that has most of its prompt; where they are spread (`are_stacked`), from each what it has.
-// Together they are the first connector, and it loads from the first
-// that has something, or as ConnectorChoice::loads_longest says. Errors: there is a connector or a transport already.
-Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorHalves> others = {}, bool are_stacked = false);
+// Joins the tiers, followed by `others`, into the connector and the transport of an engine. Every connector may store each block. Among the
+// tiers, a request loads from the one that has most of its prompt; with `are_stacked`, it loads from each tier the part that this tier has.
+// The tiers together count as the first connector. A request loads from the first connector that has something, or as
+// ConnectorChoice::prefers_longest_match says. Errors: the engine already has a connector or a transport.
+Result<void> connect_tiers(const KvTiers& tiers, EngineSeams& seams, std::vector<ConnectorAndTransport> others = {},
+                           bool are_stacked = false);
 
 }  // namespace quire

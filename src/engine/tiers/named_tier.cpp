@@ -8,19 +8,20 @@ namespace quire {
 
 class NamedTier::CountedTransfers final : public TransferList {
  public:
-  CountedTransfers(TransferList& transfers, std::unordered_map<std::uint64_t, Moving>& moving) : transfers_(transfers), moving_(moving) {}
+  CountedTransfers(TransferList& transfers, std::unordered_map<std::uint64_t, OpenTransfer>& open_transfers)
+      : transfers_(transfers), open_transfers_(open_transfers) {}
   std::optional<TransferId> add(const Transfer& transfer) override {
     const std::optional<TransferId> id = transfers_.add(transfer);
-    if (id) moving_.emplace(id->value, Moving{.direction = transfer.direction, .num_blocks = transfer.blocks.size()});
+    if (id) open_transfers_.emplace(id->value, OpenTransfer{.direction = transfer.direction, .num_blocks = transfer.blocks.size()});
     return id;
   }
 
  private:
   TransferList& transfers_;
-  std::unordered_map<std::uint64_t, Moving>& moving_;
+  std::unordered_map<std::uint64_t, OpenTransfer>& open_transfers_;
 };
 
-NamedTier::NamedTier(std::string name, ConnectorHalves halves, KvTierPolicy policy, std::uint64_t block_bytes)
+NamedTier::NamedTier(std::string name, ConnectorAndTransport halves, KvTierPolicy policy, std::uint64_t block_bytes)
     : name_(std::move(name)),
       halves_(std::move(halves)),
       offload_(dynamic_cast<OffloadConnector*>(halves_.connector.get())),
@@ -34,17 +35,17 @@ void NamedTier::allocated(const RequestView& request, GroupBlocks blocks, std::u
 }
 
 void NamedTier::plan_transfers(const StepPlan& plan, TransferList& transfers) {
-  CountedTransfers counted(transfers, moving_);
+  CountedTransfers counted(transfers, open_transfers_);
   halves_.connector->plan_transfers(plan, counted);
 }
 
 void NamedTier::completed(const TransferCompletion& completion) {
-  if (const auto found = moving_.find(completion.transfer.value); found != moving_.end()) {
-    const Moving moving = found->second;
-    moving_.erase(found);
+  if (const auto found = open_transfers_.find(completion.transfer.value); found != open_transfers_.end()) {
+    const OpenTransfer moving = found->second;
+    open_transfers_.erase(found);
     const bool has_failed = completion.outcome == TransferOutcome::failed;
     const std::uint64_t num_bad = !has_failed ? 0 : completion.bad_blocks.empty() ? moving.num_blocks : completion.bad_blocks.size();
-    Moved& moved = moved_[static_cast<std::size_t>(moving.direction)];
+    TransferTotal& moved = totals_[static_cast<std::size_t>(moving.direction)];
     moved.num_blocks += moving.num_blocks - num_bad;
     moved.bytes += completion.bytes;
     moved.seconds += completion.seconds;
@@ -53,9 +54,9 @@ void NamedTier::completed(const TransferCompletion& completion) {
   halves_.connector->completed(completion);
 }
 
-bool NamedTier::tend(double compute_tokens_per_s) {
-  const Moved& loaded = moved_[static_cast<std::size_t>(TransferDirection::load)];
-  const Moved before = std::exchange(measured_, loaded);
+bool NamedTier::maintain(double compute_tokens_per_s) {
+  const TransferTotal& loaded = totals_[static_cast<std::size_t>(TransferDirection::load)];
+  const TransferTotal before = std::exchange(measured_, loaded);
   load_rate_.add(static_cast<double>(loaded.bytes - before.bytes), loaded.seconds - before.seconds);
   if (policy_ == KvTierPolicy::exact || offload_ == nullptr) return false;
   const TierCosts costs_before =
@@ -64,9 +65,14 @@ bool NamedTier::tend(double compute_tokens_per_s) {
   return costs_ != costs_before;
 }
 
+void NamedTier::take_events(const TierBlockFormat& format, std::vector<KvEvent>& out) {
+  if (offload_ == nullptr) return;
+  take_tier_events(*offload_, {.hash_bytes = format.hash_bytes, .block_size = format.block_size * offload_->blocks_per_key()}, "CPU", out);
+}
+
 KvTierStats NamedTier::stats() const {
-  const Moved& loaded = moved_[static_cast<std::size_t>(TransferDirection::load)];
-  const Moved& stored = moved_[static_cast<std::size_t>(TransferDirection::store)];
+  const TransferTotal& loaded = totals_[static_cast<std::size_t>(TransferDirection::load)];
+  const TransferTotal& stored = totals_[static_cast<std::size_t>(TransferDirection::store)];
   KvTierStats stats{.name = name_,
                     .num_stored_blocks = stored.num_blocks,
                     .num_loaded_blocks = loaded.num_blocks,
@@ -77,15 +83,15 @@ KvTierStats NamedTier::stats() const {
                     .load_bytes_per_s = load_rate_.per_second()};
   if (offload_ == nullptr) return stats;
   const OffloadLedger& ledger = offload_->ledger();
-  stats.budget_bytes = std::uint64_t{ledger.num_slots()} * offload_->factor() * block_bytes_;
-  stats.place_bytes = block_bytes_ * offload_->factor();
+  stats.budget_bytes = std::uint64_t{ledger.num_slots()} * offload_->blocks_per_key() * block_bytes_;
+  stats.place_bytes = block_bytes_ * offload_->blocks_per_key();
   stats.num_places = ledger.num_slots();
-  stats.num_used_places = ledger.num_slots() - ledger.num_free();
+  stats.num_used_slots = ledger.num_slots() - ledger.num_free();
   const OffloadCounters& counters = offload_->counters();
   stats.tokens_loaded = counters.num_loaded_tokens;
-  stats.num_without_room = counters.num_without_room;
-  stats.num_held_back = counters.num_held_back;
-  stats.num_stored_at_end = counters.num_stored_at_end;
+  stats.num_without_slot = offload_->num_left_out();
+  stats.num_deferred_by_limit = counters.num_deferred_by_limit;
+  stats.num_stored_when_idle = counters.num_stored_when_idle;
   stats.num_computed_tokens = counters.num_computed_tokens;
   stats.compute_tokens_per_s = costs_.compute_tokens_per_s;
   return stats;

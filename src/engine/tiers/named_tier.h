@@ -1,6 +1,6 @@
 #pragma once
-// A connector that was asked for by name (--kv-connector), as the engine counts it beside its own tiers; and where it is quire's offloading
-// connector, under KvTierPolicy::measured, it is told what loading costs, as these are.
+// A connector that was requested by name (--kv-connector), wrapped so that the engine counts it like quire's tiers. If it is quire's
+// offloading connector and the policy is KvTierPolicy::measured, it also receives the cost of loading, as quire's tiers do.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,22 +16,24 @@ namespace quire {
 
 class NamedTier final : public KvTier, private Connector {
  public:
-  // `block_bytes`: of a place, where it has places. What it is told and answers is the connector's.
-  NamedTier(std::string name, ConnectorHalves halves, KvTierPolicy policy, std::uint64_t block_bytes);
+  // `block_bytes`: bytes of a slot, if the connector has slots. All calls pass to the connector unchanged.
+  NamedTier(std::string name, ConnectorAndTransport halves, KvTierPolicy policy, std::uint64_t block_bytes);
 
   Connector& connector() override { return *this; }
   Transport& transport() override { return *halves_.transport; }
-  bool tend(double compute_tokens_per_s) override;
+  bool maintain(double compute_tokens_per_s) override;
+  // Takes the events of quire's offloading connector, with CPU as medium, as vLLM's connector reports its blocks.
+  void take_events(const TierBlockFormat& format, std::vector<KvEvent>& out) override;
   [[nodiscard]] KvTierPolicy policy() const override { return policy_; }
-  [[nodiscard]] bool is_own() const override { return false; }
+  [[nodiscard]] bool is_builtin() const override { return false; }
   [[nodiscard]] KvTierStats stats() const override;
 
  private:
-  struct Moving {
+  struct OpenTransfer {
     TransferDirection direction;
     std::uint64_t num_blocks;
   };
-  struct Moved {
+  struct TransferTotal {
     std::uint64_t num_blocks = 0, bytes = 0;
     double seconds = 0.0;
   };
@@ -55,19 +57,21 @@ class NamedTier final : public KvTier, private Connector {
     halves_.connector->order_failed(num_async, finishing, reported);
   }
   void forget_blocks(const RequestView& request) override { halves_.connector->forget_blocks(request); }
-  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { halves_.connector->spoiled(request, num_good_tokens); }
+  void invalidated(const RequestView& request, std::uint32_t num_valid_tokens) override {
+    halves_.connector->invalidated(request, num_valid_tokens);
+  }
   void sent(RequestId request) override { halves_.connector->sent(request); }
   void step_output() override { halves_.connector->step_output(); }
   bool reset() override { return halves_.connector->reset(); }
 
   const std::string name_;
-  const ConnectorHalves halves_;
-  OffloadConnector* const offload_;  // null: it is another one
+  const ConnectorAndTransport halves_;
+  OffloadConnector* const offload_;  // null for any other connector
   const KvTierPolicy policy_;
   const std::uint64_t block_bytes_;
-  std::unordered_map<std::uint64_t, Moving> moving_;  // by transfer
-  std::array<Moved, 2> moved_{};                      // by direction
-  Moved measured_;                                    // of what was loaded, by the last tend()
+  std::unordered_map<std::uint64_t, OpenTransfer> open_transfers_;  // by transfer
+  std::array<TransferTotal, 2> totals_{};                           // by direction
+  TransferTotal measured_;                                          // the totals of loads at the last maintain()
   std::uint64_t num_failed_blocks_ = 0, num_external_tokens_ = 0;
   Rate load_rate_;
   TierCosts costs_;

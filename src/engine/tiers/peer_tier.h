@@ -1,9 +1,12 @@
 #pragma once
-// The tier of an engine that keeps blocks of prompts for other servers, or loads those that others have computed (kv_transfer_params): the
-// side channel with its threads, the transport, and the connector that knows which requests are meant (peer_connector.h). It holds nothing
-// of its own: what it gives lies in the KV cache, under a lease.
+// The tier of an engine that keeps blocks of prompts for other servers, or loads blocks that they computed (kv_transfer_params). It has the
+// side channel with its threads, the transport, and the connector that knows the requests (peer_connector.h). It has no block storage: kept
+// blocks stay in the KV cache, under a lease.
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "engine/tiers/kv_tier.h"
 #include "engine/tiers/peer_connector.h"
@@ -14,31 +17,39 @@
 
 namespace quire {
 
-// Errors: an address, a key or a time is not what EngineBuilder::kv_peer() asks for. Before anything is opened.
+// Checks the options before anything is opened. Errors: an address, a key or a time is not as EngineBuilder::kv_peer() requires.
 Result<void> check_peer(const KvPeerOptions& options);
 
 class PeerTier final : public KvTier {
  public:
+  using Producers = std::set<std::pair<std::string, std::uint16_t>>;  // host as from canonical_host(), port (0: any)
+
   static Result<std::shared_ptr<PeerTier>> open(const KvPeerOptions& options, const CoreConfig& config, const KvLayout& layout,
                                                 const TierFingerprint& fingerprint);
 
   Connector& connector() override { return connector_; }
   Transport& transport() override { return transport_; }
-  bool tend(double compute_tokens_per_s) override;
+  bool maintain(double compute_tokens_per_s) override;
   [[nodiscard]] KvRole role() const override { return role_; }
+  // Allows only the servers in KvPeerOptions::producers as sources of a request.
+  [[nodiscard]] Result<void> check(const KvTransferParams& params) const override;
   void expect(RequestId request, const KvTransferParams& params) override { connector_.expect(request, params); }
   void decline(const KvTransferParams& params) override;
-  std::shared_ptr<const KvTransferParams> take_answer(RequestId request) override { return connector_.take_answer(request); }
-  void hurry() override;
+  std::shared_ptr<const KvTransferParams> take_transfer_params(RequestId request) override {
+    return connector_.take_transfer_params(request);
+  }
+  void expire_leases() override;
   [[nodiscard]] KvTierPolicy policy() const override { return KvTierPolicy::exact; }
-  // It stores what others ask for, and nothing that this server would find.
-  [[nodiscard]] bool is_own() const override { return false; }
+  // It stores blocks only for other servers; this server never finds them.
+  [[nodiscard]] bool is_builtin() const override { return false; }
+  [[nodiscard]] bool holds_blocks() const override { return false; }
   [[nodiscard]] KvTierStats stats() const override;
 
  private:
-  PeerTier(KvRole role, std::shared_ptr<PeerStore> store, PeerConnectorOptions options, double load_patience_s);
+  PeerTier(KvRole role, Producers producers, std::shared_ptr<PeerStore> store, PeerConnectorOptions options, double load_patience_s);
 
   const KvRole role_;
+  const Producers producers_;
   const std::shared_ptr<PeerStore> store_;
   StoreTransport transport_;
   PeerConnector connector_;

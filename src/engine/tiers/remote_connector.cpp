@@ -1,6 +1,6 @@
-// Called by the core on the engine's thread, in the middle of steps: it waits for nothing. An answer comes on the store's thread and
-// touches nothing but its question, which is taken up when the request is next looked at. Reads the clock, as no part of the core does: how
-// long a request waits for a store is not the core's to decide, and a journal has what was answered.
+// Called by the core on the engine thread, during steps, so it waits for nothing. An answer arrives on the store's thread and writes only
+// to its question; the next match() of the request takes it. Unlike the core, this code reads the clock: how long a request waits for a
+// store is not the core's decision, and a journal records the answers.
 #include "engine/tiers/remote_connector.h"
 
 #include <utility>
@@ -30,16 +30,16 @@ ExternalMatch RemoteConnector::match(const RequestView& request, std::uint32_t n
     if (!is_answered && std::chrono::steady_clock::now() < question->until) return {.num_tokens = std::nullopt, .load_async = false};
     found->second = nullptr;
     question->is_dropped = true;
-    num_late_ += is_answered && question->is_whole ? 0 : 1;
+    num_timed_out_ += is_answered && question->is_whole ? 0 : 1;
     if (is_answered) learn(*question);
   }
   return offload_->match(request, num_local_tokens);
 }
 
-// false: there is nothing to ask.
+// Asks the store for the blocks that the request could load. Returns false if there is nothing to ask for.
 bool RemoteConnector::begin(const RequestView& request, std::uint32_t num_local_tokens) {
   const auto question = std::make_shared<Question>();
-  offload_->append_wanted(request, num_local_tokens, question->names);
+  offload_->append_match_keys(request, num_local_tokens, question->names);
   if (question->names.empty()) return false;
   question->until = std::chrono::steady_clock::now() + patience_;
   questions_.emplace(request.id.value, question);
@@ -53,15 +53,15 @@ bool RemoteConnector::begin(const RequestView& request, std::uint32_t num_local_
   return true;
 }
 
-// What could not be asked may be there: what is known of it stays.
+// Updates the ledger. If the answer is incomplete, a block that it does not list may exist, so the ledger keeps what it knows of the block.
 void RemoteConnector::learn(const Question& question) {
-  QUIRE_CHECK(question.has.size() == question.names.size(), "an answer for each name");
+  QUIRE_CHECK(question.has.size() == question.names.size(), "the store answers for each block hash");
   is_learning_ = true;
   for (std::size_t i = 0; i < question.names.size(); ++i)
     if (question.has[i])
-      offload_->found_outside(question.names[i]);
+      offload_->on_query_hit(question.names[i]);
     else if (question.is_whole)
-      offload_->missed_outside(question.names[i]);
+      offload_->on_query_miss(question.names[i]);
   is_learning_ = false;
 }
 
@@ -75,8 +75,8 @@ bool RemoteConnector::finished(const RequestView& request, GroupBlocks blocks) {
 
 void RemoteConnector::forget_blocks(const RequestView& request) {
   std::vector<OffloadKey> names;
-  offload_->append_names(request, names);
-  for (const OffloadKey& name : names) store_.forbid(name);
+  offload_->append_block_keys(request, names);
+  for (const OffloadKey& name : names) store_.mark_untrusted(name);
   offload_->forget_blocks(request);
 }
 

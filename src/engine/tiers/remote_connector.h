@@ -1,12 +1,12 @@
 #pragma once
-// The connector of a tier whose store others use, too (remote_tier.h): before it says what a request could load, the store is asked.
+// The connector of a tier in a store that other servers also use (remote_tier.h). It asks the store before it says what a request can load.
 //
-// States of a question, and who moves it between them:
-//   (none)  -> asked      match(), of a request that wants more than the cache has: "not known yet"
-//   asked   -> answered   the store's thread
-//   asked   -> over       match(), when it took too long: what was known before is what is there
-//   answered -> over      match(): the ledger is told first
-// Everything else is the offloading connector's.
+// States of a question, and what moves it between them:
+//   (none)   -> asked      match(), for a request that needs more than the cache has; it returns "not known yet"
+//   asked    -> answered   the store's thread
+//   asked    -> over       match(), when the patience is over; the ledger stays as it was
+//   answered -> over       match(), which updates the ledger first
+// All other calls go to the offloading connector.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -21,25 +21,25 @@ namespace quire {
 
 class RemoteConnector final : public Connector {
  public:
-  // `store` outlives it. `patience`: how long a request waits for an answer.
+  // `store` outlives this object. `patience`: how long a request waits for an answer.
   RemoteConnector(std::unique_ptr<OffloadConnector> offload, SharedStore& store, std::chrono::steady_clock::duration patience);
 
-  // The engine's thread, between two calls of the core.
+  // Called on the engine thread, between two calls of the core.
   void serve(const TierService& service);
   [[nodiscard]] OffloadConnector& offload() { return *offload_; }
   [[nodiscard]] const OffloadConnector& offload() const { return *offload_; }
-  // The ledger is being told of what others have stored.
+  // Returns whether the ledger is being updated with blocks that other servers have stored.
   [[nodiscard]] bool is_learning() const { return is_learning_; }
-  // Questions that took too long, or were not answered whole. Any thread.
-  [[nodiscard]] std::uint64_t num_late() const { return num_late_; }
-  // Requests of which it remembers a question.
+  // Returns the number of questions that took too long or were answered incompletely. May be called on any thread.
+  [[nodiscard]] std::uint64_t num_timed_out() const { return num_timed_out_; }
+  // Returns the number of requests with a question.
   [[nodiscard]] std::size_t num_tracked() const { return questions_.size(); }
 
   void bind(const Core& core) override { offload_->bind(core); }
   [[nodiscard]] bool supports_groups() const override { return offload_->supports_groups(); }
   [[nodiscard]] bool supports_states() const override { return offload_->supports_states(); }
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override;
-  // Of what is known without asking.
+  // Reports what is known without asking the store.
   bool peek(const RequestView& request, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {
     return offload_->peek(request, num_local_tokens, matches);
   }
@@ -54,10 +54,12 @@ class RemoteConnector final : public Connector {
     offload_->order_failed(num_async, finishing, reported);
   }
   void forget_blocks(const RequestView& request) override;
-  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { offload_->spoiled(request, num_good_tokens); }
+  void invalidated(const RequestView& request, std::uint32_t num_valid_tokens) override {
+    offload_->invalidated(request, num_valid_tokens);
+  }
   void sent(RequestId request) override { offload_->sent(request); }
   void step_output() override { offload_->step_output(); }
-  // Others' blocks stay in the store: from then on it is asked for nothing any more, and only what is stored from then on is found.
+  // Blocks of other servers stay in the store. After a reset the store is not asked any more, so only blocks stored after it are found.
   bool reset() override;
 
  private:
@@ -65,7 +67,7 @@ class RemoteConnector final : public Connector {
   struct Question {
     std::vector<OffloadKey> names;
     std::vector<bool> has;  // written before is_answered
-    bool is_whole = false;  // the same
+    bool is_whole = false;  // written before is_answered
     std::atomic<bool> is_answered = false, is_dropped = false;
     std::chrono::steady_clock::time_point until;
   };
@@ -77,8 +79,8 @@ class RemoteConnector final : public Connector {
   SharedStore& store_;
   const std::chrono::steady_clock::duration patience_;
   bool asks_ = true, was_reset_ = false, is_learning_ = false;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Question>> questions_;  // by request; null: it is over
-  std::atomic<std::uint64_t> num_late_ = 0;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Question>> questions_;  // by request; null: the question is over
+  std::atomic<std::uint64_t> num_timed_out_ = 0;
 };
 
 }  // namespace quire

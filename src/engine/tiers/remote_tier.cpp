@@ -1,6 +1,6 @@
-// The tier in a store that servers share. Two threads beside those of the store: the engine's calls tend(), stats() and, through the core,
-// the connector and assign(); the tier's own looks at the store's counters some times a second. The engine's thread asks the store for
-// nothing that it would have to wait for.
+// The tier in a store that several servers share. It uses two threads in addition to the store's. The engine thread calls maintain(),
+// stats() and, through the core, the connector and assign(). The tier's private thread reads the store's counters some times a second. The
+// engine thread makes no call to the store that would have to wait.
 #include "engine/tiers/remote_tier.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/seconds.h"
 #include "engine/tiers/kv_key.h"
 #include "engine/tiers/tier_check.h"
 #include "runtime/remote/remote_store.h"
@@ -17,11 +18,11 @@ namespace quire {
 namespace {
 
 constexpr std::uint64_t kDefaultRemoteBudget = std::uint64_t{16} << 30U;
-constexpr std::uint64_t kMostRemotePlaces = std::uint64_t{1} << 28U;  // of a ledger
+constexpr std::uint64_t kMaxRemoteSlots = std::uint64_t{1} << 28U;  // the limit of a ledger
 constexpr std::uint64_t kLongestTtl_s = std::uint64_t{100} * 365 * 24 * 60 * 60;
-constexpr std::chrono::milliseconds kBetweenRemoteLooks(100);
-constexpr double kBetweenTries_s = 5.0;
-constexpr std::size_t kMostOfProblem = 200;  // of what a store may write into a log
+constexpr std::chrono::milliseconds kRemotePollInterval(100);
+constexpr double kProbeInterval_s = 5.0;
+constexpr std::size_t kMaxProblemBytes = 200;  // longest store message in the log, in characters
 
 Result<RemoteAddress> address_of(const KvRemoteOptions& options) {
   Result<RemoteAddress> address = parse_remote_address(options.address);
@@ -32,8 +33,8 @@ Result<RemoteAddress> address_of(const KvRemoteOptions& options) {
 Result<std::vector<std::byte>> secret_of(const KvRemoteOptions& options, const RemoteAddress& address) {
   if (!options.key_file.empty()) return read_kv_key(options.key_file, "kv_remote_key");
   if (address.is_local()) return std::vector<std::byte>();
-  return fail(ErrorCode::invalid_argument, "kv_remote_key", "a store on another machine may be written to by others, and there is no key",
-              "give a file of at least 16 random bytes, the same on all servers that share the store");
+  return fail(ErrorCode::invalid_argument, "kv_remote_key", "is required, because others can write to a store on another machine",
+              "use a file of at least 16 random bytes, the same on all servers that share the store");
 }
 
 }  // namespace
@@ -43,14 +44,13 @@ Result<void> check_remote(const KvRemoteOptions& options) {
   if (!address) return std::unexpected(address.error());
   if (Result<void> client = check_remote_client(); !client) return client;
   if (options.ttl_s == 0 || options.ttl_s > kLongestTtl_s)
-    return fail(ErrorCode::invalid_argument, "kv_remote_ttl", fmt::format("{} s is no time to keep blocks", options.ttl_s),
-                "give seconds, from 1 to a hundred years");
+    return fail(ErrorCode::invalid_argument, "kv_remote_ttl", fmt::format("{} s is out of range", options.ttl_s), "use 1 s to 100 years");
   const auto secret = secret_of(options, *address);
   return secret ? Result<void>() : std::unexpected(secret.error());
 }
 
 Result<std::shared_ptr<RemoteTier>> RemoteTier::open(const KvRemoteOptions& options, const CoreConfig& config, const KvLayout& layout,
-                                                     const TierFingerprint& fingerprint, const RemotePatience& patience) {
+                                                     const TierFingerprint& fingerprint, const RemoteTimeouts& timeouts) {
   if (Result<void> checked = check_tier(config, "kv_remote"); !checked) return std::unexpected(std::move(checked.error()));
   if (Result<void> checked = check_remote(options); !checked) return std::unexpected(std::move(checked.error()));
   Result<RemoteAddress> address = address_of(options);
@@ -60,25 +60,26 @@ Result<std::shared_ptr<RemoteTier>> RemoteTier::open(const KvRemoteOptions& opti
   const std::vector<std::uint64_t> group_bytes = group_block_bytes(layout);
   const std::uint64_t block_bytes = std::ranges::max(group_bytes);
   const std::uint64_t budget = options.budget_bytes == 0 ? kDefaultRemoteBudget : options.budget_bytes;
-  const std::uint64_t num_places = std::min(budget / remote_value_bytes(block_bytes), kMostRemotePlaces);
+  const std::uint64_t num_places = std::min(budget / remote_value_bytes(block_bytes), kMaxRemoteSlots);
   if (num_places == 0)
     return fail(ErrorCode::invalid_argument, "kv_remote_budget",
-                fmt::format("{} bytes have no room for a block of {}", budget, block_bytes), "give room for some thousand");
+                fmt::format("{} bytes are too small for one block of {} bytes", budget, block_bytes),
+                "use a size that holds several thousand blocks");
   auto store = RemoteStore::open({.address = *std::move(address),
                                   .secret = *std::move(secret),
                                   .fingerprint = fingerprint,
                                   .num_places = static_cast<std::uint32_t>(num_places),
                                   .group_bytes = group_bytes,
                                   .ttl_s = options.ttl_s,
-                                  .gives_way = options.policy == KvTierPolicy::measured,
-                                  .patience_s = patience.reply_s});
+                                  .yields_cores = options.policy == KvTierPolicy::measured,
+                                  .timeout_s = timeouts.reply_s});
   if (!store) return std::unexpected(std::move(store.error()));
   return open_on(*std::move(store),
                  {.policy = options.policy,
                   .join_loads = options.join_loads,
                   .budget_bytes = budget,
                   .place_bytes = remote_value_bytes(block_bytes),
-                  .patience = patience},
+                  .timeouts = timeouts},
                  config);
 }
 
@@ -90,17 +91,17 @@ Result<std::shared_ptr<RemoteTier>> RemoteTier::open_on(std::shared_ptr<SharedSt
   auto connector = OffloadConnector::create({.cpu_bytes_to_use = num_places * block_bytes,
                                              .enable_events = config.report.enable_kv_events,
                                              .join_loads = options.join_loads,
-                                             .found_when_stored = true,
-                                             .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0},
+                                             .hit_after_store_completes = true,
+                                             .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0,
+                                             .stores_leading_blocks = is_measured},
                                             config, block_bytes, tier.get());
   if (!connector) return std::unexpected(std::move(connector.error()));
-  // It takes every place for unread until it is told.
+  // The connector treats every slot as unread until restore() is called for it.
   for (std::uint32_t place = 0; place < num_places; ++place) (*connector)->restore(OffloadSlot{place}, nullptr);
-  tier->connector_ = std::make_unique<RemoteConnector>(
-      *std::move(connector), *tier->store_,
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options.patience.answer_s)));
+  tier->connector_ =
+      std::make_unique<RemoteConnector>(*std::move(connector), *tier->store_, steady_seconds(options.timeouts.lookup_timeout_s));
   tier->serve();
-  // Last: it uses all the others. A plain pointer, for the destructor joins it.
+  // Started last, because the thread uses all other members. It may keep a plain pointer, because the destructor joins it.
   tier->thread_ = std::thread([self = tier.get()] { self->run(); });
   return tier;
 }
@@ -108,7 +109,7 @@ Result<std::shared_ptr<RemoteTier>> RemoteTier::open_on(std::shared_ptr<SharedSt
 RemoteTier::RemoteTier(std::shared_ptr<SharedStore> store, const RemoteTierOptions& options)
     : store_(std::move(store)),
       options_(options),
-      transport_(store_, options.patience.block_s, options.policy == KvTierPolicy::measured),
+      transport_(store_, options.timeouts.block_s, options.policy == KvTierPolicy::measured),
       places_(store_->num_places()),
       load_rate_(kLoadHorizon_s) {}
 
@@ -121,14 +122,14 @@ RemoteTier::~RemoteTier() {
   if (thread_.joinable()) thread_.join();
 }
 
-// What has left the ledger, and not for another of its places, leaves the store, where this server has put it.
+// Assigns the slot to another key. Removes the previous block from the store if this server stored it and the ledger does not have it now.
 std::uint64_t RemoteTier::assign(std::uint64_t place, const OffloadKey& name) {
-  const Place before = std::exchange(places_.at(place), {.name = name, .is_own = !connector_->is_learning()});
-  if (before.is_own && before.name != name && !connector_->offload().ledger().contains(before.name)) store_->forget(before.name);
+  const Place before = std::exchange(places_.at(place), {.name = name, .is_local = !connector_->is_learning()});
+  if (before.is_local && before.name != name && !connector_->offload().ledger().contains(before.name)) store_->forget(before.name);
   return transport_.assign(static_cast<std::uint32_t>(place), name);
 }
 
-void RemoteTier::notify_with(const std::function<void()>& notify) {
+void RemoteTier::set_notify(const std::function<void()>& notify) {
   const std::lock_guard lock(mutex_);
   notify_ = notify;
 }
@@ -136,30 +137,30 @@ void RemoteTier::notify_with(const std::function<void()>& notify) {
 void RemoteTier::run() {
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
-  while (!stopping_.wait_for(lock, kBetweenRemoteLooks, [this] { return stops_; })) {
+  while (!stopping_.wait_for(lock, kRemotePollInterval, [this] { return stops_; })) {
     const double now_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (look(now_s) && notify_) notify_();
   }
 }
 
-// Whether what the store can do is something else since. With the mutex held.
+// Returns whether stats or services have changed so that the engine must be notified. The mutex must be held.
 bool RemoteTier::look(double now_s) {
   const SharedStoreStats stats = store_->stats();
-  const std::uint64_t num_bad_loads = stats.num_failed_loads + stats.num_refused + connector_->num_late();
-  loads_.note(stats.num_answered_loads, num_bad_loads + transport_.num_late(TransferDirection::load), now_s);
-  stores_.note(stats.num_stored, stats.num_failed_stores + transport_.num_late(TransferDirection::store), now_s);
+  const std::uint64_t num_bad_loads = stats.num_failed_loads + stats.num_refused + connector_->num_timed_out();
+  loads_.note(stats.num_answered_loads, num_bad_loads + transport_.num_timed_out(TransferDirection::load), now_s);
+  stores_.note(stats.num_stored, stats.num_failed_stores + transport_.num_timed_out(TransferDirection::store), now_s);
   if (stores_.is_trial_due(now_s)) stores_.begin_trial();
   const bool tries = loads_.is_trial_due(now_s);
-  const bool measures = loads_.is_used() && wants_try_ && now_s >= next_try_s_;
-  if ((tries || measures) && !store_->is_trying()) {
-    store_->try_loads();
-    wants_try_ = false;
-    next_try_s_ = now_s + kBetweenTries_s;
+  const bool measures = loads_.is_enabled() && should_probe_ && now_s >= next_try_s_;
+  if ((tries || measures) && !store_->is_probing()) {
+    store_->probe_loads();
+    should_probe_ = false;
+    next_try_s_ = now_s + kProbeInterval_s;
     if (tries) loads_.begin_trial();
   }
-  const TierService before = std::exchange(watched_, {.loads = loads_.is_used(), .stores = !stores_.is_left_out()});
-  // What others take is told by nobody else, and an engine that has nothing to do has stats to tell of all the same.
-  const bool gives = !store_->service().stores && stats.num_stored != std::exchange(num_given_, stats.num_stored);
+  const TierService before = std::exchange(watched_, {.loads = loads_.is_enabled(), .stores = !stores_.is_disabled()});
+  // No other event reports blocks given to other servers, and an idle engine must publish their counts too.
+  const bool gives = !store_->service().stores && stats.num_stored != std::exchange(num_served_, stats.num_stored);
   return watched_ != before || gives;
 }
 
@@ -168,18 +169,18 @@ void RemoteTier::serve() {
   connector_->serve({.loads = service_.loads && can.loads, .stores = service_.stores && can.stores});
 }
 
-bool RemoteTier::tend(double compute_tokens_per_s) {
+bool RemoteTier::maintain(double compute_tokens_per_s) {
   const TierService before = service_;
   {
     const std::lock_guard lock(mutex_);
     service_ = watched_;
-    // What was declined is no longer measured by itself.
+    // Loads that the policy declines measure nothing, so a trial load measures the speed instead.
     const std::uint64_t declined = connector_->offload().counters().num_computed_tokens;
-    if (std::exchange(num_declined_tokens_, declined) != declined) wants_try_ = true;
+    if (std::exchange(num_declined_tokens_, declined) != declined) should_probe_ = true;
   }
   if (service_ != before) serve();
   const SharedStoreStats store = store_->stats();
-  const bool has_given = store.num_stored != std::exchange(num_told_, store.num_stored) && !store_->service().stores;
+  const bool has_given = store.num_stored != std::exchange(num_reported_, store.num_stored) && !store_->service().stores;
   if (options_.policy == KvTierPolicy::exact) return service_ != before || has_given;
   const auto bytes = static_cast<double>(store.bytes_read - std::exchange(bytes_read_, store.bytes_read));
   load_rate_.add(bytes, store.loading_s - std::exchange(loading_s_, store.loading_s));
@@ -189,8 +190,8 @@ bool RemoteTier::tend(double compute_tokens_per_s) {
   return service_ != before || costs_ != costs_before || has_given;
 }
 
-void RemoteTier::take_events(const TierNames& names, std::vector<KvEvent>& out) {
-  take_tier_events(connector_->offload(), names, "REMOTE", out);
+void RemoteTier::take_events(const TierBlockFormat& format, std::vector<KvEvent>& out) {
+  take_tier_events(connector_->offload(), format, "REMOTE", out);
 }
 
 KvTierStats RemoteTier::stats() const {
@@ -202,28 +203,28 @@ KvTierStats RemoteTier::stats() const {
           .budget_bytes = options_.budget_bytes,
           .place_bytes = options_.place_bytes,
           .num_places = ledger.num_slots(),
-          .num_used_places = ledger.num_slots() - ledger.num_free(),
+          .num_used_slots = ledger.num_slots() - ledger.num_free(),
           .num_stored_blocks = store.num_stored,
           .num_loaded_blocks = store.num_loaded,
           .bytes_stored = store.bytes_stored,
           .bytes_loaded = store.bytes_loaded,
           .tokens_loaded = counters.num_loaded_tokens,
-          .num_without_room = counters.num_without_room,
-          .num_refused_blocks = store.num_refused,
+          .num_without_slot = connector_->offload().num_left_out(),
+          .num_corrupted_blocks = store.num_refused,
           .num_failed_blocks = store.num_failed_stores + store.num_failed_loads,
-          .num_held_back = counters.num_held_back,
-          .num_stored_at_end = counters.num_stored_at_end,
+          .num_deferred_by_limit = counters.num_deferred_by_limit,
+          .num_stored_when_idle = counters.num_stored_when_idle,
           .num_computed_tokens = counters.num_computed_tokens,
           .load_bytes_per_s = costs_.load_bytes_per_s,
           .compute_tokens_per_s = costs_.compute_tokens_per_s,
           .loads_left_out = !service_.loads,
           .stores_left_out = !service_.stores,
-          .num_times_left_out = loads_.num_times_left_out() + stores_.num_times_left_out(),
-          .num_asked_blocks = store.num_asked,
+          .num_times_disabled = loads_.num_times_disabled() + stores_.num_times_disabled(),
+          .num_queried_blocks = store.num_asked,
           .num_found_blocks = store.num_found,
-          .num_late_answers = connector_->num_late(),
-          .num_absent_blocks = store.num_absent,
-          .problem = store_->last_problem().substr(0, kMostOfProblem)};
+          .num_query_timeouts = connector_->num_timed_out(),
+          .num_vanished_blocks = store.num_absent,
+          .problem = store_->last_problem().substr(0, kMaxProblemBytes)};
 }
 
 }  // namespace quire

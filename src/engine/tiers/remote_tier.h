@@ -1,8 +1,8 @@
 #pragma once
-// The tier of an engine in a store that others use, too, which lies in the network or is what other servers hold: the store, the transport
-// to it, and a connector that asks it what it has (remote_connector.h). The ledger has the names that this server has stored there or was
-// told of, within the budget; what it stored and has no more room for it removes. A thread of its own watches over the store: one that
-// fails, stalls or gives other bytes than were stored is left out, and tried again now and then.
+// The tier of an engine in a store that other servers also use: a store in the network, or the caches of other servers. It has the store,
+// the transport to it, and a connector that asks it for blocks (remote_connector.h). The ledger has the keys that this server stored or
+// learned from answers, within the budget. If this server stored a block, the block is removed from the store when its key is evicted. A
+// separate thread watches over the store: a store that fails, stalls or returns wrong bytes is left out and tried again later.
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/connect/tier_places.h"
+#include "core/connect/tier_slots.h"
 #include "engine/stats/rate.h"
 #include "engine/tiers/kv_tier.h"
 #include "engine/tiers/remote_connector.h"
@@ -25,28 +25,28 @@
 
 namespace quire {
 
-// How long what is waited for: by a request for the answer whether there is anything to load, by a connection for a reply, by a transfer
-// for a block.
-struct RemotePatience {
-  double answer_s = 0.2, reply_s = 2.0, block_s = 5.0;
+// How long a request waits for the answer to a question, a connection for a reply, and a transfer for a block.
+struct RemoteTimeouts {
+  double lookup_timeout_s = 0.2, reply_s = 2.0, block_s = 5.0;
 };
 
-// Of a store that is open already.
+// Options for a store that is already open.
 struct RemoteTierOptions {
   std::string name = "remote";  // for metrics and the log
   KvTierPolicy policy = KvTierPolicy::measured;
   bool join_loads = false;
   std::uint64_t budget_bytes = 0, place_bytes = 0;
-  RemotePatience patience = {};
+  RemoteTimeouts timeouts = {};
+  bool holds_blocks = true;  // false: it stores nothing, and its slots have only offload keys
 };
 
-// Errors: the address, the key's file or a number is not what EngineBuilder::kv_remote() asks for. Before anything is opened.
+// Checks the options before anything is opened. Errors: the address, the key file or a number does not fit EngineBuilder::kv_remote().
 Result<void> check_remote(const KvRemoteOptions& options);
 
-class RemoteTier final : public KvTier, private TierPlaces {
+class RemoteTier final : public KvTier, private TierSlots {
  public:
   static Result<std::shared_ptr<RemoteTier>> open(const KvRemoteOptions& options, const CoreConfig& config, const KvLayout& layout,
-                                                  const TierFingerprint& fingerprint, const RemotePatience& patience = {});
+                                                  const TierFingerprint& fingerprint, const RemoteTimeouts& timeouts = {});
   static Result<std::shared_ptr<RemoteTier>> open_on(std::shared_ptr<SharedStore> store, const RemoteTierOptions& options,
                                                      const CoreConfig& config);
   ~RemoteTier() override;
@@ -55,16 +55,17 @@ class RemoteTier final : public KvTier, private TierPlaces {
 
   Connector& connector() override { return *connector_; }
   Transport& transport() override { return transport_; }
-  void notify_with(const std::function<void()>& notify) override;
-  bool tend(double compute_tokens_per_s) override;
-  void take_events(const TierNames& names, std::vector<KvEvent>& out) override;
+  void set_notify(const std::function<void()>& notify) override;
+  bool maintain(double compute_tokens_per_s) override;
+  void take_events(const TierBlockFormat& format, std::vector<KvEvent>& out) override;
+  [[nodiscard]] bool holds_blocks() const override { return options_.holds_blocks; }
   [[nodiscard]] KvTierPolicy policy() const override { return options_.policy; }
   [[nodiscard]] KvTierStats stats() const override;
 
  private:
   struct Place {
     OffloadKey name;
-    bool is_own = false;  // this server has stored it
+    bool is_local = false;  // this server has stored it
   };
 
   RemoteTier(std::shared_ptr<SharedStore> store, const RemoteTierOptions& options);
@@ -78,26 +79,26 @@ class RemoteTier final : public KvTier, private TierPlaces {
   StoreTransport transport_;
   std::unique_ptr<RemoteConnector> connector_;
 
-  // The engine's thread.
+  // Used on the engine thread only.
   std::vector<Place> places_;
   TierService service_;
   TierCosts costs_;
   Rate load_rate_;
   std::uint64_t bytes_read_ = 0, num_declined_tokens_ = 0;
-  std::uint64_t num_told_ = 0;  // blocks that went to others, as of the last tend()
+  std::uint64_t num_reported_ = 0;  // blocks given to other servers, as of the last maintain()
   double loading_s_ = 0.0;
 
-  // The watching thread's.
+  // Used on the watching thread only.
   double next_try_s_ = 0.0;
-  std::uint64_t num_given_ = 0;
+  std::uint64_t num_served_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable stopping_;
-  // Guarded by mutex_, as all that follows.
+  // Guarded by mutex_, like all members below.
   std::function<void()> notify_;
   TierHealth loads_, stores_;
   TierService watched_;
-  bool wants_try_ = false;
+  bool should_probe_ = false;
   bool stops_ = false;
   std::thread thread_;
 };

@@ -8,10 +8,10 @@
 
 namespace quire {
 
-SwapTransport::SwapTransport(std::shared_ptr<MemoryTransport> memory, const std::shared_ptr<DiskStore>& store, double patience_seconds)
+SwapTransport::SwapTransport(std::shared_ptr<MemoryTransport> memory, const std::shared_ptr<DiskStore>& store, double timeout_seconds)
     : memory_(std::move(memory)),
-      files_(store, patience_seconds),
-      num_near_(memory_ == nullptr ? 0 : memory_->num_places()),
+      files_(store, timeout_seconds),
+      num_memory_slots_(memory_ == nullptr ? 0 : memory_->num_places()),
       numbers_(store->num_places()) {}
 
 void SwapTransport::attach(const KvPages& pages, std::function<void()> notify) {
@@ -23,11 +23,11 @@ void SwapTransport::start(const Transfer& transfer) {
   Part near, far;
   for (std::size_t i = 0; i < transfer.blocks.size(); ++i) {
     const auto place = static_cast<std::uint32_t>(transfer.places[i]);
-    const bool is_near = place < num_near_;
+    const bool is_near = place < num_memory_slots_;
     (is_near ? near : far).blocks.push_back(transfer.blocks[i]);
-    (is_near ? near : far).places.push_back(is_near ? place : name_place(transfer, place - num_near_));
+    (is_near ? near : far).places.push_back(is_near ? place : assign_number(transfer, place - num_memory_slots_));
   }
-  Open& open = open_[transfer.id];
+  OpenTransfer& open = open_[transfer.id];
   open.completion.transfer = transfer.id;
   open.num_left = (near.blocks.empty() ? 0U : 1U) + (far.blocks.empty() ? 0U : 1U);
   for (auto [part, transport] : {std::pair<Part*, Transport*>(&near, memory_.get()), {&far, &files_}}) {
@@ -39,20 +39,20 @@ void SwapTransport::start(const Transfer& transfer) {
   }
 }
 
-// Whatever was there before is not found under the new name.
-std::uint64_t SwapTransport::name_place(const Transfer& transfer, std::uint32_t place) {
-  QUIRE_CHECK(place < numbers_.size(), "a place that there is");
+// Returns the number that the transfer carries for a slot in files. A store gives the slot a new key, so its previous block is not found.
+std::uint64_t SwapTransport::assign_number(const Transfer& transfer, std::uint32_t place) {
+  QUIRE_CHECK(place < numbers_.size(), "the slot exists");
   if (transfer.direction == TransferDirection::store) {
     OffloadKey name{.hash = {}, .group = transfer.group};
-    ++last_name_;
-    std::memcpy(name.hash.data(), &last_name_, sizeof last_name_);
+    ++last_number_;
+    std::memcpy(name.hash.data(), &last_number_, sizeof last_number_);
     numbers_[place] = files_.assign(place, name);
   }
   return numbers_[place];
 }
 
 void SwapTransport::poll(std::vector<TransferCompletion>& over) {
-  told_.clear();
+  reported_.clear();
   if (memory_ != nullptr) {
     parts_.clear();
     memory_->poll(parts_);
@@ -61,26 +61,26 @@ void SwapTransport::poll(std::vector<TransferCompletion>& over) {
   parts_.clear();
   files_.poll(parts_);
   take(parts_);
-  for (Open& open : told_) {
+  for (OpenTransfer& open : reported_) {
     over.push_back(open.completion);
-    if (open.names_bad) over.back().bad_blocks = open.bad;
+    if (open.lists_failed_blocks) over.back().bad_blocks = open.bad;
   }
 }
 
 void SwapTransport::take(std::vector<TransferCompletion>& parts) {
   for (const TransferCompletion& part : parts) {
     const auto found = open_.find(part.transfer);
-    QUIRE_CHECK(found != open_.end() && found->second.num_left > 0, "parts end once");
-    Open& open = found->second;
+    QUIRE_CHECK(found != open_.end() && found->second.num_left > 0, "each part of a transfer ends once");
+    OpenTransfer& open = found->second;
     open.completion.bytes += part.bytes;
     open.completion.seconds = std::max(open.completion.seconds, part.seconds);
     if (part.outcome == TransferOutcome::failed) {
       open.completion.outcome = TransferOutcome::failed;
-      open.names_bad &= !part.bad_blocks.empty();
+      open.lists_failed_blocks &= !part.bad_blocks.empty();
       open.bad.insert(open.bad.end(), part.bad_blocks.begin(), part.bad_blocks.end());
     }
     if (--open.num_left > 0) continue;
-    told_.push_back(std::move(open));
+    reported_.push_back(std::move(open));
     open_.erase(found);
   }
 }

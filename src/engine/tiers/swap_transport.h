@@ -1,6 +1,6 @@
 #pragma once
-// Moves the blocks of preempted requests to places in memory, and those of higher numbers to files: a transfer's parts go each its own way,
-// and it is over when both are.
+// Moves the blocks of preempted requests to slots in memory, and blocks with higher slot numbers to files. A transfer may have a part in
+// each; it is over when both parts are over.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,8 +16,8 @@ namespace quire {
 
 class SwapTransport final : public Transport {
  public:
-  // `memory` may be null: then all places are in files.
-  SwapTransport(std::shared_ptr<MemoryTransport> memory, const std::shared_ptr<DiskStore>& store, double patience_seconds);
+  // `memory` may be null: then all slots are in files.
+  SwapTransport(std::shared_ptr<MemoryTransport> memory, const std::shared_ptr<DiskStore>& store, double timeout_seconds);
 
   void attach(const KvPages& pages, std::function<void()> notify) override;
   void start(const Transfer& transfer) override;
@@ -26,27 +26,27 @@ class SwapTransport final : public Transport {
   void detach() override;
 
  private:
-  struct Open {
-    std::uint32_t num_left = 0;  // parts
+  struct OpenTransfer {
+    std::uint32_t num_left = 0;  // parts that are not over
     TransferCompletion completion{};
-    bool names_bad = true;  // each part that failed says which blocks are bad
+    bool lists_failed_blocks = true;  // all parts that failed have listed their bad blocks
     std::vector<BlockId> bad{};
   };
   struct Part {
     std::vector<BlockId> blocks;
     std::vector<std::uint64_t> places;
   };
-  std::uint64_t name_place(const Transfer& transfer, std::uint32_t place);
+  std::uint64_t assign_number(const Transfer& transfer, std::uint32_t place);
   void take(std::vector<TransferCompletion>& parts);
 
   const std::shared_ptr<MemoryTransport> memory_;
   StoreTransport files_;
-  const std::uint32_t num_near_;
-  std::vector<std::uint64_t> numbers_;  // by place in files: what loads carry
-  std::uint64_t last_name_ = 0;
-  std::map<TransferId, Open> open_;
+  const std::uint32_t num_memory_slots_;
+  std::vector<std::uint64_t> numbers_;  // by slot in files: the number that a load carries
+  std::uint64_t last_number_ = 0;
+  std::map<TransferId, OpenTransfer> open_;
   std::vector<TransferCompletion> parts_;
-  std::vector<Open> told_;
+  std::vector<OpenTransfer> reported_;
 };
 
 }  // namespace quire

@@ -8,11 +8,11 @@ namespace quire {
 
 Result<void> check_tier(const CoreConfig& config, const char* field) {
   if (!config.prefix_cache.enable_prefix_caching)
-    return fail(ErrorCode::invalid_argument, field, "prefix caching is off, and what is stored is found as prefixes are",
-                "turn it on, or do without a tier");
+    return fail(ErrorCode::invalid_argument, field, "prefix caching is off, but stored blocks are found through the prefix cache",
+                "turn prefix caching on, or serve without a tier");
   if (const Result<void> checked = OffloadConnector::check(config); !checked)
     return fail(ErrorCode::unsupported, field, fmt::format("this model's KV cache cannot be stored: {}", checked.error().message),
-                "do without a tier; the model is served without one");
+                "serve this model without a tier");
   return {};
 }
 
@@ -23,20 +23,20 @@ std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout) {
   return bytes;
 }
 
-void take_tier_events(OffloadConnector& connector, const TierNames& names, const char* medium, std::vector<KvEvent>& out) {
+void take_tier_events(OffloadConnector& connector, const TierBlockFormat& format, const char* medium, std::vector<KvEvent>& out) {
   const OffloadLedger& ledger = connector.ledger();
   for (std::size_t i = 0; i < ledger.num_events(); ++i) {
     const OffloadEvent event = ledger.event(i);
-    BlockStored* stored = nullptr;  // what of this event is told of already, of one group
+    BlockStored* stored = nullptr;  // the last added event, which takes further keys of its group
     for (const OffloadKey& key : event.keys) {
-      KvEventHash hash(key.hash.begin(), key.hash.begin() + names.hash_bytes);
+      KvEventHash hash(key.hash.begin(), key.hash.begin() + format.hash_bytes);
       if (event.removed) {
         out.push_back(BlockRemoved{.block_hash = std::move(hash), .medium = medium, .group_idx = key.group});
         continue;
       }
       if (stored == nullptr || stored->group_idx != key.group) {
         stored = &std::get<BlockStored>(out.emplace_back(BlockStored()));
-        stored->block_size = names.block_size;
+        stored->block_size = format.block_size;
         stored->medium = medium;
         stored->group_idx = key.group;
       }

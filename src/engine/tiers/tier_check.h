@@ -1,5 +1,5 @@
 #pragma once
-// What all tiers of an engine ask of its cache, how their connectors are made, and how these tell of their blocks.
+// Checks, connector options and events that all tiers of an engine share.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -15,18 +15,18 @@ namespace quire {
 
 class OffloadConnector;
 
-inline constexpr double kLoadHorizon_s = 2.0;  // of loading, for its speed
+inline constexpr double kLoadHorizon_s = 2.0;  // loading time over which the speed is averaged
 
-// Whether a cache like this can have a tier. Errors name `field`.
+// Returns an error that names `field` if a cache with this config cannot have a tier.
 Result<void> check_tier(const CoreConfig& config, const char* field);
 
-// By cache group, of a block.
+// Returns the bytes of a block, by cache group.
 std::vector<std::uint64_t> group_block_bytes(const KvLayout& layout);
 
-// KvTier::take_events() of a tier whose blocks lie in such a medium ("CPU", "DISK").
-void take_tier_events(OffloadConnector& connector, const TierNames& names, const char* medium, std::vector<KvEvent>& out);
+// Implements KvTier::take_events() for a tier with blocks in this medium ("CPU", "DISK").
+void take_tier_events(OffloadConnector& connector, const TierBlockFormat& format, const char* medium, std::vector<KvEvent>& out);
 
-// Of a tier with so many bytes.
+// Returns the connector options of a tier with this capacity.
 template <class TierOptions>
 OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, const TierOptions& options, const CoreConfig& config) {
   const bool is_measured = options.policy == KvTierPolicy::measured;
@@ -36,9 +36,10 @@ OffloadConnectorOptions tier_connector_options(std::uint64_t bytes, const TierOp
           .max_tracker_size = options.max_tracker_size,
           .enable_events = config.report.enable_kv_events,
           .join_loads = options.join_loads,
-          .found_when_stored = is_measured,
+          .hit_after_store_completes = is_measured,
           .max_storing_blocks = is_measured ? std::max(1U, config.kv.num_blocks / 4) : 0,
-          .own_policy = options.own_policy};
+          .stores_leading_blocks = is_measured,
+          .custom_policy = options.custom_policy};
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Moves blocks down from memory to disk as they cool. Called on the engine's thread between two steps; the bytes move on the transports'
-// threads. A block must stay held in memory until the disk has it, so that at no time it is found in neither.
+// Moves blocks from memory down to disk as they cool. Called on the engine thread between two steps; the transports' threads move the
+// bytes. A block must stay held in memory until the disk has it, so that at least one of them always has it.
 #include "engine/tiers/tier_spill.h"
 
 #include <algorithm>
@@ -10,9 +10,8 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMostUnderWay = 64;  // blocks, and no more than a quarter of the places: a disk that hangs keeps those
-// Of the places, the share that is to be ready to go, and how many blocks that is at most: as many as some steps store.
-constexpr std::uint32_t kReadyShare = 2, kMostReady = 256;
+constexpr std::uint32_t kMaxStoresInFlight = 64;  // blocks, and at most a quarter of the slots: a disk that hangs keeps these
+constexpr std::uint32_t kMostReady = 256;         // blocks; as many as some steps store
 
 }  // namespace
 
@@ -31,17 +30,17 @@ TierSpill::TierSpill(std::shared_ptr<DramTier> from, OffloadConnector& to, std::
       shared_(std::make_shared<Shared>()) {}
 
 TierSpill::~TierSpill() {
-  notify_with({});
+  set_notify({});
 }
 
-void TierSpill::notify_with(std::function<void()> notify) {
+void TierSpill::set_notify(std::function<void()> notify) {
   const std::lock_guard lock(shared_->mutex);
   shared_->notify = std::move(notify);
 }
 
-bool TierSpill::tend(bool may_store) {
+bool TierSpill::maintain(bool may_store) {
   const bool has_ended = take_ended();
-  return (may_store && begin_some()) || has_ended;
+  return (may_store && start_stores()) || has_ended;
 }
 
 bool TierSpill::take_ended() {
@@ -55,20 +54,20 @@ bool TierSpill::take_ended() {
     to_.adopted(one.key, one.is_stored);
     num_spilled_ += one.is_stored ? 1 : 0;
   }
-  num_under_way_ -= static_cast<std::uint32_t>(ended_.size());
+  num_in_flight_ -= static_cast<std::uint32_t>(ended_.size());
   return !ended_.empty();
 }
 
-bool TierSpill::begin_some() {
+bool TierSpill::start_stores() {
   const OffloadLedger& ledger = from_->offload().ledger();
   const std::uint32_t num_ready = std::clamp(ledger.num_slots() / kReadyShare, 1U, kMostReady);
   if (ledger.num_free() >= num_ready) return false;
   next_.clear();
-  from_->offload().append_next(num_ready - ledger.num_free(), next_);
-  const std::uint32_t most_under_way = std::clamp(ledger.num_slots() / 4, 1U, kMostUnderWay);
+  from_->offload().append_next_victims(num_ready - ledger.num_free(), next_);
+  const std::uint32_t most_in_flight = std::clamp(ledger.num_slots() / 4, 1U, kMaxStoresInFlight);
   bool has_begun = false;
   for (const OffloadKey& key : next_) {
-    if (num_under_way_ >= most_under_way) break;
+    if (num_in_flight_ >= most_in_flight) break;
     if (to_.ledger().contains(key)) continue;
     if (!begin(key)) break;
     has_begun = true;
@@ -76,7 +75,7 @@ bool TierSpill::begin_some() {
   return has_begun;
 }
 
-// False: there is no room for it.
+// Begins to copy the block to disk. Returns false if there is no room for it.
 bool TierSpill::begin(const OffloadKey& key) {
   const std::optional<OffloadSlot> slot = to_.adopt(key);
   if (!slot) return false;
@@ -85,7 +84,7 @@ bool TierSpill::begin(const OffloadKey& key) {
     to_.adopted(key, false);
     return true;
   }
-  ++num_under_way_;
+  ++num_in_flight_;
   store_->submit({.verb = TierJob::Verb::store,
                   .place = slot->value,
                   .name = key,

@@ -1,11 +1,11 @@
 #pragma once
-// Blocks move from the tier in host memory down to the disk as they cool: those that would be evicted next are copied to the folder, some
-// at a time, and stay where they are until others need the place. What is evicted before that is lost to both.
+// Moves blocks from the tier in host memory down to disk as they cool. Blocks that would be evicted next are copied to the folder, a few at
+// a time. They also stay in memory until other blocks need their slots. A block that is evicted before it is copied is lost from both.
 //
-// States of a block here, and who moves it between them:
-//   (in memory) -> under way   tend(): held there, and given a place on disk
-//   under way -> over          the disk's thread: it is written, or is not
-//   over -> (on disk)          tend(): released there, and found here if it was written
+// States of a block here, and what moves it between them:
+//   (in memory) -> in flight   maintain(): held in memory, with a slot on disk
+//   in flight -> over          the disk's thread: the block is written, or the write failed
+//   over -> (on disk)          maintain(): released in memory, and found on disk if it was written
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,17 +19,20 @@ namespace quire {
 
 class TierSpill {
  public:
-  // `to` outlives it, and is the connector of the tier whose store this is. By cache group, what a block has.
+  // One in kReadyShare slots in memory is free, or holds a block that the disk has or will have soon.
+  static constexpr std::uint32_t kReadyShare = 2;
+
+  // `to` is the connector of the tier with this store, and outlives this object. `group_bytes` are the bytes of a block, by cache group.
   TierSpill(std::shared_ptr<DramTier> from, OffloadConnector& to, std::shared_ptr<DiskStore> store, std::vector<std::uint64_t> group_bytes);
-  // Whoever is notified is so no more.
+  // Removes the callback; it is not called any more.
   ~TierSpill();
   TierSpill(const TierSpill&) = delete;
   TierSpill& operator=(const TierSpill&) = delete;
 
-  // Called when a block is over, from the disk's thread.
-  void notify_with(std::function<void()> notify);
-  // The engine's thread, between two steps; whether it did anything. `may_store`: the disk does.
-  bool tend(bool may_store);
+  // Sets the callback, which the disk's thread calls when a block is over.
+  void set_notify(std::function<void()> notify);
+  // Called on the engine thread between two steps. Returns whether it did anything. `may_store`: the disk accepts stores.
+  bool maintain(bool may_store);
   [[nodiscard]] std::uint64_t num_spilled() const { return num_spilled_; }
 
  private:
@@ -40,7 +43,7 @@ class TierSpill {
   struct Shared;  // with the disk's thread
 
   bool take_ended();
-  bool begin_some();
+  bool start_stores();
   bool begin(const OffloadKey& key);
 
   const std::shared_ptr<DramTier> from_;
@@ -48,7 +51,7 @@ class TierSpill {
   const std::shared_ptr<DiskStore> store_;
   const std::vector<std::uint64_t> group_bytes_;
   const std::shared_ptr<Shared> shared_;
-  std::uint32_t num_under_way_ = 0;
+  std::uint32_t num_in_flight_ = 0;
   std::uint64_t num_spilled_ = 0;
   std::vector<OffloadKey> next_;
   std::vector<Ended> ended_;

@@ -1,6 +1,6 @@
-// The lines of the trace (docs/trace.md): the names are part of an interface, so one that is there stays. Runs on the thread of
-// TraceWriter, one step after another; it must see every step that was followed, for facts are sent once and outputs come in parts.
-// Everything from a client goes through the JSON escaping of base/json_text.
+// Writes the lines of the trace (docs/trace.md). The names are part of an interface, so existing ones never change. Runs on the thread of
+// TraceWriter, one step after another. It must see every step that was followed, because facts are sent once and outputs come in parts. All
+// text from a client passes through the JSON escaping of base/json_text.
 #include "engine/trace/trace_text.h"
 
 #include <fmt/format.h>
@@ -30,9 +30,9 @@ const char* word(QueueKind queue) {
   return kWords.at(static_cast<std::size_t>(queue));
 }
 
-// vLLM's names of RequestStatus.
+// Returns vLLM's name of the status.
 const char* word(RequestStatus status) {
-  // By the enumerator's number: a new one goes into this list too.
+  // Indexed by the enumerator's value: a new enumerator needs an entry here.
   constexpr std::array<const char*, 12> kWords = {"WAITING",
                                                   "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
                                                   "WAITING_FOR_REMOTE_KVS",
@@ -49,7 +49,7 @@ const char* word(RequestStatus status) {
 }
 
 const char* word(EventKind what) {
-  // By the enumerator's number: a new one goes into this list too.
+  // Indexed by the enumerator's value: a new enumerator needs an entry here.
   constexpr std::array<const char*, 25> kWords = {"step_begins",   "prefix_looked_up", "admission_tried", "admission_blocked",
                                                   "preempted",     "block_cached",     "block_evicted",   "pinned",
                                                   "unpinned",      "forked",           "unshared",        "gave_way",
@@ -61,7 +61,7 @@ const char* word(EventKind what) {
 }
 
 const char* word(EventCause cause) {
-  // By the enumerator's number: a new one goes into this list too.
+  // Indexed by the enumerator's value: a new enumerator needs an entry here.
   constexpr std::array<const char*, 20> kWords = {
       "none",       "lack_of_blocks", "expired", "replaced",        "job_over", "ended_by_host", "above_high",
       "below_low",  "no_place",       "no_gain", "failed_transfer", "paused",   "no_tokens",     "no_slot",
@@ -69,7 +69,7 @@ const char* word(EventCause cause) {
   return kWords.at(static_cast<std::size_t>(cause));
 }
 
-// Writes the fields of one JSON object after another.
+// Writes the fields of one JSON object in sequence.
 class Line {
  public:
   explicit Line(std::string& out) : out_(out) { out_ += '{'; }
@@ -78,7 +78,7 @@ class Line {
   void add(fmt::format_string<Args...> format, Args&&... args) {
     append_format(out_, format, std::forward<Args>(args)...);
   }
-  // null where it is empty.
+  // Writes null for an empty value.
   void text(const char* name, std::string_view value) {
     add("\"{}\":", name);
     text_or_null(value);
@@ -90,7 +90,7 @@ class Line {
       append_json_string(out_, value);
     out_ += ',';
   }
-  // As an object.
+  // Writes the pairs as a JSON object.
   void texts(const char* name, const std::vector<std::pair<std::string, std::string>>& values) {
     add("\"{}\":{{", name);
     for (const auto& [key, value] : values) {
@@ -108,7 +108,7 @@ class Line {
     add("{}", id.value);
     out_ += "\",";
   }
-  // A list; `item` appends each with a comma after it.
+  // Writes a list; `item` appends each element with a comma after it.
   template <class Range, class Item>
   void list(const char* name, const Range& range, Item item) {
     add("\"{}\":[", name);
@@ -120,7 +120,7 @@ class Line {
     close('}');
     out_ += '\n';
   }
-  // In place of the last comma.
+  // Writes the bracket in place of the last comma.
   void close(char bracket) {
     if (out_.back() == ',') out_.pop_back();
     out_ += bracket;
@@ -223,7 +223,7 @@ void append_lookup(const TracedLookup& lookup, const TraceStep& step, const Trac
   line.end();
 }
 
-// All ours.
+// Writes an event that only quire has.
 void append_event(const Event& e, std::string& out) {
   Line line(out);
   line.add("\"event\":\"quire\",\"step\":{},\"what\":\"{}\",\"cause\":\"{}\",", e.step.value, word(e.what), word(e.cause));
@@ -234,7 +234,7 @@ void append_event(const Event& e, std::string& out) {
   const bool for_another = e.what == EventKind::preempted || e.what == EventKind::forked || e.what == EventKind::gave_way;
   if (for_another || e.what == EventKind::block_evicted) line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
   if (of_block) line.add("\"block\":{},\"name\":\"{:02x}\",", e.block.value, fmt::join(e.name, ""));
-  if (e.what == EventKind::block_cached && e.parent != NameBytes{}) line.add("\"parent\":\"{:02x}\",", fmt::join(e.parent, ""));
+  if (e.what == EventKind::block_cached && e.parent != BlockHashBytes{}) line.add("\"parent\":\"{:02x}\",", fmt::join(e.parent, ""));
   const bool of_order = e.what == EventKind::passed_over || e.what == EventKind::queue_held || e.what == EventKind::cache_reset;
   if (!of_block && !of_order) line.add("\"blocks\":{},", e.amount);
   if (of_all) line.add("\"of_blocks\":{},", e.total);
@@ -260,7 +260,7 @@ void append_decision(const TraceStep& step, const TraceFacts& facts, std::string
 
 }  // namespace
 
-// Before any line is written: requests refer to their facts by place, and a place may have a new request in this very step.
+// Called before any line is written: requests refer to their facts by slot, and a slot may have a new request in this step.
 void TraceText::learn(const TraceStep& step) {
   for (const TracedFacts& facts : step.facts) {
     if (facts.place >= known_.size()) known_.resize(facts.place + 1);
@@ -282,7 +282,7 @@ void TraceText::append(const TraceStep& step, std::string& steps, std::string& r
   if (step.has_queues) {
     append_snapshot(step, steps);
     for (const TracedRequest& r : step.requests)
-      // As in vllm-pace, which knows no other queues.
+      // vllm-pace records only these two queues.
       if (r.queue == QueueKind::running || r.queue == QueueKind::waiting) append_request(r, known_[r.place], step, requests);
   }
   for (const TracedLookup& lookup : step.lookups) append_lookup(lookup, step, facts_, steps);

@@ -1,6 +1,6 @@
 #pragma once
-// A traced step as lines of JSON; docs/trace.md has the schema. The names are those of the fork hungchun0201/vllm-pace (Apache-2.0) of
-// vLLM 0.19; what we add lies under "quire".
+// Writes a traced step as lines of JSON; docs/trace.md has the schema. The names are those in hungchun0201/vllm-pace (Apache-2.0), a fork
+// of vLLM 0.19. Additions of quire are under "quire".
 #include <string>
 #include <vector>
 
@@ -9,11 +9,11 @@
 
 namespace quire {
 
-// What is the same in every step.
+// The facts that are the same in every step.
 struct TraceFacts {
   SchedulingPolicy policy = SchedulingPolicy::fcfs;
   std::uint32_t max_num_seqs = 0, max_num_batched_tokens = 0;
-  std::string connector{};  // who loads and stores; empty: nobody
+  std::string connector{};  // name of the connector; empty: none
   bool counts_common_prefix = false;
 };
 
@@ -21,11 +21,11 @@ class TraceText {
  public:
   explicit TraceText(const TraceFacts& facts) : facts_(facts) {}
 
-  // Appends the lines for PATH.steps.jsonl and PATH.requests.jsonl. Each step that was followed, in order.
+  // Appends the lines for PATH.steps.jsonl and PATH.requests.jsonl. Must be called for each followed step, in order.
   void append(const TraceStep& step, std::string& steps, std::string& requests);
 
  private:
-  // What earlier steps told of the request at a place.
+  // The facts from earlier steps about the request in a slot.
   struct Known {
     TracedFacts facts;
     std::vector<TokenId> output_tail{};
@@ -35,7 +35,7 @@ class TraceText {
   static void append_request(const TracedRequest& request, const Known& known, const TraceStep& step, std::string& out);
 
   const TraceFacts facts_;
-  std::vector<Known> known_;  // by place
+  std::vector<Known> known_;  // by slot
 };
 
 }  // namespace quire

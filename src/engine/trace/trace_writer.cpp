@@ -1,6 +1,6 @@
-// The trace's files and the thread that fills them. The engine thread takes a blank step, fills it and puts it back; the writing thread
-// makes text of it and writes. The engine thread never waits for the disk: no lock is held while text is made or written. A file never
-// holds half a line, and a new one is its owner's alone, for it has parts of prompts.
+// The trace's files and the thread that writes them. The engine thread takes a blank step, fills it and puts it back. The writing thread
+// makes text of it and writes the text. No lock is held meanwhile, so the engine thread never waits for the disk. A file never holds a
+// partial line. Only its owner can read a new file, because it contains parts of prompts.
 #include "engine/trace/trace_writer.h"
 
 #include <fcntl.h>
@@ -32,17 +32,17 @@ void TraceFile::close() {
 }
 
 Result<void> TraceFile::open() {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);  // prompts are nobody else's business
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);  // only the owner may read prompts
   const off_t end = descriptor_ >= 0 ? ::lseek(descriptor_, 0, SEEK_END) : -1;
   if (end < 0) {
     return fail(ErrorCode::invalid_argument, "trace", fmt::format("'{}' cannot be written: {}", path_, std::strerror(errno)),
-                "give a path in a folder that exists and is yours");
+                "use a path in an existing folder that you can write to");
   }
   size_ = static_cast<std::uint64_t>(end);
   return {};
 }
 
-// The oldest falls off. A name that is missing is no fault: a former run may have written fewer files.
+// Drops the oldest file. A missing file is not an error: an earlier run may have written fewer files.
 bool TraceFile::rotate() {
   close();
   for (std::uint32_t i = max_files_ - 1; i > 0; --i) {
@@ -61,7 +61,7 @@ bool TraceFile::append(std::string_view text) {
     const ssize_t count = ::write(descriptor_, text.data() + done, text.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      if (::ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) close();  // no half lines
+      if (::ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) close();  // leaves no partial line
       return false;
     }
     done += static_cast<std::size_t>(count);
@@ -104,7 +104,7 @@ std::unique_ptr<TraceStep> TraceWriter::take_blank() {
 void TraceWriter::put(std::unique_ptr<TraceStep> step) {
   {
     const std::lock_guard lock(mutex_);
-    QUIRE_CHECK(num_full_ < kNumSteps, "a step that was taken is put back");
+    QUIRE_CHECK(num_full_ < kNumSteps, "a step is put back only after it was taken");
     full_[(first_full_ + num_full_++) % kNumSteps] = std::move(step);
   }
   wake_.notify_one();
@@ -129,11 +129,11 @@ void TraceWriter::run() {
     steps.clear();
     requests.clear();
     text_.append(*step, steps, requests);
-    // Requests first: whoever follows the steps finds the requests of a step there already.
+    // Writes requests first, so that a reader that follows the steps already finds their requests.
     const bool written = files_.requests.append(requests) && files_.steps.append(steps);
     lock.lock();
     blank_.push_back(std::move(step));
-    // After that: whoever waits for the count gets the step back that has its memory already.
+    // Counted after the step is blank again: a thread that waits for the count then gets a step that already has memory.
     (written ? num_written_ : num_failed_).fetch_add(1, std::memory_order_relaxed);
     writing_ = false;
     idle_.notify_all();

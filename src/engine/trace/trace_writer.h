@@ -1,6 +1,6 @@
 #pragma once
-// Writes traced steps to two files, on a thread of its own. Between it and the engine thread is a bounded number of steps: whoever finds
-// none blank drops a step and goes on.
+// Writes traced steps to two files on a separate thread, which shares a fixed number of steps with the engine thread. If none is blank, the
+// engine thread drops its step and continues.
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -19,7 +19,7 @@
 
 namespace quire {
 
-// One growing file. When the next text does not fit any more it becomes PATH.1, PATH.1 becomes PATH.2, and so on.
+// A growing file. If the next text does not fit, the file becomes PATH.1, PATH.1 becomes PATH.2, and so on.
 class TraceFile {
  public:
   TraceFile(std::string path, std::uint64_t max_bytes, std::uint32_t max_files)
@@ -29,7 +29,7 @@ class TraceFile {
   ~TraceFile();
 
   Result<void> open();
-  // All of it, or nothing: false where the disk is full or fails.
+  // Appends the whole text or nothing. Returns false if the disk is full or fails.
   bool append(std::string_view text);
 
  private:
@@ -37,9 +37,9 @@ class TraceFile {
   bool rotate();
 
   std::string path_;
-  // Of one file, but for a text that alone is longer.
+  // Limit of one file, unless a single text is longer.
   std::uint64_t max_bytes_;
-  // The one that grows among them; 1: it begins anew.
+  // Number of files, including the growing one; 1: the file is emptied instead of renamed.
   std::uint32_t max_files_;
   // -1: closed; the next append() rotates and opens a new one.
   int descriptor_ = -1;
@@ -47,7 +47,7 @@ class TraceFile {
 };
 
 struct TraceFiles {
-  // Appends to what is there. Errors name the option.
+  // Opens the files to append to them. Errors name the option.
   static Result<TraceFiles> open(const TraceOptions& options);
   TraceFile steps, requests;
 };
@@ -55,38 +55,38 @@ struct TraceFiles {
 class TraceWriter {
  public:
   TraceWriter(TraceFiles files, const TraceFacts& facts);
-  // Writes what was put.
+  // Writes the remaining steps.
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // The engine thread. Null: all are on their way to the disk.
+  // Called on the engine thread. Returns null if all steps are waiting for the disk.
   std::unique_ptr<TraceStep> take_blank();
   void put(std::unique_ptr<TraceStep> step);
-  // Waits for what was put; nobody puts meanwhile.
+  // Waits until all steps are written; no thread may call put() meanwhile.
   void flush();
 
-  // Any thread.
+  // Any thread may call these.
   [[nodiscard]] std::uint64_t num_written() const { return num_written_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t num_failed() const { return num_failed_.load(std::memory_order_relaxed); }
 
  private:
-  // How far the disk may be behind before steps are dropped. All are made at the start and used again.
+  // Steps that may wait for the disk before a step is dropped. They are made at the start and reused.
   static constexpr std::size_t kNumSteps = 16;
   void run();
 
-  // The writing thread's from its start on.
+  // Used by the writing thread from its start on.
   TraceFiles files_;
-  TraceText text_;  // the writing thread
-  // Held for a moment only: for what follows, down to stopping_.
+  TraceText text_;  // used by the writing thread, too
+  // Guards the members from here to writing_. Held for moments only.
   std::mutex mutex_;
   std::condition_variable wake_, idle_;
-  std::array<std::unique_ptr<TraceStep>, kNumSteps> full_;  // a ring
+  std::array<std::unique_ptr<TraceStep>, kNumSteps> full_;  // a ring buffer
   std::size_t first_full_ = 0, num_full_ = 0;
   std::vector<std::unique_ptr<TraceStep>> blank_;
   bool stopping_ = false, writing_ = false;
   std::atomic<std::uint64_t> num_written_ = 0, num_failed_ = 0;
-  std::thread thread_;  // last: it uses all the others
+  std::thread thread_;  // declared last because it uses all other members
 };
 
 }  // namespace quire

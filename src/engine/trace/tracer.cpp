@@ -1,6 +1,6 @@
-// Copies what the core decides into the step that the writer will make text of. The core calls on_event() from within its own functions,
-// the step loop planned(), all on the engine thread and in every step: so of a request that is known it copies numbers only. It never waits
-// for the disk, never changes anything in the core, and leaves a step out rather than be late.
+// Copies the core's decisions into the step that the writer makes text of. The core calls on_event() from within its functions, and the
+// step loop calls planned(), on the engine thread in every step. So only numbers of a known request are copied. The tracer never waits for
+// the disk, never changes the core, and drops a step rather than wait.
 #include "engine/trace/tracer.h"
 
 #include <algorithm>
@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/check_range.h"
+#include "base/check_options.h"
+#include "quire/engine_option_table.h"
 
 namespace quire {
 namespace {
@@ -20,9 +21,7 @@ double wall_clock_s() {
 }  // namespace
 
 Result<void> check_trace(const TraceOptions& options) {
-  if (auto valid = check_range("trace_every", options.every, 1, UINT32_MAX); !valid) return valid;
-  if (auto valid = check_range("trace_file_bytes", options.max_file_bytes, 1U << 16U, UINT64_MAX); !valid) return valid;
-  return check_range("trace_files", options.max_files, 1, 1000);
+  return check_options(kTraceOptions, options);
 }
 
 Result<std::unique_ptr<StepTrace>> StepTrace::create(const TraceOptions& options, const CoreConfig& config, std::string connector) {
@@ -47,7 +46,7 @@ void Tracer::begin(StepId step) {
   step_ = writer_.take_blank();
   if (step_ == nullptr) {
     ++num_dropped_;
-    // With the step that they would have been told in.
+    // These events are dropped together with the step.
     events_before_.clear();
     return;
   }
@@ -66,7 +65,7 @@ void Tracer::begin(StepId step) {
   copy_queues();
 }
 
-// The facts of a request that stay are sent once (send_facts); each step then has a few numbers of each request, and its fresh outputs.
+// The constant facts of a request are sent once (send_facts). Each step then has a few numbers of each request, and its new outputs.
 void Tracer::copy_queues() {
   last_order_.swap(order_);
   order_.clear();
@@ -75,16 +74,16 @@ void Tracer::copy_queues() {
   forget_absent();
 }
 
-std::uint32_t Tracer::place_of(const RequestView& view) {
-  // The queues are as they were in the last step, but for a few that have come or gone.
+std::uint32_t Tracer::slot_of(const RequestView& view) {
+  // The queues have nearly the order of the last step, so the request is probably near the cursor.
   constexpr std::size_t kNear = 4;
   for (std::size_t i = cursor_; i < std::min(cursor_ + kNear, last_order_.size()); ++i) {
-    if (followed_[last_order_[i]].id != view.id) continue;
+    if (traced_[last_order_[i]].id != view.id) continue;
     cursor_ = i + 1;
     return last_order_[i];
   }
-  const auto found = places_.find(view.id);
-  return found == places_.end() ? kNoPlace : found->second;
+  const auto found = slots_.find(view.id);
+  return found == slots_.end() ? kNoSlot : found->second;
 }
 
 void Tracer::send_facts(const RequestView& view, std::uint32_t place) {
@@ -107,27 +106,27 @@ void Tracer::send_facts(const RequestView& view, std::uint32_t place) {
                           .max_tokens = view.max_tokens,
                           .num_prompt_tokens = view.num_prompt_tokens,
                           .num_encoder_inputs = view.num_encoder_inputs});
-  followed_[place] = {
+  traced_[place] = {
       .id = view.id, .num_prompt_tokens = view.num_prompt_tokens, .num_tokens = view.num_prompt_tokens, .arrival_time = view.arrival_time};
 }
 
 void Tracer::copy(QueueKind queue, const RequestView& view) {
   const auto num_tokens = static_cast<std::uint32_t>(view.tokens.size());
-  std::uint32_t place = place_of(view);
-  if (place == kNoPlace) {
-    if (free_places_.empty()) {
-      free_places_.push_back(static_cast<std::uint32_t>(followed_.size()));
-      followed_.emplace_back();
+  std::uint32_t place = slot_of(view);
+  if (place == kNoSlot) {
+    if (free_slots_.empty()) {
+      free_slots_.push_back(static_cast<std::uint32_t>(traced_.size()));
+      traced_.emplace_back();
     }
-    place = free_places_.back();
-    free_places_.pop_back();
-    places_.emplace(view.id, place);
+    place = free_slots_.back();
+    free_slots_.pop_back();
+    slots_.emplace(view.id, place);
     send_facts(view, place);
-  } else if (const Followed& known = followed_[place]; known.num_prompt_tokens != view.num_prompt_tokens ||
-                                                       known.arrival_time != view.arrival_time || known.num_tokens > num_tokens) {
-    send_facts(view, place);  // a session has gone on
+  } else if (const TracedState& known = traced_[place]; known.num_prompt_tokens != view.num_prompt_tokens ||
+                                                        known.arrival_time != view.arrival_time || known.num_tokens > num_tokens) {
+    send_facts(view, place);  // a session has continued
   }
-  Followed& followed = followed_[place];
+  TracedState& followed = traced_[place];
   const std::uint32_t num_fresh = std::min(num_tokens - followed.num_tokens, static_cast<std::uint32_t>(kTracedTail));
   followed.num_tokens = num_tokens;
   followed.last_seen = num_steps_;
@@ -143,7 +142,7 @@ void Tracer::copy(QueueKind queue, const RequestView& view) {
                              .num_computed_tokens = view.num_computed_tokens,
                              .num_preemptions = view.num_preemptions,
                              .num_drafts = static_cast<std::uint32_t>(view.draft_tokens.size()),
-                             .num_block_hashes = static_cast<std::uint32_t>(view.block_hashes.size() / sizeof(NameBytes)),
+                             .num_block_hashes = static_cast<std::uint32_t>(view.block_hashes.size() / sizeof(BlockHashBytes)),
                              .num_blocks = view.num_blocks,
                              .num_fresh_outputs = num_fresh,
                              .num_cached_tokens = view.num_cached_tokens,
@@ -151,24 +150,24 @@ void Tracer::copy(QueueKind queue, const RequestView& view) {
                              .stop_token = view.stop_token});
 }
 
-// Who is in no queue any more has ended.
+// Forgets the requests that are in no queue any more: they have ended.
 void Tracer::forget_absent() {
   for (const std::uint32_t place : last_order_) {
-    if (followed_[place].last_seen == num_steps_) continue;
-    places_.erase(followed_[place].id);
-    free_places_.push_back(place);
+    if (traced_[place].last_seen == num_steps_) continue;
+    slots_.erase(traced_[place].id);
+    free_slots_.push_back(place);
   }
 }
 
 void Tracer::copy_lookup(const Event& event) {
   const std::optional<RequestView> view = core_->view(event.owner);
-  QUIRE_CHECK(view.has_value(), "who is tried is known");
+  QUIRE_CHECK(view.has_value(), "the core has the request that is looked up");
   step_->lookups.push_back({event, view->tags->job, view->num_prompt_tokens});
 }
 
-// What comes between two plans (results, ends, expiries) is kept for the next step: a step's record begins with what led to it.
+// Events between two plans (results, ends, expiries) are kept for the next step: its record begins with them.
 void Tracer::on_event(const Event& event) {
-  // Snapshots and decisions show these.
+  // Snapshots and decisions already show these.
   if (event.what == EventKind::queued || event.what == EventKind::admitted || event.what == EventKind::ended) return;
   if (event.what == EventKind::step_begins) {
     is_planning_ = true;

@@ -1,6 +1,6 @@
 #pragma once
-// Follows the core's decisions for the trace: copies the facts of a step and hands them to the thread that writes. Belongs to the engine
-// thread; where the writer has no room the step is dropped, and counted.
+// Follows the core's decisions for the trace: copies the data of a step and hands it to the thread that writes. Belongs to the engine
+// thread. If the writer has no blank step, the step is dropped and counted.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,17 +15,17 @@
 
 namespace quire {
 
-// The numbers of `options` are in range. Errors name the option.
+// Checks that the numbers in `options` are in range. Errors name the option.
 Result<void> check_trace(const TraceOptions& options);
 
 class Tracer final : public StepTrace {
  public:
-  // Of options that check_trace() has passed. Errors: a file cannot be written.
+  // Creates a tracer with options that check_trace() accepts. Errors: a file cannot be written.
   static Result<std::unique_ptr<Tracer>> create(const TraceOptions& options, const TraceFacts& facts);
 
   void follow(const Core& core) override { core_ = &core; }
-  // Asked on the engine's thread at each step whose queues are written; empty: there is no tier.
-  void show_tier(std::function<TracedTier()> tier) { tier_ = std::move(tier); }
+  // `tier` is called on the engine thread in each step that records its queues; empty: there is no tier.
+  void set_tier_source(std::function<TracedTier()> tier) { tier_ = std::move(tier); }
   void on_event(const Event& event) override;
   void planned(const StepPlan& plan) override;
   void flush() override { writer_.flush(); }
@@ -39,18 +39,18 @@ class Tracer final : public StepTrace {
   void copy_queues();
   void copy(QueueKind queue, const RequestView& view);
   void copy_lookup(const Event& event);
-  std::uint32_t place_of(const RequestView& view);  // kNoPlace: its facts are not known
+  std::uint32_t slot_of(const RequestView& view);  // kNoSlot: the request is not known
   void send_facts(const RequestView& view, std::uint32_t place);
   void forget_absent();
   [[nodiscard]] bool is_over() const { return max_steps_ > 0 && num_steps_ >= max_steps_; }
 
-  static constexpr std::uint32_t kNoPlace = UINT32_MAX;
-  // A request whose facts have been sent.
-  struct Followed {
+  static constexpr std::uint32_t kNoSlot = UINT32_MAX;
+  // A request with facts that have been sent.
+  struct TracedState {
     RequestId id;
     std::uint32_t num_prompt_tokens = 0, num_tokens = 0;
     double arrival_time = 0.0;
-    std::uint64_t last_seen = 0;  // which of the recorded steps
+    std::uint64_t last_seen = 0;  // number of the last recorded step that had it
   };
 
   const std::uint32_t every_;
@@ -59,16 +59,17 @@ class Tracer final : public StepTrace {
   // May be empty.
   std::function<TracedTier()> tier_;
   TraceWriter writer_;
-  // What results, ends and expiries told since the last plan: at most each block cached once, each pin begun and ended, and each fork.
+  // Events of results, ends and expiries since the last plan. They are bounded: each block is cached once, each pin begins and ends once,
+  // and each fork happens once.
   std::vector<Event> events_before_;
   bool is_planning_ = false;
-  std::unique_ptr<TraceStep> step_;  // being followed; null: it is dropped, or the trace is over
-  std::uint64_t num_steps_ = 0;      // with their queues
-  std::vector<Followed> followed_;   // by place
-  std::vector<std::uint32_t> free_places_;
-  std::unordered_map<RequestId, std::uint32_t> places_;
-  std::vector<std::uint32_t> order_, last_order_;  // the places in this step's and the last recorded queues,
-  std::size_t cursor_ = 0;                         // and where in last_order_ the next request is likely to be
+  std::unique_ptr<TraceStep> step_;  // the step being recorded; null: it is dropped, or the trace is over
+  std::uint64_t num_steps_ = 0;      // recorded steps with queues
+  std::vector<TracedState> traced_;  // by slot
+  std::vector<std::uint32_t> free_slots_;
+  std::unordered_map<RequestId, std::uint32_t> slots_;
+  std::vector<std::uint32_t> order_, last_order_;  // slots in the queues of this step and of the last recorded step,
+  std::size_t cursor_ = 0;                         // and the probable position of the next request in last_order_
   std::uint64_t num_dropped_ = 0;
 };
 

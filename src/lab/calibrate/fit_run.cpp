@@ -1,5 +1,5 @@
-// A worker's model from what vLLM says of each request of a run. No step is in its logs, so the steps are simulated: the search tries
-// workers until the simulated times of the first requests are those that were measured. The rest of the run is then predicted.
+// Fits a worker model to the times that vLLM logs per request. The logs have no steps, so the steps are simulated: the search tries worker
+// models until the simulated times of the first requests match the measured times. The rest of the run is then predicted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-// In seconds since the first arrival.
+// Times of one request, in seconds since the first arrival.
 struct MeasuredTimes {
   double arrival_s = 0.0, scheduled_s = 0.0, first_token_s = 0.0, last_token_s = 0.0;
   double tokens = 0.0;
@@ -31,8 +31,8 @@ double tpot_of(const RequestTimes& times) {
   return (times.last_token_s - times.first_token_s) / std::max(1.0, times.output_tokens - 1.0);
 }
 
-// In the order of arrivals, as the workload has them. vLLM's arrival is of the wall clock, the rest of a monotonic one: the two are put
-// together by the request that was queued the soonest after its arrival.
+// Reads the requests in order of arrival, as in the workload. vLLM's arrival time is from the wall clock, its other times from a monotonic
+// clock. The request that was queued soonest after its arrival gives the offset between the clocks.
 Result<std::vector<MeasuredTimes>> read_measured(const std::string& path) {
   auto lines = LineReader::open(path);
   if (!lines) return std::unexpected(lines.error());
@@ -45,7 +45,7 @@ Result<std::vector<MeasuredTimes>> read_measured(const std::string& path) {
     boost::system::error_code error;
     const boost::json::value value = boost::json::parse(lines->line(), error);
     if (error || !value.is_object())
-      return std::unexpected(lines->error("is no JSON object (is the file cut?)", "mend or remove the line"));
+      return std::unexpected(lines->error("is not a JSON object (the file may be truncated)", "fix or remove the line"));
     std::string wrong;
     const JsonLine line(value.get_object(), wrong);
     MeasuredTimes& times = all.emplace_back();
@@ -56,7 +56,7 @@ Result<std::vector<MeasuredTimes>> read_measured(const std::string& path) {
     times.tokens = static_cast<double>(line.count("output_toks", 1, 1U << 28U));
     apart_s = std::min(apart_s, line.number("queued_ts", 0.0) - times.arrival_s);
     first_s = std::min(first_s, times.arrival_s);
-    if (!wrong.empty()) return std::unexpected(lines->error(wrong, "give the requests.jsonl of a vLLM run"));
+    if (!wrong.empty()) return std::unexpected(lines->error(wrong, "use the requests.jsonl of a vLLM run"));
   }
   for (MeasuredTimes& times : all) {
     times.arrival_s -= first_s;
@@ -76,8 +76,8 @@ struct Run {
 
 Result<Run> read_run(const RunFitOptions& options) {
   if (!(options.fit_share > 0.0 && options.fit_share < 1.0))
-    return fail(ErrorCode::invalid_argument, "fit-share", fmt::format("is {}", options.fit_share),
-                "give a share between 0 and 1, such as 0.5");
+    return fail(ErrorCode::invalid_argument, "fit-share", fmt::format("must be greater than 0 and less than 1, got {}", options.fit_share),
+                "use a share such as 0.5");
   auto measured = read_measured(options.requests);
   if (!measured) return std::unexpected(measured.error());
   auto workload = read_workload({.path = options.requests, .prompts = options.prompts});
@@ -85,13 +85,14 @@ Result<Run> read_run(const RunFitOptions& options) {
   Run run{std::move(*workload), std::move(*measured)};
   run.num_fitted = static_cast<std::size_t>(options.fit_share * static_cast<double>(run.measured.size()));
   if (run.num_fitted < 10 || run.measured.size() - run.num_fitted < 10)
-    return fail(ErrorCode::invalid_argument, options.requests, fmt::format("has {} requests", run.measured.size()),
-                "give a run with at least 10 to fit and 10 to score");
+    return fail(ErrorCode::invalid_argument, options.requests,
+                fmt::format("has {} requests, too few to fit and score", run.measured.size()),
+                "use a run with at least 10 requests to fit and 10 to score");
   return run;
 }
 
-// Logarithms keep the five terms positive, and a step in any of them means the same. One that is 0 begins at a twentieth of what is usual:
-// from 0 no step leads away. host_s stays as it was given: asynchronous scheduling hides it.
+// Returns the logarithms of the five terms. They keep the terms positive, and equal steps mean equal factors. A term of 0 begins at a
+// twentieth of its usual value, because no factor leads away from 0. `host_s` stays as given, because asynchronous scheduling hides it.
 Point logarithms(const WorkerModel& worker) {
   const Terms terms = weights_of(worker), usual = weights_of(WorkerModel{});
   Point at;
@@ -107,8 +108,8 @@ WorkerModel worker_at(const Point& at, double host_s) {
   return worker;
 }
 
-// Mean relative error of TTFT and TPOT, per request, and of their means. A TTFT of less than a tenth of the mean counts as one: a step more
-// or less is no matter.
+// Returns the mean relative error of TTFT and TPOT per request plus that of their means. A TTFT below a tenth of the mean counts as a
+// tenth: one step more or less does not matter there.
 double misfit(const SimulationResult& result, std::span<const MeasuredTimes> measured) {
   double each = 0.0, ttft = 0.0, tpot = 0.0, simulated_ttft = 0.0, simulated_tpot = 0.0;
   for (const MeasuredTimes& times : measured) {
@@ -128,7 +129,7 @@ double misfit(const SimulationResult& result, std::span<const MeasuredTimes> mea
          0.5 * (std::abs(simulated_ttft - ttft) / ttft + std::abs(simulated_tpot - tpot) / tpot);
 }
 
-// From step to step the sums over all before it.
+// Returns the running sums of the steps' terms, with the time at which each step's result was ready.
 std::vector<std::pair<double, Terms>> summed(std::span<const SimulatedStep> steps) {
   std::vector<std::pair<double, Terms>> sums{{-1.0, Terms{}}};
   for (const SimulatedStep& step : steps) {
@@ -140,8 +141,8 @@ std::vector<std::pair<double, Terms>> summed(std::span<const SimulatedStep> step
   return sums;
 }
 
-// A request spent its measured seconds, from when it was scheduled to its first token and from there to its last, in the steps that it
-// spent them in when simulated.
+// Returns two observations per request: the measured seconds from scheduling to its first token and from there to its last token. Their
+// sizes are the steps that the simulation ran in the corresponding interval.
 std::vector<Observation> intervals_of(const SimulationResult& result, std::span<const SimulatedStep> steps,
                                       std::span<const MeasuredTimes> measured) {
   const auto sums = summed(steps);
@@ -164,7 +165,7 @@ std::vector<Observation> intervals_of(const SimulationResult& result, std::span<
   return all;
 }
 
-// Which steps a request spends its time in depends on the worker, so the two are found in turns.
+// The steps in a request's intervals depend on the worker, so steps and worker are found in turns.
 Result<WorkerModel> fit_intervals(const Run& run, SimulationOptions tried, std::span<const MeasuredTimes> fitted) {
   constexpr int kTurns = 8;
   WorkerModel best = tried.worker;
@@ -207,7 +208,7 @@ Result<FitReport> fit_worker_to_run(const RunFitOptions& options, const Simulati
   };
   const auto begin = fit_intervals(*run, simulation, fitted);
   if (!begin) return std::unexpected(begin.error());
-  // Twice: the second search begins with a fresh simplex where the first has ended.
+  // The second search begins with a fresh simplex where the first search ended.
   Point best = search_minimum(cost, logarithms(*begin), 0.2, options.max_rounds / 2);
   best = search_minimum(cost, best, 0.1, options.max_rounds / 2);
   if (error) return std::unexpected(*error);

@@ -1,6 +1,6 @@
-// A worker's model from the trace of a real one (docs/trace.md). A step's sizes are followed from the decisions; its duration is the time
-// from its plan to the next one, or, where plans are made while the step before runs, from the next plan to the one after: whichever the
-// model explains better.
+// Fits a worker model to the trace of a real worker (docs/trace.md). The decisions give a step's sizes. A step's duration is the time from
+// its plan to the next plan. If plans are made while the previous step runs, it is the time from the next plan to the plan after it. The
+// fit tries both and keeps the better one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,18 +20,18 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMostSteps = 5'000'000, kFewestSteps = 20;
-// A pause in the traffic, or a machine that did something else: the longest hundredth of durations is not fitted.
-constexpr double kKeptShare = 0.99;
+// The longest hundredth of the durations is not fitted: it comes from pauses in the traffic or other work of the machine.
+constexpr double kUsedShare = 0.99;
 
 struct TracedStep {
   double time_s = 0.0;
-  bool was_idle = false;  // nothing ran when it began, so the time before it tells nothing
+  bool was_idle = false;  // no request ran when it began, so the time before it is meaningless
   StepSizes sizes;
 };
 
 class StepFollower {
  public:
-  // Empty: the line was taken, or is of no interest.
+  // Returns what is wrong with the line. Empty: the line was used or is irrelevant.
   std::string take(const boost::json::object& record) {
     std::string wrong;
     const JsonLine line(record, wrong);
@@ -54,7 +54,7 @@ class StepFollower {
       for_each_text(line, name, [&](const std::string& request) { computed_[request] = found_[request]; });
     for_each_text(line, "preempted_req_ids", [&](const std::string& request) { computed_[request] = 0; });
     const boost::json::value* const tokens = record.if_contains("num_scheduled_tokens");
-    if (tokens == nullptr || !tokens->is_object()) return line.complain("num_scheduled_tokens", "is no object");
+    if (tokens == nullptr || !tokens->is_object()) return line.set_error("num_scheduled_tokens", "is not an object");
     for (const auto& [request, value] : tokens->get_object()) {
       const auto count = static_cast<double>(whole_number(value).value_or(0));
       double& computed = computed_[std::string(request)];
@@ -84,15 +84,15 @@ class StepFollower {
 
 void keep_most(std::vector<Observation>& all) {
   std::ranges::sort(all, {}, &Observation::value);
-  all.resize(static_cast<std::size_t>(std::ceil(static_cast<double>(all.size()) * kKeptShare)));
+  all.resize(static_cast<std::size_t>(std::ceil(static_cast<double>(all.size()) * kUsedShare)));
 }
 
 std::unexpected<Error> too_few(const std::string& path, std::size_t count) {
-  return fail(ErrorCode::invalid_argument, path, fmt::format("has {} steps whose duration can be told", count),
-              fmt::format("give a trace, or a journal, with at least {} steps while requests run", kFewestSteps));
+  return fail(ErrorCode::invalid_argument, path, fmt::format("has only {} steps with a known duration", count),
+              fmt::format("use a trace or journal with at least {} steps while requests run", kFewestSteps));
 }
 
-// The step's duration is told by the time from the plan `lag` steps after it to the one thereafter.
+// Returns the steps with their durations: the time from the plan `lag` steps later to the plan after that one.
 std::vector<Observation> observations_of(const std::vector<TracedStep>& steps, std::size_t lag) {
   std::vector<Observation> all;
   for (std::size_t i = 0; i + lag + 1 < steps.size(); ++i) {
@@ -119,9 +119,10 @@ double mean_error(const std::vector<Observation>& observations, const Terms& wei
   return observations.empty() ? 0.0 : sum / static_cast<double>(observations.size());
 }
 
-// Where all requests are about as long, contexts grow with the rows that have them: then a worker for which one of the two takes nothing
-// explains the steps as well, and what it says of other lengths is a guess. As well: by an F-test that chance fails once in a thousand.
-constexpr double kTold = 11.0;
+// Threshold of an F-test with a false alarm rate of one in a thousand. The test checks whether a model without the term of decode rows or
+// of context tokens explains the steps equally well. It does if all requests have similar lengths, because contexts then grow with the
+// rows. Predictions for other lengths are guesses in this case.
+constexpr double kFTestThreshold = 11.0;
 
 void warn_of_lengths(const std::vector<Observation>& observations, const Terms& weights, std::vector<std::string>& lines) {
   constexpr unsigned kRows = 1U << 2U, kContexts = 1U << 3U, kAll = (1U << kNumTerms) - 1;
@@ -131,13 +132,13 @@ void warn_of_lengths(const std::vector<Observation>& observations, const Terms& 
     return sum;
   };
   const double all = squares(weights);
-  const double needed = all * (1.0 + kTold / static_cast<double>(observations.size()));
+  const double needed = all * (1.0 + kFTestThreshold / static_cast<double>(observations.size()));
   for (const unsigned term : {kRows, kContexts}) {
     if (squares(fit_non_negative(observations, kAll & ~term)) > needed) continue;
-    lines.push_back(fmt::format(
-        "{} cannot be told from this run: its requests were of too similar lengths, or too few; beside requests of other lengths "
-        "than these it misleads. Calibrate with short and long ones",
-        term == kRows ? "decode_row_s" : "context_token_s"));
+    lines.push_back(
+        fmt::format("{} cannot be determined from this run: it has too few requests, or their lengths are too similar. Predictions for "
+                    "requests of other lengths are unreliable. Calibrate with short and long requests",
+                    term == kRows ? "decode_row_s" : "context_token_s"));
   }
 }
 
@@ -151,15 +152,15 @@ Result<std::vector<TracedStep>> read_steps(const std::string& path) {
     if (!*more) break;
     boost::system::error_code error;
     const boost::json::value value = boost::json::parse(lines->line(), error);
-    // A trace may end in the middle of a line, where its process was killed.
+    // A trace may end in the middle of a line if its process was killed.
     if (error || !value.is_object()) continue;
     if (const std::string wrong = follower.take(value.get_object()); !wrong.empty())
-      return std::unexpected(lines->error(wrong, "give the PATH.steps.jsonl of quire serve --trace"));
+      return std::unexpected(lines->error(wrong, "use the PATH.steps.jsonl of quire serve --trace"));
   }
   return follower.finish();
 }
 
-// A journal says when each step was over: no other way to tell durations is tried.
+// A journal records when each step was over, so the durations need no other interpretation.
 Result<FitReport> fit_worker_to_journal(const std::string& path) {
   const auto steps = steps_of_journal(path);
   if (!steps) return std::unexpected(steps.error());

@@ -1,5 +1,5 @@
 #pragma once
-// Least squares with weights that are not negative.
+// Least squares with non-negative weights.
 #include <array>
 #include <cstddef>
 #include <span>
@@ -12,7 +12,7 @@ inline constexpr std::size_t kNumTerms = 5;
 using Terms = std::array<double, kNumTerms>;
 
 struct Observation {
-  Terms sizes;  // of which `value` is a weighted sum
+  Terms sizes;  // `value` is a weighted sum of these
   double value;
 };
 
@@ -22,7 +22,7 @@ inline Terms terms_of(const StepSizes& sizes) {
 inline Terms weights_of(const WorkerModel& worker) {
   return {worker.step_s, worker.prefill_token_s, worker.decode_row_s, worker.context_token_s, worker.prefill_pair_s};
 }
-// The worker whose steps take so much for each; its host_s is 0.
+// Returns the worker model with these seconds per term; its `host_s` is 0.
 inline WorkerModel worker_of(const Terms& weights) {
   return {.host_s = 0.0,
           .step_s = weights[0],
@@ -33,8 +33,9 @@ inline WorkerModel worker_of(const Terms& weights) {
           .source = {}};
 }
 
-// Minimises the sum of ((weights * sizes - value) / value)^2, exactly: with so few terms each set of those that are not 0 is tried.
-// Observations of a value of 0 or less are passed over. All 0 where there are none. Bits of `terms`: which may be other than 0.
+// Minimizes the sum of ((weights * sizes - value) / value)^2 exactly: with so few terms, every subset of them can be tried. Observations
+// with a value of 0 or less are skipped. Returns zeros if there are no observations. The bits of `terms` select the weights that may differ
+// from 0.
 Terms fit_non_negative(std::span<const Observation> observations, unsigned terms = (1U << kNumTerms) - 1);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// What a journal (docs/journal.md) says to a simulation: its requests as a workload, its steps for a model of the worker. It is run again
-// for that, since the core alone knows what requests got and what a step computed.
+// Reads a journal (docs/journal.md) for a simulation: its requests as a workload, its steps for a worker model. The journal is replayed,
+// because only the core knows which tokens requests received and what a step computed.
 #include <string>
 #include <vector>
 
@@ -9,16 +9,16 @@
 
 namespace quire {
 
-// By its first bytes; false also where it cannot be read.
+// Returns whether the file begins like a journal; false if it cannot be read.
 [[nodiscard]] bool is_journal(const std::string& path);
 
-// Errors of both: those of replay(); `JOURNAL`, one whose replay differs or that holds no request.
-// Tokens are those of the prompts (or others, alike where theirs were alike, where it has none). What was not known when the file begins is
-// not in it, nor are forks and what sessions were given later; notes say so, and how the core was set up.
+// Errors of both functions: the errors of replay(), and `JOURNAL` if the replay differs or the journal holds no request.
+// Returns the requests with their prompt tokens. If the journal has no tokens, placeholder tokens have the same common prefixes. Requests
+// from before the beginning of the file, forks, and later inputs of sessions are not included. Notes report this and the core's
+// configuration.
 [[nodiscard]] Result<Workload> workload_of_journal(const std::string& path);
 
-// A step that computed something, and how long the worker took for it: from when the one before was over, or from its plan if that was
-// later.
+// A step that computed something, and the worker's time for it: from the end of the previous step, or from its plan if that was later.
 struct TimedStep {
   StepSizes sizes;
   double seconds = 0.0;

@@ -2,56 +2,64 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
+#include "core/journal/call_bytes.h"
 #include "core/journal/left_out.h"
 
 namespace quire {
 
-void RecordedWorkload::add(const NewRequest& request, const StepInput& input) {
-  if (request.resumable) lacks("sessions");
-  if (request.pooling) lacks("vectors");
-  if (request.structured_output) lacks("grammars");
-  asks_for_tools |= request.tags != nullptr && !request.tags->job.empty() && request.tags->tool.empty();
-  CallBytes::add(request, input);
+void RecordedWorkload::on_call(const CoreCall& call) {
+  std::visit([this](const auto& one) { take(one); }, call);
+}
+
+void RecordedWorkload::take(const core_call::Add& call) {
+  const NewRequest& request = call.request;
+  if (request.resumable) set_missing("sessions");
+  if (request.pooling) set_missing("pooling requests");
+  if (request.structured_output) set_missing("grammars");
+  needs_tool_namer |= request.tags != nullptr && !request.tags->job.empty() && request.tags->tool.empty();
+  ByteWriter bytes;
+  write_call(bytes, call);
   arrivals.push_back({.id = request.id,
-                      .time_s = input.now,
+                      .time_s = call.input.now,
                       .num_prompt_tokens = request.prompt.size(),
                       .has_arrival_time = request.arrival_time > 0.0,
-                      .call = std::exchange(out.bytes, {})});
+                      .call = std::move(bytes.bytes)});
   if (!request.prompt.empty() && request.prompt.front() == left_out()) added_ = request.id;
 }
 
 void RecordedWorkload::answered(std::uint64_t /*answer*/) {
-  if (added_) take_names(*added_);
+  if (added_) take_block_hashes(*added_);
   added_.reset();
 }
 
-// They grow while a request runs. A block that only its last token fills has never been computed, so nobody could have found it.
-void RecordedWorkload::take_names(RequestId id) {
+// Block hashes grow while a request runs. A block that only the last token fills was never computed, so no request could find it.
+void RecordedWorkload::take_block_hashes(RequestId id) {
   const auto view = core_ != nullptr ? core_->view(id) : std::nullopt;
   if (!view) return;
   std::vector<std::uint8_t>& known = names[id];
   if (view->block_hashes.size() > known.size()) known.assign(view->block_hashes.begin(), view->block_hashes.end());
 }
 
-void RecordedWorkload::finish(RequestId id, RequestStatus /*status*/, const StepInput& input) {
-  ended_s.emplace(id, input.now);
+void RecordedWorkload::take(const core_call::Finish& call) {
+  ended_s.emplace(call.id, call.input.now);
 }
 
-void RecordedWorkload::finish(std::span<const RequestId> ids, RequestStatus /*status*/, const StepInput& input) {
-  for (const RequestId id : ids) ended_s.emplace(id, input.now);
+void RecordedWorkload::take(const core_call::FinishAll& call) {
+  for (const RequestId id : call.ids) ended_s.emplace(id, call.input.now);
 }
 
-void RecordedWorkload::schedule(const StepInput& input) {
-  planned_s_.push_back(input.now);
+void RecordedWorkload::take(const core_call::Schedule& call) {
+  planned_s_.push_back(call.input.now);
 }
 
-// Steps follow each other: one that was planned before the last was over took from that end on.
-void RecordedWorkload::apply(const StepResult& result, const StepInput& input) {
-  const double planned_s = planned_s_.empty() ? input.now : planned_s_.front();
+// Steps run one after another: a step that was planned before the previous one was over starts at that end.
+void RecordedWorkload::take(const core_call::Apply& call) {
+  const double planned_s = planned_s_.empty() ? call.input.now : planned_s_.front();
   if (!planned_s_.empty()) planned_s_.pop_front();
-  if (!result.sampled.empty()) step_s.push_back(std::max(0.0, input.now - std::max(applied_s_, planned_s)));
-  applied_s_ = input.now;
+  if (!call.result.sampled.empty()) step_s.push_back(std::max(0.0, call.input.now - std::max(applied_s_, planned_s)));
+  applied_s_ = call.input.now;
 }
 
 void RecordedWorkload::applied(const StepOutcome* outcome) {
@@ -60,7 +68,7 @@ void RecordedWorkload::applied(const StepOutcome* outcome) {
     std::vector<TokenId>& to = tokens[update.id];
     to.insert(to.end(), update.tokens.begin(), update.tokens.end());
     if (update.finished && update.status == RequestStatus::finished_repetition) repeated.insert(update.id);
-    if (names.contains(update.id)) take_names(update.id);
+    if (names.contains(update.id)) take_block_hashes(update.id);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a journal says of its requests: when they came and went, what they got, and how long steps took. Gathered while it is run again, for
-// which tokens of a result were kept is known to the core alone.
+// Collects a journal's requests during a replay: when they arrived and ended, the tokens that they received, and the durations of steps.
+// Only the core knows which tokens of a result were kept.
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -9,61 +9,63 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/journal/write_call.h"
-#include "quire/journal.h"
+#include "quire/core_call.h"
 
 namespace quire {
 
-class RecordedWorkload final : public CallBytes {
+class RecordedWorkload final : public CallSink {
  public:
   struct Arrival {
     RequestId id;
     double time_s = 0.0;
     std::size_t num_prompt_tokens = 0;
     bool has_arrival_time = false;
-    std::vector<std::uint8_t> call;  // add()
+    std::vector<std::uint8_t> call;  // the recorded add() call
   };
 
   void bind(const Core& core) override { core_ = &core; }
-  void add(const NewRequest& request, const StepInput& input) override;
-  void finish(RequestId id, RequestStatus status, const StepInput& input) override;
-  void finish(std::span<const RequestId> ids, RequestStatus status, const StepInput& input) override;
-  void schedule(const StepInput& input) override;
-  void apply(const StepResult& result, const StepInput& input) override;
+  void on_call(const CoreCall& call) override;
   void applied(const StepOutcome* outcome) override;
   void answered(std::uint64_t answer) override;
-  // What cannot be said of another configuration.
-  void continue_session(RequestId /*id*/, const SessionInput* /*input*/, const StepInput& /*now*/) override { lacks("sessions"); }
-  void fork(RequestId /*parent*/, const ForkRequest& /*child*/, const StepInput& /*input*/) override { lacks("forks"); }
-  void set_drafts(std::span<const Draft> /*drafts*/) override { lacks("drafts"); }
-  void set_drafts_in_plan(std::span<const Draft> /*drafts*/) override { lacks("drafts"); }
-  void forget_blocks(RequestId /*id*/) override { lacks("answers that are no numbers"); }
-  void reset_prefix_cache(bool /*preempt*/, bool /*connector*/, const StepInput& /*input*/) override { lacks("resets of the cache"); }
-  void reset_connector_cache() override { lacks("resets of the cache"); }
-  void reset_encoder_cache() override { lacks("resets of the cache"); }
-  void set_pause_state(PauseState /*state*/) override { lacks("pauses"); }
-  void end_pins() override {}
-  void set_swap_costs(const SwapCosts& /*costs*/) override {}
-  void make_stats() override {}
 
-  std::vector<Arrival> arrivals;  // in their order
+  std::vector<Arrival> arrivals;  // in order of arrival
   std::unordered_map<RequestId, std::vector<TokenId>> tokens;
-  std::unordered_map<RequestId, std::vector<std::uint8_t>> names;  // where tokens are left out: of full blocks
-  std::unordered_set<RequestId> repeated;                          // that ended since they repeated themselves
-  std::unordered_map<RequestId, double> ended_s;                   // from outside: by a stop string, a client that went away
-  std::vector<double> step_s;                                      // of steps that computed something
-  bool asks_for_tools = false;                                     // a turn of a job whose tool the ToolNamer is asked for
-  std::string missing;                                             // the first thing that cannot be said; empty: nothing
+  std::unordered_map<RequestId, std::vector<std::uint8_t>> names;  // hashes of full blocks, if the journal has no tokens
+  std::unordered_set<RequestId> repeated;                          // requests that ended because of a repetition
+  std::unordered_map<RequestId, double> ended_s;  // times of ends from outside: a stop string, or a client that disconnected
+  std::vector<double> step_s;                     // durations of steps that computed something
+  bool needs_tool_namer = false;                  // whether a turn of a job names no tool, so that the ToolNamer is asked
+  std::string missing;                            // the first feature that cannot be played; empty: none
 
  private:
-  void lacks(const char* what) {
+  void take(const core_call::Add& call);
+  void take(const core_call::Finish& call);
+  void take(const core_call::FinishAll& call);
+  void take(const core_call::Schedule& call);
+  void take(const core_call::Apply& call);
+  void take(const core_call::EndPins& /*call*/) {}
+  void take(const core_call::SetSwapCosts& /*call*/) {}
+  void take(const core_call::SetPrefillLimits& /*call*/) {}
+  void take(const core_call::MakeStats& /*call*/) {}
+  // Other calls cannot be played on another configuration.
+  void take(const core_call::ContinueSession& /*call*/) { set_missing("sessions"); }
+  void take(const core_call::Fork& /*call*/) { set_missing("forks"); }
+  void take(const core_call::SetDrafts& /*call*/) { set_missing("draft tokens"); }
+  void take(const core_call::SetDraftsInPlan& /*call*/) { set_missing("draft tokens"); }
+  void take(const core_call::ForgetBlocks& /*call*/) { set_missing("outputs with NaN or Inf"); }
+  void take(const core_call::ResetPrefixCache& /*call*/) { set_missing("cache resets"); }
+  void take(const core_call::ResetConnectorCache& /*call*/) { set_missing("cache resets"); }
+  void take(const core_call::ResetEncoderCache& /*call*/) { set_missing("cache resets"); }
+  void take(const core_call::SetPauseState& /*call*/) { set_missing("pauses"); }
+  void take(const auto& call) { set_missing(call.kName); }
+
+  void set_missing(const char* what) {
     if (missing.empty()) missing = what;
   }
-
-  void take_names(RequestId id);
+  void take_block_hashes(RequestId id);
 
   const Core* core_ = nullptr;
-  std::optional<RequestId> added_;  // by the call under way, without tokens
+  std::optional<RequestId> added_;  // request of the add() in progress, if it has no tokens
   std::deque<double> planned_s_;
   double applied_s_ = 0.0;
 };

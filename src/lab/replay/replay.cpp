@@ -1,5 +1,5 @@
-// A journal run again: the core of its configuration, made here, gets its calls, and its seams answer what was recorded. What the core
-// answers is digested as it was then and compared, call by call; the first difference ends it, for what comes after one says nothing.
+// Replays a journal: a core with the recorded configuration gets the recorded calls, and its seams give the recorded answers. Each answer
+// of the core is digested as in the recording and compared. The first difference ends the replay, because later calls depend on it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,17 +11,18 @@
 #include <fstream>
 #include <system_error>
 #include <utility>
+#include <variant>
 
-#include "lab/replay/told_call.h"
+#include "lab/replay/replayed_call.h"
 #include "quire/journal.h"
 #include "quire/seam_record.h"
 
 namespace quire {
 namespace {
 
-constexpr std::size_t kNumShown = 24;  // of what a list holds
+constexpr std::size_t kNumShown = 24;  // most entries shown of a list
 
-// As long as it is now; one that grows meanwhile is read up to there.
+// Reads a file up to its size at the start, even if it grows meanwhile.
 Result<std::vector<std::uint8_t>> read_all(const std::string& path) {
   std::error_code error;
   const std::uint64_t size = std::filesystem::file_size(path, error);
@@ -29,7 +30,7 @@ Result<std::vector<std::uint8_t>> read_all(const std::string& path) {
   if (error || !file) {
     return fail(ErrorCode::not_found, "JOURNAL",
                 fmt::format("'{}' cannot be read: {}", path, error ? error.message() : std::strerror(errno)),
-                "give a file that quire serve --journal has written");
+                "use a file that quire serve --journal has written");
   }
   std::vector<std::uint8_t> bytes(size);
   file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
@@ -43,12 +44,12 @@ std::string text_of(std::span<const RequestId> ids) {
   return fmt::format("{}:{}{}{}", ids.size(), values.empty() ? "" : " ", fmt::join(values, " "), ids.size() > kNumShown ? " ..." : "");
 }
 
-// Of the plan that was made last, as much as is shown: its views end with it.
+// Numbers of the last plan for error texts. They are copied, because the plan's views end with the plan.
 struct LastPlan {
   StepId step{};
   std::size_t num_requests = 0;
   std::uint32_t num_tokens = 0;
-  std::vector<ScheduledRequest> scheduled;  // their numbers
+  std::vector<ScheduledRequest> scheduled;  // only their numbers are valid
   std::vector<RequestId> preempted;
   std::size_t num_transfers = 0;
 
@@ -61,7 +62,7 @@ struct LastPlan {
     num_transfers = plan.transfers.size();
   }
   [[nodiscard]] std::string text() const {
-    std::string text = fmt::format("planned last: step {}, {} requests, {} tokens:", step.value, num_requests, num_tokens);
+    std::string text = fmt::format("last plan: step {}, {} requests, {} tokens:", step.value, num_requests, num_tokens);
     for (const ScheduledRequest& s : scheduled) text += fmt::format(" {}[{}+{}]", s.id.value, s.num_computed_tokens, s.num_tokens);
     if (num_requests > scheduled.size()) text += " ...";
     return text + fmt::format("; preempted {}; {} transfers", text_of(preempted), num_transfers);
@@ -75,7 +76,7 @@ std::string text_of(const JournalAnswer& answer) {
     case JournalAnswer::Kind::applied:
       return fmt::format("outcome {:016x}", answer.value);
     case JournalAnswer::Kind::refused:
-      return "a refused result";
+      return "a rejected result";
     case JournalAnswer::Kind::answered:
       return fmt::format("{}", answer.value);
   }
@@ -91,8 +92,8 @@ class Replay {
     report_.header = reader_.header();
     CoreConfig config = report_.header.config;
     if (options_.change_config) options_.change_config(config);
-    told_.also = options_.also;
-    told_.with_tokens = !report_.header.seams.leaves_tokens_out;
+    replayed_.also = options_.also;
+    replayed_.with_tokens = !report_.header.seams.omits_tokens;
     if (Result<void> made = make_core(config); !made) return std::unexpected(std::move(made.error()));
     max_plans_ = config.limits.max_outstanding_plans;
     std::size_t last_position = 0;
@@ -107,14 +108,14 @@ class Replay {
   }
 
  private:
-  // As the journal has it.
+  // Returns the state in the form of the journal's checkpoints.
   [[nodiscard]] std::vector<std::uint8_t> state() const {
-    return core_->checkpoint(told_.with_tokens ? CheckpointTokens::kept : CheckpointTokens::left_out);
+    return core_->checkpoint(replayed_.with_tokens ? CheckpointTokens::kept : CheckpointTokens::left_out);
   }
 
   Result<void> make_core(const CoreConfig& config) {
     CoreSeams seams = player_.seams();
-    seams.calls = &told_;
+    seams.calls = &replayed_;
     const JournalCheckpoint* const start = reader_.start();
     auto core = start != nullptr ? Core::restore(config, seams, start->state) : Core::create(config, seams);
     if (!core) return std::unexpected(std::move(core.error()));
@@ -130,11 +131,11 @@ class Replay {
     if (before == nullptr || before->last.run_start_s != start->run_start_s || before->last.progress.num_calls != start->progress.num_calls)
       return {};
     ++report_.num_checkpoints;
-    if (!std::ranges::equal(before->last_state, start->state)) differs("begin", "the replay of the file before comes to another state");
+    if (!std::ranges::equal(before->last_state, start->state)) differs("begin", "the replay of the previous file ends in another state");
     return {};
   }
 
-  // The state that is written before a call is the one that the core has come to.
+  // A checkpoint before a call must equal the state that the core has reached.
   void compare_state() {
     const JournalCheckpoint* const checkpoint = reader_.checkpoint();
     if (checkpoint == nullptr) return;
@@ -142,23 +143,22 @@ class Replay {
     if (!std::ranges::equal(state(), checkpoint->state)) differs("checkpoint", "the journal has another state of the core");
   }
 
-  // False: the call cannot be made.
+  // Returns false if the call cannot be made.
   bool play() {
     compare_state();
     if (report_.difference) return false;
-    if (reader_.is_schedule() && core_->num_outstanding_plans() >= max_plans_) {
-      report_.damage = "it asks for one plan more than its configuration allows";
+    if (std::holds_alternative<core_call::Schedule>(reader_.call()) && core_->num_outstanding_plans() >= max_plans_) {
+      report_.damage = "it has one plan more than its configuration allows";
       return false;
     }
     player_.give(reader_.answers());
-    if (options_.also != nullptr) reader_.tell(*options_.also);
     if (const StepPlan* plan = reader_.play(*core_)) last_.take(*plan);
     if (Result<void> asked = player_.status(); !asked)
-      differs(told_.text(), fmt::format("the core asks its seams something else: {}", asked.error().message));
-    else if (told_.answer != reader_.answer())
-      differs(told_.text(), fmt::format("the journal has {}, the replay {}", text_of(reader_.answer()), text_of(told_.answer)));
+      differs(replayed_.text(), fmt::format("the core makes other calls to its seams: {}", asked.error().message));
+    else if (replayed_.answer != reader_.answer())
+      differs(replayed_.text(), fmt::format("the journal has {}, the replay has {}", text_of(reader_.answer()), text_of(replayed_.answer)));
     else if (player_.num_left() > 0)
-      differs(told_.text(), fmt::format("the core does not ask its seams what the journal has {} answers to", player_.num_left()));
+      differs(replayed_.text(), fmt::format("{} seam calls of the journal are missing in the replay", player_.num_left()));
     ++report_.num_calls;
     return true;
   }
@@ -177,17 +177,17 @@ class Replay {
   }
 
   ReplayReport count() {
-    report_.num_steps = told_.num_steps;
-    report_.num_requests = told_.num_requests;
-    report_.num_forks = told_.num_forks;
-    report_.num_tokens = told_.num_tokens;
+    report_.num_steps = replayed_.num_steps;
+    report_.num_requests = replayed_.num_requests;
+    report_.num_forks = replayed_.num_forks;
+    report_.num_tokens = replayed_.num_tokens;
     report_.num_preemptions = core_->counters().num_preemptions - num_earlier_preemptions_;
-    report_.recorded_s = told_.last_s - told_.first_s;
+    report_.recorded_s = replayed_.last_s - replayed_.first_s;
     report_.end = reader_.end();
     if (report_.damage.empty()) report_.damage = reader_.damage();
     at_.progress.num_calls += report_.num_calls;
-    at_.progress.num_steps += told_.num_steps;
-    if (told_.num_steps > 0) at_.progress.now_s = told_.last_s;
+    at_.progress.num_steps += replayed_.num_steps;
+    if (replayed_.num_steps > 0) at_.progress.now_s = replayed_.last_s;
     report_.last = at_;
     report_.last_state = state();
     return std::move(report_);
@@ -196,7 +196,7 @@ class Replay {
   JournalReader& reader_;
   const ReplayOptions& options_;
   SeamPlayer player_;
-  ToldCall told_;
+  ReplayedCall replayed_;
   std::unique_ptr<Core> core_;
   std::uint32_t max_plans_ = 0;
   std::uint64_t num_earlier_preemptions_ = 0;
@@ -214,8 +214,9 @@ Result<ReplayReport> replay(const std::string& path, const ReplayOptions& option
   if (!reader) return std::unexpected(std::move(reader.error()));
   const std::string& profile = (*reader)->header().decision_profile;
   if (profile != kDecisionProfile) {
-    return fail(ErrorCode::unsupported, "JOURNAL", fmt::format("decides as {}, and this quire as {}", profile, kDecisionProfile),
-                "replay it with the quire that wrote it");
+    return fail(ErrorCode::unsupported, "JOURNAL",
+                fmt::format("was recorded with decision profile {}, but this quire has {}", profile, kDecisionProfile),
+                "replay it with the quire version that recorded it");
   }
   return Replay(**reader, options).run(bytes->size());
 }

@@ -1,6 +1,6 @@
-// The requests of a journal on two cores: one of the recorded configuration and one of the changed one, both on virtual time, so that what
-// differs comes of the change alone. A connector, a grammar or a session would be asked other things than were recorded: such a journal is
-// refused.
+// Plays a journal's requests on two cores, with the recorded and with the changed configuration. Both run on virtual time, so every
+// difference comes from the change. Connectors, grammars and sessions would be asked different questions than in the recording, so journals
+// that use them are refused.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,16 +8,16 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/journal/call_bytes.h"
 #include "core/journal/decision_digest.h"
-#include "core/journal/recorded_call.h"
+#include "lab/replay/placeholder_tokens.h"
 #include "lab/replay/recorded_workload.h"
-#include "lab/replay/stand_ins.h"
 #include "quire/journal.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kNumIdle = 3;  // plans without a token and without an arrival to come, until nothing will ever run
+constexpr std::uint32_t kNumIdle = 3;  // plans without tokens and without a future arrival, after which no request will ever run
 
 double mean(const std::vector<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -47,12 +47,13 @@ class VirtualRun {
       }
       num_idle = step() || next_ < workload_.arrivals.size() ? 0 : num_idle + 1;
       if (num_idle > kNumIdle)
-        return fail(ErrorCode::invalid_argument, "configuration", "lets requests wait that never run", "give it more blocks or tokens");
+        return fail(ErrorCode::invalid_argument, "configuration", "leaves requests waiting forever",
+                    "use more blocks or more tokens per step");
     }
     return count(begin_s);
   }
 
-  std::vector<std::uint64_t> digests;  // of its plans
+  std::vector<std::uint64_t> digests;  // one per plan
 
  private:
   struct Open {
@@ -66,11 +67,11 @@ class VirtualRun {
       const RecordedWorkload::Arrival& arrival = workload_.arrivals[next_];
       ByteReader in(arrival.call);
       call_.read(in);
-      call_.play(core_);
+      play(call_.call(), core_);
       if (core_.view(arrival.id)) open_[arrival.id] = {.arrival_s = arrival.time_s, .first_step = counts_.num_steps};
       counts_.num_refused += core_.view(arrival.id) ? 0 : 1;
     }
-    // Who never got a token goes when it went.
+    // Requests that never received a token end when they ended in the journal.
     for (auto waiting = open_.begin(); waiting != open_.end();)
       waiting = waiting->second.num_tokens == 0 && tokens_of(waiting->first).empty() && has_left(waiting->first) ? end(waiting) : ++waiting;
   }
@@ -87,7 +88,7 @@ class VirtualRun {
     return open_.erase(which);
   }
 
-  // Whether it computed anything.
+  // Returns whether the step computed anything.
   bool step() {
     const StepPlan& plan = core_.schedule({.now = now_s_});
     digests.push_back(digest_of(plan));
@@ -122,7 +123,7 @@ class VirtualRun {
       if (update.finished)
         open_.erase(open);
       else if (open->second.num_tokens >= tokens_of(update.id).size() && workload_.ended_s.contains(update.id))
-        end(open);  // it had got so many when it went
+        end(open);  // in the journal it was ended from outside after as many tokens
     }
   }
 
@@ -152,20 +153,19 @@ Result<void> check(const ReplayReport& report, const CoreConfig& config, const R
   const SeamRecord& seams = report.header.seams;
   std::string missing = workload.missing;
   if (seams.has_connector) missing = "a connector or tier";
-  if (seams.has_encoder_connector || (seams.has_hash && !seams.leaves_tokens_out))
-    missing = "an encoder cache, or names of blocks, of others";
-  if (config.speculation.num_spec_tokens > 0) missing = "drafts";
+  if (seams.has_encoder_connector || (seams.has_hash && !seams.omits_tokens)) missing = "an external encoder cache or block hashes";
+  if (config.speculation.num_spec_tokens > 0) missing = "draft tokens";
   if (config.swap.swap_choice != SwapChoice::off) missing = "swapped requests";
-  if (config.scheduler.policy == SchedulingPolicy::continuum && workload.asks_for_tools)
-    missing = "turns of jobs that do not say their tool";
-  if (report.start) missing = "no beginning: it goes on from another file";
-  if (report.difference) missing = "decisions that this quire makes otherwise";
+  if (config.scheduler.policy == SchedulingPolicy::continuum && workload.needs_tool_namer)
+    missing = "job turns that do not name their tool";
+  if (report.start) missing = "no beginning because it continues another file";
+  if (report.difference) missing = "decisions that this quire would make differently";
   if (missing.empty()) return {};
-  return fail(ErrorCode::unsupported, "JOURNAL",
-              fmt::format("has {}: what another configuration would have been answered is not known", missing), "replay it as it is");
+  return fail(ErrorCode::unsupported, "JOURNAL", fmt::format("has {}, so the results of another configuration are unknown", missing),
+              "replay it without changed options");
 }
 
-// Where tokens are left out: what begins alike is known by the names that the recorded core gave.
+// If the journal has no tokens, common prefixes are known only from the recorded block hashes. Returns whether `config` can use them.
 bool has_names_for(const CoreConfig& config, const CoreConfig& recorded) {
   if (!config.prefix_cache.enable_prefix_caching) return true;
   return recorded.prefix_cache.enable_prefix_caching && config.block_size == recorded.block_size;
@@ -179,20 +179,20 @@ Result<WhatIf> what_if(const std::string& path, const std::function<void(CoreCon
   if (!report) return std::unexpected(std::move(report.error()));
   CoreConfig config = report->header.config;
   if (Result<void> checked = check(*report, config, workload); !checked) return std::unexpected(std::move(checked.error()));
-  const bool leaves_tokens_out = report->header.seams.leaves_tokens_out;
-  if (leaves_tokens_out) put_stand_ins(workload, config);
+  const bool omits_tokens = report->header.seams.omits_tokens;
+  if (omits_tokens) fill_placeholder_tokens(workload, config);
   const CoreConfig recorded = config;
   WhatIf answer{.num_requests = workload.arrivals.size()};
   std::vector<std::uint64_t> digests;
   for (WhatIfRun* into : {&answer.before, &answer.after}) {
     if (into == &answer.after) change_config(config);
     if (Result<void> checked = check(*report, config, workload); !checked) return std::unexpected(std::move(checked.error()));
-    if (leaves_tokens_out && !has_names_for(config, recorded)) {
+    if (omits_tokens && !has_names_for(config, recorded)) {
       return fail(ErrorCode::unsupported, "JOURNAL",
-                  fmt::format("has no tokens, and names of blocks {}", recorded.prefix_cache.enable_prefix_caching
-                                                                           ? fmt::format("of {} tokens only", recorded.block_size)
-                                                                           : "neither: which prompts begin alike is not known"),
-                  "ask with the same prefix caching, or keep journals with tokens");
+                  fmt::format("has no tokens, and block hashes {}", recorded.prefix_cache.enable_prefix_caching
+                                                                        ? fmt::format("only for blocks of {} tokens", recorded.block_size)
+                                                                        : "are missing too, so shared prefixes are unknown"),
+                  "use the recorded prefix caching and block size, or record journals with tokens");
     }
     auto core = Core::create(config);
     if (!core) return std::unexpected(std::move(core.error()));

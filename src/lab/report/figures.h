@@ -1,5 +1,5 @@
 #pragma once
-// What the reports share.
+// Functions shared by the reports.
 #include <string>
 
 #include "quire/simulation.h"
@@ -7,9 +7,9 @@
 namespace quire {
 
 std::string routing_name(Routing routing);
-// Share of the prompt tokens of finished requests that were cached at their first admission.
+// Returns the share of prompt tokens of finished requests that were cached at their first admission.
 double hit_rate(const SimulationResult& result);
-// Of a simulated curve.
-CurveCosts curve_costs(const CacheCurve& curve, const SimulationOptions& options);
+// Returns the costs for a simulated cache curve.
+CurveCosts curve_costs(const HitRateCurve& curve, const SimulationOptions& options);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Results for programs. Times are seconds. Called by the lab's commands when a run is over; pure functions. Names are an interface: one
-// that is there stays.
+// Writes results as JSON for programs. Times are in seconds. Called by the lab's commands after a run; pure functions. Field names are an
+// interface: existing names do not change.
 #include <fmt/format.h>
 
 #include <utility>
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// An object, member by member.
+// Builds an object member by member.
 class Object {
  public:
   void number(std::string_view name, double value) { raw(name, fmt::format("{:.9g}", value)); }
@@ -63,8 +63,8 @@ std::string samples_json(const SimulationResult& result) {
   return text.empty() ? "[]" : text + "]";
 }
 
-// Rows of the curve: blocks, bytes, hit rate, and what is saved per second.
-std::string curve_json(const CacheCurve& curve, const SimulationOptions& options) {
+// Returns the curve's rows: blocks, bytes, hit rate, and savings per second.
+std::string curve_json(const HitRateCurve& curve, const SimulationOptions& options) {
   std::string rows;
   for (const CurveRow& row : curve_rows(curve, curve.all, curve_costs(curve, options))) {
     Object object;

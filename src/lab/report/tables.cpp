@@ -1,4 +1,4 @@
-// Results as text for people. Called by the lab's commands when a run is over; pure functions. What is rounded here is whole in the JSON.
+// Writes results as text tables. Called by the lab's commands after a run; pure functions. Values are rounded here; the JSON is more exact.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ double hit_rate(const SimulationResult& result) {
   return share(static_cast<double>(result.cached_tokens), static_cast<double>(result.prompt_tokens));
 }
 
-CurveCosts curve_costs(const CacheCurve& curve, const SimulationOptions& options) {
+CurveCosts curve_costs(const HitRateCurve& curve, const SimulationOptions& options) {
   const std::uint64_t block_bytes = options.kv_bytes_per_token * curve.block_size;
   CurveCosts costs{.block_bytes = block_bytes,
                    .prefill_tokens_per_s = options.worker.prefill_token_s > 0.0 ? 1.0 / options.worker.prefill_token_s : 0.0};
@@ -62,14 +62,14 @@ std::string simulation_table(const SimulationResult& result, const SimulationOpt
   add_row(out, "end to end ms", result.end_to_end_s, 1e3);
   add_row(out, "queued ms", result.queue_s, 1e3);
   add(out, "\n{:<16} {} finished", "requests", result.num_finished);
-  if (result.num_refused > 0) add(out, ", {} refused ({})", result.num_refused, result.first_refusal);
-  if (result.num_stuck > 0) add(out, ", {} never got what they needed", result.num_stuck);
+  if (result.num_refused > 0) add(out, ", {} rejected ({})", result.num_refused, result.first_refusal);
+  if (result.num_stuck > 0) add(out, ", {} never finished", result.num_stuck);
   add(out, "\n{:<16} {:.1f} s; {:.2f} requests/s, {:.0f} prompt tokens/s, {:.0f} output tokens/s\n", "makespan", result.makespan_s,
       share(static_cast<double>(result.num_finished), result.makespan_s),
       share(static_cast<double>(result.prompt_tokens), result.makespan_s),
       share(static_cast<double>(result.output_tokens), result.makespan_s));
   if (options.slo_ttft_s > 0.0 || options.slo_tpot_s > 0.0)
-    add(out, "{:<16} {:.2f} requests/s; {:.1f} % keep{}{}\n", "goodput", result.goodput_per_s, result.good_share * 100.0,
+    add(out, "{:<16} {:.2f} requests/s; {:.1f} % meet{}{}\n", "goodput", result.goodput_per_s, result.good_share * 100.0,
         options.slo_ttft_s > 0.0 ? fmt::format(" TTFT <= {:g} s", options.slo_ttft_s) : "",
         options.slo_tpot_s > 0.0 ? fmt::format(" TPOT <= {:g} ms", options.slo_tpot_s * 1e3) : "");
   add(out, "{:<16} {:.2f} % of {} prompt tokens\n", "prefix hits", hit_rate(result) * 100.0, result.prompt_tokens);
@@ -77,19 +77,19 @@ std::string simulation_table(const SimulationResult& result, const SimulationOpt
     add(out, "{:<16} {:.2f} % of the prompt tokens loaded; {:.1f} GiB in, {:.1f} GiB out; {} requests swapped out\n", "tier",
         share(static_cast<double>(result.loaded_tokens), static_cast<double>(result.prompt_tokens)) * 100.0,
         static_cast<double>(result.loaded_bytes) / kGiB, static_cast<double>(result.stored_bytes) / kGiB, result.num_swapped_out);
-  add(out, "{:<16} {:.1f} % mean, {:.1f} % peak; {} blocks evicted\n", "KV cache held", result.kv_usage_mean * 100.0,
+  add(out, "{:<16} {:.1f} % mean, {:.1f} % peak; {} blocks evicted\n", "KV cache in use", result.kv_usage_mean * 100.0,
       result.kv_usage_peak * 100.0, result.num_evicted_blocks);
   const auto needed = result.prompt_tokens - result.cached_tokens + result.output_tokens - result.num_finished;
-  add(out, "{:<16} {}; {:.2f} % of the computed tokens\n", "preemptions", result.num_preemptions,
+  add(out, "{:<16} {}; {:.2f} % of the computed tokens were recomputed\n", "preemptions", result.num_preemptions,
       share(static_cast<double>(result.computed_tokens) - static_cast<double>(needed), static_cast<double>(result.computed_tokens)) *
           100.0);
   add(out, "{:<16} {} of {}, busy {:.1f} %\n", "steps", result.num_steps,
       options.num_instances == 1 ? std::string("one worker") : fmt::format("{} workers", options.num_instances), result.busy_share * 100.0);
-  add(out, "{:<16} {:.1f} s for a place in the batch, {:.1f} s for the step's tokens, {:.1f} s for blocks\n", "time waited for",
-      result.held_by_batch_s, result.held_by_budget_s, result.held_by_blocks_s);
+  add(out, "{:<16} {:.1f} s for a batch slot, {:.1f} s for the token budget, {:.1f} s for blocks\n", "waited", result.held_by_batch_s,
+      result.held_by_budget_s, result.held_by_blocks_s);
   if (result.curve) {
-    add(out, "\nother sizes of the KV cache{}, from a sample of {:.3g} of the blocks ({:.1f} MiB):\n",
-        options.num_instances == 1 ? "" : ", of each instance", result.curve->sampling_rate,
+    add(out, "\npredicted for other sizes of the KV cache{}, from a sample of {:.3g} of the blocks ({:.1f} MiB):\n",
+        options.num_instances == 1 ? "" : " of each instance", result.curve->sampling_rate,
         static_cast<double>(result.curve->num_bytes) / kMiB);
     add(out, "{}", curve_table(curve_rows(*result.curve, result.curve->all, curve_costs(*result.curve, options))));
   }

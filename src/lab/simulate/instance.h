@@ -1,6 +1,6 @@
 #pragma once
-// One engine in virtual time: the shipping core, and the loop of vLLM's EngineCore around it.
-// Stepped by the simulation, on its one thread. It must know no time but the one it is told: equal calls give equal results.
+// One engine in virtual time: the real core, and the loop of vLLM's EngineCore around it. Stepped by the simulation, on its single thread.
+// It uses only virtual time, so equal calls give equal results.
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -10,7 +10,7 @@
 #include "core/connect/offload_connector.h"
 #include "lab/simulate/modelled_links.h"
 #include "lab/simulate/simulated_steps.h"
-#include "lab/workload/block_names.h"
+#include "lab/workload/block_keys.h"
 #include "quire/core.h"
 #include "quire/lab/curve.h"
 #include "quire/simulation.h"
@@ -19,34 +19,34 @@ namespace quire {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What the instances share: the workload, and what becomes of its requests.
-struct Played {
+// State shared by the instances: the workload and the results of its requests.
+struct SimulationRun {
   const Workload& workload;
   const SimulationOptions& options;
-  BlockNames names;
-  std::vector<RequestTimes> times = {};   // as in the workload
-  std::vector<std::uint32_t> ended = {};  // since this was cleared last
+  BlockHasher hasher;
+  std::vector<RequestTimes> times = {};   // indexed as in the workload
+  std::vector<std::uint32_t> ended = {};  // requests ended since it was last cleared
   std::string first_refusal = {};
-  std::vector<SimulatedStep>* steps = nullptr;  // where they are kept; null: nowhere
+  std::vector<SimulatedStep>* steps = nullptr;  // receives the steps; null: steps are not stored
 };
 
 // Sums over the steps of an instance.
 struct InstanceTotals {
   double busy_s = 0.0, held_by_batch_s = 0.0, held_by_budget_s = 0.0, held_by_blocks_s = 0.0;
-  double kv_usage_s = 0.0;  // share of blocks held, times seconds of steps
+  double kv_usage_s = 0.0;  // share of blocks in use, times seconds of steps
   double kv_usage_peak = 0.0;
 };
 
 class Instance {
  public:
-  // Errors are those of Core::create() and, with a tier, of OffloadConnector::create().
-  static Result<std::unique_ptr<Instance>> create(std::uint32_t index, const CoreConfig& config, Played& played);
+  // Errors: the errors of Core::create() and, with a tier, of OffloadConnector::create().
+  static Result<std::unique_ptr<Instance>> create(std::uint32_t index, const CoreConfig& config, SimulationRun& run);
 
-  // The request has arrived (RequestTimes::arrival_s); the engine sees it at the next turn of its loop.
+  // Adds a request that has arrived (RequestTimes::arrival_s). The engine sees it at the next turn of its loop.
   void give(std::uint32_t request);
-  // When turn() is due; kNever while there is nothing to do.
+  // Returns when turn() is due; kNever if there is nothing to do.
   [[nodiscard]] double next_turn_s() const;
-  // One turn of the loop: the oldest step's result is taken, then who came meanwhile, then the next plans are made.
+  // Runs one turn of the loop: takes the oldest step's result, then the new requests, then makes the next plans.
   void turn();
 
   [[nodiscard]] std::uint32_t num_open() const { return num_open_; }
@@ -54,47 +54,47 @@ class Instance {
   [[nodiscard]] const InstanceTotals& totals() const { return totals_; }
   [[nodiscard]] const ModelledLinks& links() const { return links_; }
   [[nodiscard]] const CurveSampler* curve() const { return curve_.get(); }
-  // For tests that look at decisions: called with each plan as it is made.
+  // For tests of decisions: called with each plan after it is made.
   std::function<void(const StepPlan&)> on_plan;
 
  private:
-  struct Flight {
+  struct InFlightStep {
     const StepPlan* plan;
-    double ready_s;  // when its result is
+    double ready_s;  // when its result is ready
   };
 
-  Instance(std::uint32_t index, const CoreConfig& config, Played& played);
+  Instance(std::uint32_t index, const CoreConfig& config, SimulationRun& run);
   void take_inbox();
   void add(std::uint32_t request);
-  // The tokens that it schedules.
+  // Makes a plan, starts its step, and returns the number of scheduled tokens.
   std::uint32_t launch();
   void note_plan(const StepPlan& plan);
   void count_step(const StepPlan& plan, double seconds);
-  // Of a plan: its transfers begin. When its step may, as far as its fences go.
+  // Begins the plan's transfers. Returns when the plan's fences allow its step to begin.
   double begin_transfers(const StepPlan& plan);
-  // Whether it told the core that a transfer is over.
+  // Returns whether it reported a finished transfer to the core.
   bool apply_oldest();
   void note_updates(const StepOutcome& outcome);
 
   const std::uint32_t index_;
-  const std::uint32_t max_flights_;
+  const std::uint32_t max_in_flight_;
   const std::uint32_t max_num_seqs_, max_step_tokens_;
   const double num_blocks_;
-  Played& played_;
-  MixedNames hash_;
+  SimulationRun& run_;
+  MixedHashes hash_;
   ModelledLinks links_;
   std::unique_ptr<OffloadConnector> connector_;  // null: no tier
-  std::unique_ptr<CurveSampler> curve_;          // null: nobody asked for it
+  std::unique_ptr<CurveSampler> curve_;          // null: no curve was requested
   std::unique_ptr<Core> core_;
   double now_s_ = 0.0;
   double worker_free_s_ = 0.0;
-  std::uint32_t num_turns_now_ = 0;  // since time went on
-  bool sleeps_ = false;              // the last plan was empty and nothing is in flight
-  std::deque<Flight> flights_;
+  std::uint32_t num_turns_now_ = 0;  // since virtual time last advanced
+  bool is_idle_ = false;             // the last plan was empty and nothing is in flight
+  std::deque<InFlightStep> in_flight_;
   std::deque<std::uint32_t> inbox_;
   std::uint32_t num_open_ = 0;
   InstanceTotals totals_;
-  // Reused from step to step.
+  // Buffers reused by every step.
   std::vector<BlockHash> names_;
   std::vector<SampledToken> sampled_;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// A bounded number of samples over a time of unknown length: when they are too many, every second one goes, and the next come half as
-// often.
+// Keeps a bounded number of samples over a time of unknown length. If there are too many, every second sample is dropped and the interval
+// doubles.
 #include <utility>
 #include <vector>
 

@@ -29,7 +29,7 @@ double ModelledLinks::next_end_s() const {
   return end_s;
 }
 
-std::span<const TransferCompletion> ModelledLinks::take_over(double now_s) {
+std::span<const TransferCompletion> ModelledLinks::take_completed(double now_s) {
   over_.clear();
   if (open_.empty()) return over_;
   std::ranges::sort(open_, [](const Open& a, const Open& b) {

@@ -1,5 +1,5 @@
 #pragma once
-// Copies between a KV cache and the memory beside it, in virtual time: a link each way, which moves one copy after the other.
+// Models copies between a KV cache and its memory tier in virtual time: one link per direction, which moves one copy after another.
 #include <span>
 #include <vector>
 
@@ -12,14 +12,14 @@ class ModelledLinks {
  public:
   ModelledLinks(const TierModel& tier, std::uint64_t block_bytes) : tier_(tier), block_bytes_(static_cast<double>(block_bytes)) {}
 
-  // It begins when its link is free, and not before `from_s`.
+  // Begins a copy when its link is free, and not before `from_s`.
   void begin(const Transfer& transfer, double from_s);
-  // When these are all over; those that are over already count as 0.
+  // Returns when all these transfers are over. Transfers that are already over count as 0.
   [[nodiscard]] double end_of(std::span<const TransferId> transfers) const;
-  // kNever: nothing moves.
+  // Returns when the next transfer ends; kNever if no transfer is in flight.
   [[nodiscard]] double next_end_s() const;
-  // What is over by now, in the order in which it ended; each once. Valid until the next call.
-  std::span<const TransferCompletion> take_over(double now_s);
+  // Returns the transfers that are over by `now_s`, each once, in the order of their ends. Valid until the next call.
+  std::span<const TransferCompletion> take_completed(double now_s);
 
   [[nodiscard]] double loaded_bytes() const { return loaded_bytes_; }
   [[nodiscard]] double stored_bytes() const { return stored_bytes_; }

@@ -1,5 +1,5 @@
-// From what became of the requests to a result: times, rates and shares of the whole run. Called once, when a simulation is over, on its
-// thread; pure arithmetic. Requests that were refused or never ended are counted as such, and are in no time and no rate.
+// Computes a result from the times of the requests: times, rates and shares of the whole run. Called once, after a simulation, on its
+// thread; pure arithmetic. Requests that were refused or never ended are only counted; times and rates do not include them.
 #include "lab/simulate/outcome.h"
 
 #include <algorithm>
@@ -33,8 +33,8 @@ void add_counts(CurveCounts& to, const CurveCounts& from) {
   std::ranges::transform(to.hit_tokens, from.hit_tokens, to.hit_tokens.begin(), std::plus());
 }
 
-// Without tenants, which a workload does not have.
-void add_curve(std::optional<CacheCurve>& to, const CacheCurve& from) {
+// Adds a curve without tenants, because workloads have none.
+void add_curve(std::optional<HitRateCurve>& to, const HitRateCurve& from) {
   if (!to.has_value()) {
     to = from;
     to->tenants.clear();
@@ -71,7 +71,7 @@ void add_instance(SimulationResult& result, const Instance& instance) {
   result.num_preemptions += counters.num_preemptions;
   result.num_evicted_blocks += counters.num_evicted_blocks;
   result.computed_tokens += counters.num_scheduled_tokens;
-  // Seconds for now; summarise() makes shares of them.
+  // Seconds at this point; summarise() turns them into shares.
   result.busy_share += totals.busy_s;
   result.kv_usage_mean += totals.kv_usage_s;
   result.kv_usage_peak = std::max(result.kv_usage_peak, totals.kv_usage_peak);

@@ -9,8 +9,8 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kStride = 16;             // blocks
-constexpr std::size_t kMostPrefixes = 1 << 20;  // in each half
-// Who has so many more open requests than the idlest is not chosen for what it knows.
+constexpr std::size_t kMostPrefixes = 1 << 20;  // in each generation
+// An instance is not chosen for its prefixes if its open requests exceed twice the open requests of the idlest instance plus this.
 constexpr std::uint32_t kSlack = 8;
 
 std::uint32_t idlest(std::span<const std::uint32_t> num_open) {
@@ -20,7 +20,7 @@ std::uint32_t idlest(std::span<const std::uint32_t> num_open) {
 }  // namespace
 
 std::uint32_t Router::choose(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open) {
-  QUIRE_CHECK(!num_open.empty(), "there is an instance");
+  QUIRE_CHECK(!num_open.empty(), "there is at least one instance");
   switch (routing_) {
     case Routing::round_robin:
       return static_cast<std::uint32_t>(num_chosen_++ % num_open.size());
@@ -35,7 +35,7 @@ std::uint32_t Router::choose(std::span<const BlockHash> names, std::span<const s
 std::uint32_t Router::by_prefix(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open) {
   std::uint32_t chosen = idlest(num_open);
   const std::uint32_t most_open = 2 * num_open[chosen] + kSlack;
-  // From the longest prefix down, the first whose instance can take more.
+  // Tries prefixes from the longest to the shortest, until the instance of a prefix is not too busy.
   const std::size_t num_marks = names.empty() ? 0 : (names.size() - 1) / kStride + 1;
   for (std::size_t mark = num_marks; mark-- > 0;) {
     const std::uint64_t key = names[mark * kStride].prefix();

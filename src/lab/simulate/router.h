@@ -1,5 +1,6 @@
 #pragma once
-// Which instance a request goes to. It knows what it has sent where, as a router in front of servers does, and not what they keep.
+// Chooses the instance of a request. Like a router in front of servers, it knows which requests it sent where, and not what instances
+// cache.
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -14,7 +15,7 @@ class Router {
  public:
   explicit Router(Routing routing) : routing_(routing) {}
 
-  // `names` of the request's blocks count by_prefix only. `num_open` per instance: requests that have not ended.
+  // Only by_prefix reads `names`, the hashes of the request's blocks. `num_open` has the number of unfinished requests per instance.
   std::uint32_t choose(std::span<const BlockHash> names, std::span<const std::uint32_t> num_open);
 
  private:
@@ -22,8 +23,8 @@ class Router {
 
   const Routing routing_;
   std::uint64_t num_chosen_ = 0;
-  // Who computed a prefix last, by the name of every kStride-th of its blocks and of the first. Two halves: when the younger is full, the
-  // older goes.
+  // The instance that last computed a prefix. Keys are hashes of a prompt's first block and of every kStride-th block; a block's hash
+  // covers its prefix. There are two generations: when the young one is full, the old one is dropped.
   std::unordered_map<std::uint64_t, std::uint32_t> young_, old_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// A simulation whose steps are kept, for those who fit a worker to a run.
+// A simulation that also returns its steps, for fitting a worker to a run.
 #include <vector>
 
 #include "quire/simulation.h"
@@ -7,11 +7,11 @@
 namespace quire {
 
 struct SimulatedStep {
-  double ready_s = 0.0;  // when its result was there
+  double ready_s = 0.0;  // when its result was ready
   StepSizes sizes;
 };
 
-// simulate(), and the steps of all instances in the order in which they were planned.
+// Runs simulate() and appends the steps of all instances to `steps`, in the order of their plans.
 Result<SimulationResult> simulate_steps(const Workload& workload, const SimulationOptions& options, std::vector<SimulatedStep>& steps);
 
 }  // namespace quire

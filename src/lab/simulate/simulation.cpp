@@ -1,5 +1,5 @@
-// The loop over all instances and arrivals, in the order of time. At equal times arrivals go first, then instances by number.
-// One thread, the caller's. Nothing in it may depend on the machine or its clock: equal arguments give equal results, to the last bit.
+// The loop over all instances and arrivals, in order of time. At equal times, arrivals come first, then instances by number. Runs on the
+// caller's thread. Nothing in it may depend on the machine or its clock: equal arguments give equal results, to the last bit.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,30 +20,30 @@ namespace {
 struct Arrival {
   double time_s;
   std::uint32_t request;
-  // Later ones are "less", as std::priority_queue has it.
+  // Later arrivals compare as "less", as std::priority_queue requires.
   friend bool operator<(const Arrival& a, const Arrival& b) { return a.time_s != b.time_s ? a.time_s > b.time_s : a.request > b.request; }
 };
 
 class Simulation {
  public:
-  Simulation(const Workload& workload, const SimulationOptions& options, BlockNames names, std::vector<SimulatedStep>* steps)
-      : played_{.workload = workload, .options = options, .names = names, .steps = steps},
+  Simulation(const Workload& workload, const SimulationOptions& options, BlockHasher hasher, std::vector<SimulatedStep>* steps)
+      : run_{.workload = workload, .options = options, .hasher = hasher, .steps = steps},
         router_(options.routing),
         first_follower_(workload.requests.size(), kNoRequest),
         next_follower_(workload.requests.size(), kNoRequest) {}
 
   Result<void> start(const CoreConfig& config) {
-    for (std::uint32_t i = 0; i < played_.options.num_instances; ++i) {
-      auto instance = Instance::create(i, config, played_);
+    for (std::uint32_t i = 0; i < run_.options.num_instances; ++i) {
+      auto instance = Instance::create(i, config, run_);
       if (!instance) return std::unexpected(instance.error());
       instances_.push_back(std::move(*instance));
     }
     num_open_.resize(instances_.size());
-    const auto& requests = played_.workload.requests;
-    played_.times.resize(requests.size());
+    const auto& requests = run_.workload.requests;
+    run_.times.resize(requests.size());
     for (std::uint32_t i = 0; i < requests.size(); ++i) {
-      played_.times[i].prompt_tokens = requests[i].prompt_tokens;
-      played_.times[i].output_tokens = requests[i].output_tokens;
+      run_.times[i].prompt_tokens = requests[i].prompt_tokens;
+      run_.times[i].output_tokens = requests[i].output_tokens;
       if (requests[i].after == kNoRequest)
         open_.push_back({requests[i].start_s, i});
       else
@@ -54,7 +54,7 @@ class Simulation {
   }
 
   void run(const SimulationProgress& progress) {
-    const std::size_t num_requests = played_.times.size();
+    const std::size_t num_requests = run_.times.size();
     std::size_t told = 0;
     for (;;) {
       Instance* next = nullptr;
@@ -67,9 +67,9 @@ class Simulation {
         continue;
       }
       next->turn();
-      num_ended_ += played_.ended.size();
-      for (const std::uint32_t request : played_.ended) follow(request, turn_s);
-      played_.ended.clear();
+      num_ended_ += run_.ended.size();
+      for (const std::uint32_t request : run_.ended) follow(request, turn_s);
+      run_.ended.clear();
       if (samples_.due(turn_s)) samples_.add(load(turn_s));
       if (progress && num_ended_ >= told + num_requests / 100 + 1)
         progress(static_cast<double>(told = num_ended_) / static_cast<double>(num_requests));
@@ -79,10 +79,10 @@ class Simulation {
   SimulationResult finish() {
     SimulationResult result;
     result.samples = samples_.take();
-    result.first_refusal = std::move(played_.first_refusal);
+    result.first_refusal = std::move(run_.first_refusal);
     for (const auto& instance : instances_) add_instance(result, *instance);
-    result.requests = std::move(played_.times);
-    summarise(result, played_.options);
+    result.requests = std::move(run_.times);
+    summarise(result, run_.options);
     return result;
   }
 
@@ -100,15 +100,15 @@ class Simulation {
       arrival = followers_.top();
       followers_.pop();
     }
-    played_.times[arrival.request].arrival_s = arrival.time_s;
+    run_.times[arrival.request].arrival_s = arrival.time_s;
     std::ranges::transform(instances_, num_open_.begin(), [](const auto& instance) { return instance->num_open(); });
-    if (played_.options.routing == Routing::by_prefix) played_.names.of(played_.workload.requests[arrival.request], names_);
+    if (run_.options.routing == Routing::by_prefix) run_.hasher.of(run_.workload.requests[arrival.request], names_);
     instances_[router_.choose(names_, num_open_)]->give(arrival.request);
   }
 
   void follow(std::uint32_t ended, double now_s) {
     for (std::uint32_t next = first_follower_[ended]; next != kNoRequest; next = next_follower_[next])
-      followers_.push({now_s + played_.workload.requests[next].start_s, next});
+      followers_.push({now_s + run_.workload.requests[next].start_s, next});
   }
 
   [[nodiscard]] LoadSample load(double now_s) const {
@@ -123,13 +123,13 @@ class Simulation {
     return sample;
   }
 
-  Played played_;
+  SimulationRun run_;
   Router router_;
   std::vector<std::unique_ptr<Instance>> instances_;
-  std::vector<Arrival> open_;  // those that follow nobody, by time
+  std::vector<Arrival> open_;  // requests without a predecessor, by time
   std::size_t next_open_ = 0;
   std::priority_queue<Arrival> followers_;
-  std::vector<std::uint32_t> first_follower_, next_follower_;  // lists of who follows whom
+  std::vector<std::uint32_t> first_follower_, next_follower_;  // linked lists of the requests that follow each request
   std::size_t num_ended_ = 0;
   LoadSamples samples_;
   std::vector<std::uint32_t> num_open_;
@@ -138,11 +138,11 @@ class Simulation {
 
 Result<SimulationResult> play(const Workload& workload, const SimulationOptions& options, const SimulationProgress& progress,
                               std::vector<SimulatedStep>* steps) {
-  if (auto valid = check_played(workload, options); !valid) return std::unexpected(valid.error());
+  if (auto valid = check_simulation(workload, options); !valid) return std::unexpected(valid.error());
   const CoreConfig config = simulated_core(workload, options);
-  auto names = BlockNames::create(workload, config.block_size);
-  if (!names) return std::unexpected(names.error());
-  Simulation simulation(workload, options, *names, steps);
+  auto hasher = BlockHasher::create(workload, config.block_size);
+  if (!hasher) return std::unexpected(hasher.error());
+  Simulation simulation(workload, options, *hasher, steps);
   if (auto started = simulation.start(config); !started) return std::unexpected(started.error());
   simulation.run(progress);
   return simulation.finish();

@@ -1,5 +1,5 @@
 #pragma once
-// How large a step is, for the model of the worker.
+// Computes the sizes of a step for the worker model.
 #include "quire/base/plan.h"
 #include "quire/simulation.h"
 

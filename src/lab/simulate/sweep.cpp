@@ -1,5 +1,5 @@
-// Many simulations of one workload that differ in a few options. Called by quire simulate; they run beside each other on threads of this
-// call, and share what they only read. The order of the results is that of the options, whichever ended first.
+// Runs many simulations of one workload with different options. Called by quire simulate. The simulations run concurrently on threads of
+// this call and share only constant data. The order of results is the order of the points.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,11 +18,11 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kMostPoints = 10'000;
-constexpr std::uint32_t kSliceRequests = 200;  // of the workload, for an estimate
+constexpr std::uint32_t kSliceRequests = 200;  // requests of the workload that an estimate simulates
 
 struct AxisKind {
   std::string_view name;
-  // False: the text is no such value.
+  // Returns false if the text is not a valid value.
   bool (*set)(SimulationOptions& options, std::string_view text);
 };
 
@@ -47,7 +47,7 @@ bool set_policy(SimulationOptions& options, std::string_view text) {
   return text == "fcfs" || text == "continuum";
 }
 
-// "0", "512M", "8G" or "8GiB": powers of 1024.
+// Reads "0", "512M", "8G" or "8GiB"; units are powers of 1024.
 bool read_size(std::string_view text, std::uint64_t& bytes) {
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -91,7 +91,7 @@ const AxisKind* axis_kind(std::string_view name) {
   return found == std::end(kAxes) ? nullptr : found;
 }
 
-// The requests up to the last one of the slice; whom they follow comes before them.
+// Returns the first requests. A request always follows an earlier one, so its predecessor is included.
 Workload slice_of(const Workload& workload) {
   Workload slice = workload;
   slice.requests.resize(std::min<std::size_t>(slice.requests.size(), kSliceRequests));
@@ -100,7 +100,7 @@ Workload slice_of(const Workload& workload) {
 
 double tokens_of(const Workload& workload) {
   double tokens = 0.0;
-  // A token that is generated costs as much as some hundred of a prompt.
+  // A generated token costs about as much as a hundred prompt tokens.
   for (const WorkloadRequest& request : workload.requests) tokens += request.prompt_tokens + 100.0 * request.output_tokens;
   return tokens;
 }
@@ -118,13 +118,13 @@ Result<SweepAxis> parse_sweep_axis(std::string_view text) {
   const std::string_view name = text.substr(0, equals);
   const AxisKind* const kind = axis_kind(name);
   if (equals == std::string_view::npos || kind == nullptr)
-    return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' names nothing that can be swept", text.substr(0, 100)),
+    return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' does not name a sweepable option", text.substr(0, 100)),
                 fmt::format("write NAME=VALUE,VALUE with one of {}", sweep_axis_names()));
   SweepAxis axis{.name = std::string(name), .values = split_values(text.substr(equals + 1))};
   SimulationOptions unused;
   for (const std::string& value : axis.values)
     if (!kind->set(unused, value))
-      return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' is no value of {}", value.substr(0, 100), name),
+      return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' is not a valid value of {}", value.substr(0, 100), name),
                   fmt::format("write {}=VALUE,VALUE", name));
   return axis;
 }
@@ -136,14 +136,15 @@ Result<std::vector<SweepPoint>> sweep_points(const SimulationOptions& base, std:
     if (kind == nullptr || axis.values.empty())
       return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' cannot be swept", axis.name), sweep_axis_names());
     if (points.size() * axis.values.size() > kMostPoints)
-      return fail(ErrorCode::invalid_argument, "sweep", fmt::format("has more than {} points", kMostPoints), "give fewer values");
+      return fail(ErrorCode::invalid_argument, "sweep", fmt::format("has more than {} points", kMostPoints), "use fewer values");
     std::vector<SweepPoint> longer;
     for (const SweepPoint& point : points) {
       for (const std::string& value : axis.values) {
         SweepPoint& next = longer.emplace_back(point);
         next.values.push_back(value);
         if (!kind->set(next.options, value))
-          return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' is no value of {}", value, axis.name), "give another");
+          return fail(ErrorCode::invalid_argument, "sweep", fmt::format("'{}' is not a valid value of {}", value, axis.name),
+                      "use another value");
       }
     }
     points = std::move(longer);
@@ -154,7 +155,7 @@ Result<std::vector<SweepPoint>> sweep_points(const SimulationOptions& base, std:
 Result<double> estimate_sweep_s(const Workload& workload, std::span<const SweepPoint> points) {
   const Workload slice = slice_of(workload);
   const double scale = tokens_of(workload) / tokens_of(slice);
-  // The first and the last point stand for all.
+  // The first and the last point represent all points.
   double seconds = 0.0;
   for (const SweepPoint* point : {&points.front(), &points.back()}) {
     const auto begin = std::chrono::steady_clock::now();
@@ -168,7 +169,7 @@ Result<std::vector<SimulationResult>> sweep(const Workload& workload, std::span<
                                             const SimulationProgress& progress) {
   std::vector<SimulationResult> results(points.size());
   std::atomic<std::size_t> next = 0;
-  std::mutex mutex;  // for the three below
+  std::mutex mutex;  // protects the next three variables
   std::vector<double> done(points.size(), 0.0);
   std::optional<Error> error;
   double told = 0.0;
@@ -188,7 +189,7 @@ Result<std::vector<SimulationResult>> sweep(const Workload& workload, std::span<
         return;
       }
       results[i] = std::move(*result);
-      // A sweep tells of figures, not of requests.
+      // A sweep reports only summaries, so the times of single requests are freed.
       results[i].requests = {};
       tell(i, 1.0);
     }

@@ -1,4 +1,4 @@
-// The worker's model as a file.
+// Reads and writes the worker model as a JSON file.
 #include <fmt/format.h>
 
 #include <array>
@@ -26,20 +26,20 @@ constexpr std::size_t kMostBytes = 1U << 20U;
 
 Result<WorkerModel> read_worker_model(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(ErrorCode::not_found, path, "cannot be read", "give a file that quire calibrate has written");
+  if (!file) return fail(ErrorCode::not_found, path, "cannot be read", "use a file that quire calibrate has written");
   std::string text(kMostBytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   boost::system::error_code error;
   const boost::json::value value = boost::json::parse(text, error);
   if (error || !value.is_object())
-    return fail(ErrorCode::invalid_argument, path, "is no JSON object", "give a file that quire calibrate has written");
+    return fail(ErrorCode::invalid_argument, path, "is not a JSON object", "use a file that quire calibrate has written");
   WorkerModel worker;
   for (const auto& [name, term] : kWorkerTerms) {
     const boost::json::value* const found = value.get_object().if_contains(name);
     const double seconds = found != nullptr && found->is_number() ? found->to_number<double>() : NAN;
     if (!(seconds >= 0.0 && seconds < 1e6))
-      return fail(ErrorCode::invalid_argument, path, fmt::format("`{}` is no number of seconds", name), "give 0 or more");
+      return fail(ErrorCode::invalid_argument, path, fmt::format("`{}` is not a valid number of seconds", name), "use 0 or more");
     worker.*term = seconds;
   }
   if (const auto* source = value.get_object().if_contains("source"); source != nullptr && source->is_string())

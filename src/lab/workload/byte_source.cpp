@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// gzread passes unpacked files through.
+// gzread passes uncompressed files through.
 class GzipSource final : public ByteSource {
  public:
   GzipSource(gzFile file, std::string path) : file_(file), path_(std::move(path)) {}
@@ -23,7 +23,7 @@ class GzipSource final : public ByteSource {
     int code = Z_OK;
     const char* const what = gzerror(file_, &code);
     if (count < 0 || code == Z_BUF_ERROR)
-      return fail(ErrorCode::corrupt, path_, fmt::format("is packed and damaged or cut: {}", what), "get it again");
+      return fail(ErrorCode::corrupt, path_, fmt::format("is a corrupted or truncated gzip file: {}", what), "download it again");
     return static_cast<std::size_t>(count);
   }
 
@@ -37,7 +37,7 @@ class GzipSource final : public ByteSource {
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path) {
   struct stat info{};
   gzFile file = stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode) ? gzopen(path.c_str(), "rb") : nullptr;
-  if (file == nullptr) return fail(ErrorCode::not_found, path, "cannot be read", "give a file");
+  if (file == nullptr) return fail(ErrorCode::not_found, path, "cannot be read", "use a file that exists");
   gzbuffer(file, 1U << 18U);
   return std::make_unique<GzipSource>(file, path);
 }

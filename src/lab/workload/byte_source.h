@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of a file, packed with gzip or not. In a build without zlib packed ones are refused.
+// Reads the bytes of a file, with or without gzip compression. A build without zlib refuses compressed files.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -12,11 +12,11 @@ namespace quire {
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // How many bytes were read; 0: the end. Errors: `corrupt`, a packed file that is cut or damaged.
+  // Returns the number of bytes read; 0 at the end. Errors: `corrupt`, a compressed file that is cut short or damaged.
   virtual Result<std::size_t> read(std::span<char> into) = 0;
 };
 
-// Errors: `not_found`; `unsupported`, a packed file.
+// Errors: `not_found`; `unsupported`, a compressed file in a build without zlib.
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path);
 
 }  // namespace quire

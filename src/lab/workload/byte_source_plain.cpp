@@ -1,4 +1,4 @@
-// Of a build without zlib.
+// Used in builds without zlib.
 #include <fmt/format.h>
 
 #include <array>
@@ -26,10 +26,11 @@ class PlainSource final : public ByteSource {
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::array<char, 2> magic{};
-  if (!file) return fail(ErrorCode::not_found, path, "cannot be read", "give a file");
+  if (!file) return fail(ErrorCode::not_found, path, "cannot be read", "use a file that exists");
   file.read(magic.data(), magic.size());
   if (file.gcount() == 2 && magic[0] == '\x1f' && magic[1] == '\x8b')
-    return fail(ErrorCode::unsupported, path, "is packed, and this build has no zlib", fmt::format("unpack it: gzip -d '{}'", path));
+    return fail(ErrorCode::unsupported, path, "is a gzip file, and this build has no zlib",
+                fmt::format("decompress it: gzip -d '{}'", path));
   file.clear();
   file.seekg(0);
   return std::make_unique<PlainSource>(std::move(file));

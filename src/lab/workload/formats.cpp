@@ -1,5 +1,5 @@
-// Formats with one request per line. Called by read_workload.cpp for each line, on the caller's thread. Lines come from anybody's files:
-// counts and times are held to their bounds, and what is wrong is an error that names the line.
+// Parses formats with one request per line. Called by read_workload.cpp for each line, on the caller's thread. The files are not trusted:
+// counts and times are checked against their bounds, and each error names the line.
 #include "lab/workload/formats.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ WorkloadRequest& append(Workload& workload) {
   return request;
 }
 
-// Days since 1970-01-01 (Howard Hinnant's days_from_civil).
+// Returns the days since 1970-01-01 (Howard Hinnant's days_from_civil).
 std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
   year -= month <= 2 ? 1 : 0;
   const std::int64_t era = year / 400, of_era = year - era * 400;
@@ -32,14 +32,14 @@ std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
   return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
 }
 
-// All of the text, a number from low to high.
+// Parses the whole text as a number from low to high.
 template <class Number>
 bool read_number(std::string_view text, Number& value, Number low, Number high) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && value >= low && value <= high;
 }
 
-// "2023-11-16 18:15:46.6805900"
+// Parses "2023-11-16 18:15:46.6805900".
 bool read_time(std::string_view text, double& seconds) {
   std::int64_t year = 0, month = 0, day = 0, hour = 0, minute = 0;
   double second = 0.0;
@@ -58,7 +58,7 @@ bool read_time(std::string_view text, double& seconds) {
 WorkloadFormat format_of(std::string_view line) {
   if (line.starts_with("TIMESTAMP,")) return WorkloadFormat::azure;
   if (!line.starts_with("{")) return WorkloadFormat::unknown;
-  // Of one format only, each; a line is not parsed twice for it.
+  // Each key occurs in only one format. Searching for it avoids parsing the line twice.
   constexpr std::array<std::pair<std::string_view, WorkloadFormat>, 5> kMarks = {{{"\"queued_ts\"", WorkloadFormat::vllm_run},
                                                                                   {"\"input_tok_ids\"", WorkloadFormat::tokens},
                                                                                   {"\"hash_runs\"", WorkloadFormat::sessions},
@@ -79,11 +79,11 @@ void take_mooncake(const JsonLine& line, Workload& workload) {
   const boost::json::array* const ids = line.array("hash_ids");
   if (ids == nullptr) return;
   if (ids->size() != (request.prompt_tokens + kMooncakeTokens - 1) / kMooncakeTokens)
-    line.complain("hash_ids",
-                  fmt::format("has {} ids for {} tokens, not one for each {}", ids->size(), request.prompt_tokens, kMooncakeTokens));
+    line.set_error("hash_ids", fmt::format("has {} ids for {} tokens, but needs one per {} tokens", ids->size(), request.prompt_tokens,
+                                           kMooncakeTokens));
   for (const boost::json::value& value : *ids) {
     const std::optional<std::uint64_t> id = whole_number(value);
-    if (!id) return line.complain("hash_ids", "has what is no whole number");
+    if (!id) return line.set_error("hash_ids", "has an entry that is not a whole number");
     if (request.num_runs > 0 && workload.runs.back().first + workload.runs.back().count == *id) {
       ++workload.runs.back().count;
     } else {
@@ -103,10 +103,10 @@ void take_tokens(const JsonLine& line, Workload& workload) {
   const boost::json::array* const ids = line.array("input_tok_ids");
   if (ids == nullptr) return;
   if (ids->size() != request.prompt_tokens)
-    line.complain("input_tok_ids", fmt::format("has {} ids, but `input_toks` is {}", ids->size(), request.prompt_tokens));
+    line.set_error("input_tok_ids", fmt::format("has {} ids, but `input_toks` is {}", ids->size(), request.prompt_tokens));
   for (const boost::json::value& value : *ids) {
     const std::optional<std::uint64_t> id = whole_number(value);
-    if (!id || *id > INT32_MAX) return line.complain("input_tok_ids", "has what is no token id");
+    if (!id || *id > INT32_MAX) return line.set_error("input_tok_ids", "has an entry that is not a token id");
     workload.tokens.push_back(static_cast<TokenId>(*id));
   }
 }
@@ -119,15 +119,15 @@ void take_vllm_run(const JsonLine& line, Workload& workload) {
 }
 
 std::string take_azure(std::string_view line, Workload& workload) {
-  if (const auto commas = std::ranges::count(line, ','); commas != 2) return fmt::format("has {} columns, not 3", commas + 1);
+  if (const auto commas = std::ranges::count(line, ','); commas != 2) return fmt::format("has {} columns instead of 3", commas + 1);
   const std::size_t first = line.find(','), second = line.find(',', first + 1);
   double seconds = 0.0;
   std::uint32_t input = 0, output = 0;
   constexpr auto kMost = static_cast<std::uint32_t>(kMostTokens);
-  if (!read_time(line.substr(0, first), seconds)) return "begins with no time such as 2023-11-16 18:15:46.6805900";
+  if (!read_time(line.substr(0, first), seconds)) return "does not begin with a time such as 2023-11-16 18:15:46.6805900";
   if (!read_number(line.substr(first + 1, second - first - 1), input, 1U, kMost) ||
       !read_number(line.substr(second + 1), output, 1U, kMost))
-    return fmt::format("has a number of tokens that is none from 1 to {}", kMost);
+    return fmt::format("has a number of tokens outside 1 to {}", kMost);
   WorkloadRequest& request = append(workload);
   request.start_s = seconds;
   request.prompt_tokens = input;

@@ -1,6 +1,6 @@
 #pragma once
-// What one line of each format adds to a workload (docs/simulate.md). What is wrong with it the JsonLine keeps; the workload is then of no
-// use.
+// Adds one line of each format to a workload (docs/simulate.md). The JsonLine keeps the first error of the line; the workload must then be
+// discarded.
 #include <string_view>
 
 #include "lab/workload/json_line.h"
@@ -8,12 +8,12 @@
 
 namespace quire {
 
-// The largest count of tokens that a file may name.
+// Largest token count that a file may state.
 inline constexpr std::uint64_t kMostTokens = 1ULL << 28U;
 
 enum class WorkloadFormat : std::uint8_t { unknown, mooncake, tokens, vllm_run, sessions, mini_swe, azure };
 
-// By the first line.
+// Returns the format that the first line of a file shows.
 WorkloadFormat format_of(std::string_view line);
 
 void take_mooncake(const JsonLine& line, Workload& workload);
@@ -22,7 +22,7 @@ void take_vllm_run(const JsonLine& line, Workload& workload);
 void take_session(const JsonLine& line, Workload& workload, std::string& wrong);
 void take_mini_swe(const JsonLine& line, Workload& workload, std::string& wrong);
 
-// "2023-11-16 18:15:46.6805900,374,44". Times are seconds of any epoch. Answers what is wrong, or nothing.
+// Parses "2023-11-16 18:15:46.6805900,374,44". Times are in seconds since an arbitrary epoch. Returns what is wrong, or an empty text.
 std::string take_azure(std::string_view line, Workload& workload);
 
 }  // namespace quire

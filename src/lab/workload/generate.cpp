@@ -1,4 +1,4 @@
-// Made-up workloads.
+// Generates synthetic workloads.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kGeneratedIdTokens = 16, kMostGenerated = 50'000'000;
 
-// Log-normal with this mean, and a standard deviation of `spread` times the mean (Box and Muller's draw).
+// Draws from a log-normal distribution with this mean and a standard deviation of `spread` times the mean (Box-Muller).
 std::uint32_t draw_length(Random& random, double mean, double spread) {
   const double variance = std::log1p(spread * spread);
   const double normal = std::sqrt(-2.0 * std::log(1.0 - random.unit())) * std::cos(2.0 * std::numbers::pi * random.unit());
@@ -27,12 +27,12 @@ Result<void> check_generator(const GeneratorOptions& options) {
   };
   const auto is_length = [](double value) { return value >= 1.0 && value <= 1e8; };
   if (options.num_requests == 0 || options.num_requests > kMostGenerated)
-    return wrong("requests", options.num_requests, "give 1 to 50000000");
-  if (!(options.rate_per_s > 0.0)) return wrong("rate", options.rate_per_s, "give requests per second, or inf for all at once");
-  if (!is_length(options.input_tokens)) return wrong("input-tokens", options.input_tokens, "give a mean of 1 to 1e8");
-  if (!is_length(options.output_tokens)) return wrong("output-tokens", options.output_tokens, "give a mean of 1 to 1e8");
-  if (!(options.spread >= 0.0 && options.spread <= 100.0)) return wrong("spread", options.spread, "give 0 to 100");
-  if (options.num_prefixes == 0) return wrong("prefixes", options.num_prefixes, "give 1 or more");
+    return wrong("requests", options.num_requests, "use 1 to 50000000");
+  if (!(options.rate_per_s > 0.0)) return wrong("rate", options.rate_per_s, "use requests per second, or inf for all at the same time");
+  if (!is_length(options.input_tokens)) return wrong("input-tokens", options.input_tokens, "use a mean of 1 to 1e8");
+  if (!is_length(options.output_tokens)) return wrong("output-tokens", options.output_tokens, "use a mean of 1 to 1e8");
+  if (!(options.spread >= 0.0 && options.spread <= 100.0)) return wrong("spread", options.spread, "use 0 to 100");
+  if (options.num_prefixes == 0) return wrong("prefixes", options.num_prefixes, "use 1 or more");
   return {};
 }
 

@@ -14,7 +14,7 @@ std::optional<std::uint64_t> whole_number(const boost::json::value& value) {
   return std::nullopt;
 }
 
-void JsonLine::complain(std::string_view name, std::string_view what) const {
+void JsonLine::set_error(std::string_view name, std::string_view what) const {
   if (wrong_.empty()) wrong_ = fmt::format("`{}` {}", name, what);
 }
 
@@ -22,7 +22,7 @@ std::uint64_t JsonLine::count(std::string_view name, std::uint64_t low, std::uin
   const boost::json::value* const value = object_.if_contains(name);
   const std::optional<std::uint64_t> found = value != nullptr ? whole_number(*value) : std::nullopt;
   if (found && *found >= low && *found <= high) return *found;
-  complain(name, value == nullptr ? std::string("is missing") : fmt::format("is no whole number from {} to {}", low, high));
+  set_error(name, value == nullptr ? std::string("is missing") : fmt::format("is not a whole number from {} to {}", low, high));
   return low;
 }
 
@@ -30,7 +30,7 @@ double JsonLine::number(std::string_view name, double low) const {
   const boost::json::value* const value = object_.if_contains(name);
   const double found = value != nullptr && value->is_number() ? value->to_number<double>() : NAN;
   if (std::isfinite(found) && found >= low) return found;
-  complain(name, value == nullptr ? std::string("is missing") : fmt::format("is no number of at least {}", low));
+  set_error(name, value == nullptr ? std::string("is missing") : fmt::format("is not a number of at least {}", low));
   return low;
 }
 
@@ -42,7 +42,7 @@ std::string_view JsonLine::text(std::string_view name) const {
 const boost::json::array* JsonLine::array(std::string_view name) const {
   const boost::json::value* const value = object_.if_contains(name);
   if (value != nullptr && value->is_array()) return &value->get_array();
-  complain(name, "is no list");
+  set_error(name, "is not a list");
   return nullptr;
 }
 

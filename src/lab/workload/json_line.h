@@ -1,6 +1,5 @@
 #pragma once
-// One line of a JSON Lines file, read by names. The first thing that is wrong is kept, so that a reader can ask for all its fields and look
-// once.
+// Reads one line of a JSON Lines file by field names. The first error is kept, so that a reader can read all fields and check once.
 #include <boost/json.hpp>
 #include <cstdint>
 #include <optional>
@@ -16,23 +15,23 @@ class JsonLine {
   JsonLine(const boost::json::object& object, std::string& wrong) : object_(object), wrong_(wrong) {}
 
   [[nodiscard]] bool has(std::string_view name) const { return object_.if_contains(name) != nullptr; }
-  // A whole number from `low` to `high`; else `low`, and `wrong` says why.
+  // Returns a whole number from `low` to `high`. On an error it returns `low` and sets `wrong` to the reason.
   std::uint64_t count(std::string_view name, std::uint64_t low, std::uint64_t high) const;
-  // A finite number of at least `low`.
+  // Returns a finite number of at least `low`.
   double number(std::string_view name, double low) const;
   double number_or(std::string_view name, double low, double otherwise) const { return has(name) ? number(name, low) : otherwise; }
   [[nodiscard]] std::string_view text(std::string_view name) const;
-  // Null where it is no array.
+  // Returns null if the field is not an array.
   const boost::json::array* array(std::string_view name) const;
 
-  void complain(std::string_view name, std::string_view what) const;
+  void set_error(std::string_view name, std::string_view what) const;
 
  private:
   const boost::json::object& object_;
   std::string& wrong_;
 };
 
-// Whole numbers only, also those written as 3.0; nullopt: something else.
+// Returns a whole number, also if it is written as 3.0; nullopt for any other value.
 std::optional<std::uint64_t> whole_number(const boost::json::value& value);
 
 }  // namespace quire

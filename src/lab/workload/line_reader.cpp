@@ -32,7 +32,7 @@ Result<bool> LineReader::next() {
     searched = buffer_.size();
     if (searched > kLongestLine) {
       ++number_;
-      return std::unexpected(error("is longer than 64 MiB", "give a file of lines"));
+      return std::unexpected(error("is longer than 64 MiB", "use a file with one record per line"));
     }
     buffer_.resize(searched + kPiece);
     const auto count = bytes_->read({buffer_.data() + searched, kPiece});

@@ -1,5 +1,5 @@
 #pragma once
-// A text file, line by line, in bounded memory.
+// Reads a text file line by line, in bounded memory.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,13 +14,13 @@ class LineReader {
  public:
   static Result<LineReader> open(const std::string& path);
 
-  // The next line that is not empty, without its end; a view, valid until the next call. False: there is none. Errors: those of the bytes,
-  // and a line of more than 64 MiB.
+  // Reads the next non-empty line without its end; line() is a view of it until the next call. Returns false at the end of the file.
+  // Errors: the errors of the byte source, and a line of more than 64 MiB.
   Result<bool> next();
   [[nodiscard]] std::string_view line() const { return line_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  // An error about this line.
+  // Returns an error that names the current line.
   [[nodiscard]] Error error(std::string_view what, std::string_view remedy) const;
 
  private:
@@ -29,7 +29,7 @@ class LineReader {
   std::unique_ptr<ByteSource> bytes_;
   std::string path_, buffer_;
   std::string_view line_;
-  std::size_t begin_ = 0;  // of what was not given yet
+  std::size_t begin_ = 0;  // start of the unread part of `buffer_`
   bool ended_ = false;
   std::uint64_t number_ = 0;
 };

@@ -1,4 +1,5 @@
-// A file becomes a workload: its lines are read by the format that the first one shows; then what was asked for is done to it as a whole.
+// Turns a file into a workload. The first line determines the format of all lines. Afterwards the options are applied to the whole
+// workload.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kMostRequests = 50'000'000;
 
-bool is_of_sessions(WorkloadFormat format) {
+bool has_sessions(WorkloadFormat format) {
   return format == WorkloadFormat::sessions;
 }
 
@@ -31,20 +32,20 @@ class FileReader {
       if (!*more) break;
       if (first) format = format_of(lines_.line());
       if (format == WorkloadFormat::unknown)
-        return std::unexpected(lines_.error("is of no known format", "docs/simulate.md lists those that are read"));
+        return std::unexpected(lines_.error("has an unknown format", "use a format that docs/simulate.md lists"));
       if (first && format == WorkloadFormat::azure) continue;
-      if (const std::string wrong = take(format); !wrong.empty()) return std::unexpected(lines_.error(wrong, "mend or remove the line"));
+      if (const std::string wrong = take(format); !wrong.empty()) return std::unexpected(lines_.error(wrong, "fix or remove the line"));
     }
     return format;
   }
 
  private:
-  // What is wrong with the line, or nothing.
+  // Returns what is wrong with the line, or an empty text.
   std::string take(WorkloadFormat format) {
     if (format == WorkloadFormat::azure) return take_azure(lines_.line(), workload_);
     boost::system::error_code error;
     const boost::json::value value = boost::json::parse(lines_.line(), error, memory_.release(), {.max_depth = 16});
-    if (error || !value.is_object()) return "is no JSON object (is the file cut?)";
+    if (error || !value.is_object()) return "is not a JSON object (the file may be truncated)";
     std::string wrong;
     const JsonLine line(value.get_object(), wrong);
     switch (format) {
@@ -70,7 +71,7 @@ class FileReader {
     return wrong;
   }
 
-  // One line's memory is the next one's.
+  // JSON memory of one line, which is freed before the next line is parsed.
   struct LineMemory {
     boost::json::storage_ptr release() {
       storage = {};
@@ -84,7 +85,7 @@ class FileReader {
   LineMemory memory_;
 };
 
-// From the first arrival on, in the order of arrivals.
+// Sorts the requests by arrival and makes times relative to the first arrival. Workloads of sessions stay unchanged.
 void order(Workload& workload, bool is_closed_loop) {
   auto& requests = workload.requests;
   if (is_closed_loop || requests.empty()) return;
@@ -97,13 +98,13 @@ void order(Workload& workload, bool is_closed_loop) {
     ordered.reserve(requests.size());
     for (const auto& [unused, place] : places) ordered.push_back(requests[place]);
     requests = std::move(ordered);
-    workload.notes.push_back("its lines are not in the order of their times, and were put so");
+    workload.notes.push_back("requests were sorted by time");
   }
   const double first_s = requests.front().start_s;
   for (WorkloadRequest& request : requests) request.start_s -= first_s;
 }
 
-// Those of equal time, evenly up to the next time.
+// Spreads requests of equal time evenly up to the next time.
 void spread(std::vector<WorkloadRequest>& requests) {
   for (std::size_t begin = 0, end = 0; begin < requests.size(); begin = end) {
     while (end < requests.size() && requests[end].start_s == requests[begin].start_s) ++end;
@@ -113,10 +114,10 @@ void spread(std::vector<WorkloadRequest>& requests) {
   }
 }
 
-// Each agent plays a session. The first to play one shares what the file says; others share its common beginning, since two agents with
-// one task do not say the same all along.
-Workload played_by_agents(Workload read, const WorkloadOptions& options) {
-  std::vector<std::uint32_t> begins;  // of the sessions
+// Gives each agent a session. The first agent of a session shares all prefixes that the file states. Later agents of that session share
+// only its common beginning, because two agents with one task produce different texts.
+Workload assign_to_agents(Workload read, const WorkloadOptions& options) {
+  std::vector<std::uint32_t> begins;  // first requests of the sessions
   for (std::uint32_t i = 0; i < read.requests.size(); ++i)
     if (read.requests[i].after == kNoRequest) begins.push_back(i);
   begins.push_back(static_cast<std::uint32_t>(read.requests.size()));
@@ -143,20 +144,21 @@ Workload played_by_agents(Workload read, const WorkloadOptions& options) {
     }
     played[session] = true;
   }
-  read.notes.push_back(fmt::format("{} agents, {} sessions in the file, starts drawn evenly over {} s (seed {})", num_agents, num_sessions,
-                                   options.ramp_s, options.seed));
+  read.notes.push_back(fmt::format("{} agents, {} sessions in the file, uniform random starts within {} s (seed {})", num_agents,
+                                   num_sessions, options.ramp_s, options.seed));
   return read;
 }
 
 Result<void> check_options(const WorkloadOptions& options) {
   if (!(options.rate_scale > 0.0 && std::isfinite(options.rate_scale)))
-    return fail(ErrorCode::invalid_argument, "rate_scale", fmt::format("is {}", options.rate_scale), "give a positive number, such as 2");
+    return fail(ErrorCode::invalid_argument, "rate_scale", fmt::format("is {}", options.rate_scale), "use a positive number, such as 2");
   if (!(options.ramp_s >= 0.0 && std::isfinite(options.ramp_s)))
-    return fail(ErrorCode::invalid_argument, "ramp", fmt::format("is {}", options.ramp_s), "give seconds, 0 or more");
+    return fail(ErrorCode::invalid_argument, "ramp", fmt::format("is {}", options.ramp_s), "use 0 or more seconds");
   if (!(options.max_think_s >= 0.0))
-    return fail(ErrorCode::invalid_argument, "max_think", fmt::format("is {}", options.max_think_s), "give seconds, 0 for as it was");
+    return fail(ErrorCode::invalid_argument, "max_think", fmt::format("is {}", options.max_think_s),
+                "use 0 or more seconds; 0 keeps the recorded times");
   if (options.num_agents > 10'000'000)
-    return fail(ErrorCode::invalid_argument, "agents", fmt::format("is {}", options.num_agents), "give at most 10000000");
+    return fail(ErrorCode::invalid_argument, "agents", fmt::format("is {}", options.num_agents), "use at most 10000000");
   return {};
 }
 
@@ -174,7 +176,7 @@ Result<Workload> read_journal(const WorkloadOptions& options) {
   return workload;
 }
 
-// Line by line the same requests.
+// Adds the prompt tokens of a file that lists the same requests line by line.
 Result<void> add_prompts(Workload& workload, const std::string& path) {
   auto lines = LineReader::open(path);
   if (!lines) return std::unexpected(lines.error());
@@ -184,8 +186,8 @@ Result<void> add_prompts(Workload& workload, const std::string& path) {
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
     if (i >= prompts.requests.size() || !prompts.requests[i].has_tokens ||
         prompts.requests[i].prompt_tokens != workload.requests[i].prompt_tokens)
-      return fail(ErrorCode::invalid_argument, path, fmt::format("its line {} is not the prompt of request {}", i + 1, i),
-                  "give the file that the run was made with");
+      return fail(ErrorCode::invalid_argument, path, fmt::format("line {} is not the prompt of request {}", i + 1, i),
+                  "use the prompt file of that run");
     workload.requests[i].has_tokens = true;
     workload.requests[i].first_token = prompts.requests[i].first_token;
   }
@@ -204,16 +206,16 @@ Result<Workload> read_workload(const WorkloadOptions& options) {
   workload.name = std::filesystem::path(options.path).filename();
   const auto format = FileReader(*lines, workload).read(options.max_requests != 0 ? options.max_requests : kMostRequests);
   if (!format) return std::unexpected(format.error());
-  if (workload.requests.empty()) return fail(ErrorCode::invalid_argument, options.path, "holds no request", "give a file with some");
+  if (workload.requests.empty()) return fail(ErrorCode::invalid_argument, options.path, "contains no requests", "use a file with requests");
   if (!options.prompts.empty())
     if (auto added = add_prompts(workload, options.prompts); !added) return std::unexpected(added.error());
-  order(workload, is_of_sessions(*format));
-  if (is_of_sessions(*format)) workload = played_by_agents(std::move(workload), options);
+  order(workload, has_sessions(*format));
+  if (has_sessions(*format)) workload = assign_to_agents(std::move(workload), options);
   if (*format == WorkloadFormat::mooncake) {
     if (options.spread_bursts) spread(workload.requests);
     workload.notes.push_back(options.spread_bursts ? "requests of equal time are spread evenly up to the next time"
                                                    : "requests of equal time arrive together, as bursts");
-    workload.notes.push_back("its ids cover prompts only: what an answer leaves in the cache is not found by the next prompt");
+    workload.notes.push_back("the ids cover only prompts: prompts do not hit cached blocks of earlier outputs");
   }
   scale(workload, options.rate_scale);
   return workload;

@@ -1,5 +1,5 @@
-// Formats with a session (an agent's run of turns) per line. Called by read_workload.cpp for each line, on the caller's thread. Lines come
-// from anybody's files: counts and times are held to their bounds, and what is wrong is an error that names the line.
+// Parses formats with one session (the turns of an agent) per line. Called by read_workload.cpp for each line, on the caller's thread. The
+// files are not trusted: counts and times are checked against their bounds, and each error names the line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,13 +15,13 @@ std::uint32_t next_session(const Workload& workload) {
   return workload.requests.empty() ? 0 : workload.requests.back().session + 1;
 }
 
-// A session as its turns are read.
+// State of a session while its turns are read.
 struct Turns {
   Workload& workload;
   std::string& wrong;
-  WorkloadRequest pattern;          // what all turns have
-  std::uint32_t last = kNoRequest;  // the turn before
-  double sub_agents_s = 0.0;        // of those since, the time that they took
+  WorkloadRequest pattern;          // fields that all turns share
+  std::uint32_t last = kNoRequest;  // the previous turn
+  double sub_agents_s = 0.0;        // time of the sub-agents since the previous turn
 };
 
 void take_runs(const JsonLine& line, Workload& workload, WorkloadRequest& request) {
@@ -33,22 +33,23 @@ void take_runs(const JsonLine& line, Workload& workload, WorkloadRequest& reques
     const boost::json::array* const pair = value.is_array() ? &value.get_array() : nullptr;
     const auto first = pair != nullptr && pair->size() == 2 ? whole_number((*pair)[0]) : std::nullopt;
     const auto count = pair != nullptr && pair->size() == 2 ? whole_number((*pair)[1]) : std::nullopt;
-    if (!first || !count || *count > kMostTokens) return line.complain("hash_runs", "has what is no pair of a first id and a count");
+    if (!first || !count || *count > kMostTokens)
+      return line.set_error("hash_runs", "has an entry that is not a pair of a first id and a count");
     num_ids += *count;
     workload.runs.push_back({*first, static_cast<std::uint32_t>(*count)});
     ++request.num_runs;
   }
   if (num_ids > request.prompt_tokens / workload.id_tokens + 1)
-    line.complain("hash_runs", fmt::format("has {} ids for {} tokens", num_ids, request.prompt_tokens));
+    line.set_error("hash_runs", fmt::format("has {} ids for {} tokens", num_ids, request.prompt_tokens));
 }
 
 void take_turn(const JsonLine& line, Turns& turns) {
   WorkloadRequest request = turns.pattern;
   request.prompt_tokens = static_cast<std::uint32_t>(line.count("in", 1, kMostTokens));
-  // A turn that was broken off before its first token still computed its prompt.
+  // A turn that was aborted before its first token still computed its prompt.
   request.output_tokens = std::max(1U, static_cast<std::uint32_t>(line.count("out", 0, kMostTokens)));
   request.after = turns.last;
-  // What the parent thought meanwhile includes its sub-agents' time, and it waits for them here.
+  // The parent's think time includes its sub-agents' time. This turn waits for the sub-agents, so their time is subtracted.
   if (turns.last != kNoRequest) request.start_s = std::max(0.0, line.number_or("think_time", 0.0, 0.0) - turns.sub_agents_s);
   turns.sub_agents_s = 0.0;
   take_runs(line, turns.workload, request);
@@ -60,12 +61,12 @@ void take_turns(const JsonLine& line, Turns& turns, bool are_sub_agents) {
   const boost::json::array* const requests = line.array("requests");
   if (requests == nullptr) return;
   for (const boost::json::value& value : *requests) {
-    if (!value.is_object()) return line.complain("requests", "has what is no object");
+    if (!value.is_object()) return line.set_error("requests", "has an entry that is not an object");
     const JsonLine turn(value.get_object(), turns.wrong);
     if (turn.text("type") != "subagent") {
       take_turn(turn, turns);
     } else if (are_sub_agents) {
-      return line.complain("requests", "has a sub-agent within a sub-agent");
+      return line.set_error("requests", "has a sub-agent within a sub-agent");
     } else {
       take_turns(turn, turns, true);
       turns.sub_agents_s += turn.number_or("duration_ms", 0.0, 0.0) / 1e3;
@@ -77,7 +78,7 @@ void take_turns(const JsonLine& line, Turns& turns, bool are_sub_agents) {
 
 void take_session(const JsonLine& line, Workload& workload, std::string& wrong) {
   const auto id_tokens = static_cast<std::uint32_t>(line.count("block_size", 1, 1U << 20U));
-  if (workload.id_tokens != 0 && workload.id_tokens != id_tokens) return line.complain("block_size", "differs from earlier lines");
+  if (workload.id_tokens != 0 && workload.id_tokens != id_tokens) return line.set_error("block_size", "differs from earlier lines");
   workload.id_tokens = id_tokens;
   Turns turns{.workload = workload, .wrong = wrong, .pattern = {.session = next_session(workload)}};
   const std::uint64_t common = line.has("tool_tokens") ? line.count("tool_tokens", 0, kMostTokens) : 0;
@@ -89,14 +90,14 @@ void take_session(const JsonLine& line, Workload& workload, std::string& wrong) 
   if (turns.last != kNoRequest) workload.requests[turns.last].ends_session = true;
 }
 
-// Prompts grow at their end only, so that ids of the session's own, counted on, say what two turns share.
+// Prompts only grow at their end. Consecutive ids of the session therefore state what two turns share.
 void take_mini_swe(const JsonLine& line, Workload& workload, std::string& wrong) {
   workload.id_tokens = kMiniSweTokens;
   const std::uint32_t session = next_session(workload);
   const boost::json::array* const requests = line.array("requests");
   if (requests == nullptr) return;
   for (const boost::json::value& value : *requests) {
-    if (!value.is_object()) return line.complain("requests", "has what is no object");
+    if (!value.is_object()) return line.set_error("requests", "has an entry that is not an object");
     const JsonLine turn(value.get_object(), wrong);
     WorkloadRequest& request = workload.requests.emplace_back();
     request.session = session;

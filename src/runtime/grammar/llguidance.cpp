@@ -1,6 +1,6 @@
-// Grammars by llguidance, through its C interface. Compiled on the engine's grammar thread, asked for masks on the engine thread; one
-// matcher is used by one thread at a time. Schemas come from clients: their size, depth and cost are bounded, and what cannot be held to is
-// an error that names the keyword, never a constraint that silently does not hold.
+// Grammars by llguidance, through its C interface. The engine's grammar thread compiles them and the engine thread asks for masks; one
+// thread at a time uses a matcher. Schemas come from clients: their size, depth and cost are bounded. A keyword that cannot be enforced is
+// an error that names it; a constraint is never ignored silently.
 #include <fmt/format.h>
 #include <llguidance.h>
 
@@ -8,8 +8,6 @@
 #include <array>
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
-#include <boost/json/serialize.hpp>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -17,6 +15,7 @@
 #include "base/check.h"
 #include "quire/text/tokenizer.h"
 #include "runtime/grammar/grammar_matcher.h"
+#include "runtime/grammar/schema_rules.h"
 
 namespace quire {
 namespace {
@@ -25,12 +24,10 @@ namespace json = boost::json;
 
 constexpr std::size_t kMaxGrammarBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxErrorBytes = 1000;
-constexpr std::size_t kMaxSchemaDepth = 128;  // serde_json's
-// A count of items or characters; larger numbers are left to the library to refuse.
-constexpr double kMostCounted = 1e9;
-// Of one object: compiling takes the square of it, 3,000 half a second, and other grammars wait.
-constexpr std::size_t kMaxProperties = 3000;
-// A state of a lexer takes one or two KB.
+constexpr std::size_t kMaxSchemaDepth = 128;  // the limit of serde_json
+// Grammars up to this size in bytes are not checked: enough for a schema of some hundred properties.
+constexpr std::size_t kMaxUnchecked = std::size_t{64} << 10;
+// A lexer state takes one or two KB.
 constexpr std::size_t kMaxLexerStates = 50'000;
 
 template <auto Free>
@@ -43,94 +40,53 @@ struct Freed {
 using TokenizerHandle = std::unique_ptr<LlgTokenizer, Freed<llg_free_tokenizer>>;
 using MatcherHandle = std::unique_ptr<LlgMatcher, Freed<llg_free_matcher>>;
 
-const char* name_of(StructuredOutput::Kind kind) {
-  switch (kind) {
-    case StructuredOutput::Kind::json_schema:
-      return "json_schema";
-    case StructuredOutput::Kind::regex:
-      return "regex";
-    case StructuredOutput::Kind::lark:
-      return "lark";
-  }
-  return "";
-}
-
-// The first line of what llguidance says, which may quote a whole grammar.
-// Cut at a character's border.
+// Returns one line of llguidance's message, which may quote a whole grammar. The line is cut between characters.
 std::string shorten(std::string_view message) {
-  message = message.substr(0, message.find('\n'));
-  std::size_t size = std::min(message.size(), kMaxErrorBytes);
-  while (size < message.size() && size > 0 && (static_cast<unsigned char>(message[size]) & 0xC0U) == 0x80U) --size;
-  return std::string(message.substr(0, size));
+  std::string_view line = message.substr(0, message.find('\n'));
+  // The position refers to a grammar that the client did not write.
+  if (const std::size_t at = line.find("failed to compile JSON schema: "); at != std::string_view::npos)
+    line.remove_prefix(at + std::string_view("failed to compile JSON schema: ").size());
+  std::string text(line.substr(0, kMaxErrorBytes));
+  while (text.size() < line.size() && !text.empty() && (static_cast<unsigned char>(line[text.size()]) & 0xC0U) == 0x80U) text.pop_back();
+  // The last line names the problem of a regular expression.
+  const std::size_t reason = message.rfind("\nerror: ");
+  if (text.ends_with("regex parse error:") && reason != std::string_view::npos) {
+    const std::string_view last = message.substr(reason + 8);
+    text += " " + std::string(last.substr(0, std::min(last.find('\n'), kMaxErrorBytes)));
+  }
+  return text;
 }
 
 std::unexpected<Error> refuse(std::string message, std::string remedy = {}) {
   return fail(ErrorCode::invalid_argument, "structured_output", std::move(message), std::move(remedy));
 }
 
-// What it does not say by itself: which keyword it is about.
+// Adds the keyword to messages that do not name it.
 std::string with_keyword(std::string message) {
   if (message.contains("is not present in a registry") || message.starts_with("Anchor ")) return "$ref: " + message;
   if (message.starts_with("patternProperty ")) return "patternProperties: " + message;
   return message;
 }
 
-// 2.0 is an integer in JSON Schema; llguidance wants it written as one.
-void write_counts(json::value& value) {
-  static constexpr std::string_view kCounts[] = {"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"};
-  if (value.is_array()) std::ranges::for_each(value.get_array(), write_counts);
-  if (!value.is_object()) return;
-  for (auto& [key, inner] : value.get_object()) {
-    const std::string_view name(key.data(), key.size());
-    if (name == "const" || name == "enum" || name == "default" || name == "examples") continue;
-    const double* number = inner.if_double();
-    if (number == nullptr || std::ranges::find(kCounts, name) == std::end(kCounts))
-      write_counts(inner);
-    else if (*number >= 0 && *number <= kMostCounted && std::trunc(*number) == *number)
-      inner = static_cast<std::uint64_t>(*number);
-  }
-}
-
-bool has_too_many_properties(const json::value& value) {
-  if (const json::array* items = value.if_array()) return std::ranges::any_of(*items, has_too_many_properties);
-  const json::object* object = value.if_object();
-  if (object == nullptr) return false;
-  const json::value* properties = object->if_contains("properties");
-  if (properties != nullptr && properties->is_object() && properties->get_object().size() > kMaxProperties) return true;
-  return std::ranges::any_of(*object, [](const json::key_value_pair& field) { return has_too_many_properties(field.value()); });
-}
-
-bool is_ascii(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
-bool names_beyond_ascii(const json::value& value) {
-  if (const json::array* items = value.if_array()) return std::ranges::any_of(*items, names_beyond_ascii);
-  const json::object* object = value.if_object();
-  if (object == nullptr) return false;
-  const json::value* properties = object->if_contains("properties");
-  const auto is_beyond = [](const json::key_value_pair& field) { return !is_ascii(field.key()); };
-  if (properties != nullptr && properties->is_object() && std::ranges::any_of(properties->get_object(), is_beyond)) return true;
-  return std::ranges::any_of(*object, [](const json::key_value_pair& field) { return names_beyond_ascii(field.value()); });
-}
-
-// How JSON is written is not the client's to say: its own "x-guidance" could let constraints go that cannot be held.
-Result<std::string> own_options(const std::string& schema) {
+Result<json::value> schema_value(const std::string& text) {
   boost::system::error_code failed;
-  json::value value = json::parse(schema, failed, {}, {.max_depth = kMaxSchemaDepth});
-  if (failed) return refuse("the schema is no JSON: " + failed.message(), "send a JSON schema");
-  if (value.is_bool()) return schema;
-  if (!value.is_object()) return refuse("the schema is neither an object nor a boolean", "send a JSON schema");
-  value.get_object().erase("x-guidance");
-  if (has_too_many_properties(value))
-    return refuse(fmt::format("'properties' of one object are more than {}", kMaxProperties), "send a smaller schema");
-  write_counts(value);
-  // The library takes "a\u00f1o" for another property than "año", which may have any value; whoever reads the answer does not.
-  if (names_beyond_ascii(value)) value.get_object().emplace("x-guidance", json::object{{"json_allowed_escapes", R"(nrbtf\")"}});
-  return json::serialize(value);
+  json::value value = json::parse(text, failed, {}, {.max_depth = kMaxSchemaDepth});
+  if (failed) return refuse("the schema is not valid JSON: " + failed.message(), "send a JSON schema");
+  if (!value.is_object() && !value.is_bool()) return refuse("the schema is neither an object nor a boolean", "send a JSON schema");
+  if (value.is_object()) value.get_object().erase("x-guidance");
+  return value;
 }
 
-// The tokens as llguidance wants them: once per model, shared by all grammars. It must outlive every matcher, which holds it.
+// Returns the text that llguidance compiles. Clients cannot choose how JSON is written: a schema's own "x-guidance" could drop constraints
+// that cannot be enforced.
+Result<std::string> lark_of(const StructuredOutput& wanted) {
+  if (wanted.kind == StructuredOutput::Kind::lark) return with_schema_rules(wanted.text);
+  if (wanted.kind == StructuredOutput::Kind::regex) return wanted.text;
+  const auto value = schema_value(wanted.text);
+  return value ? grammar_of_schema(*value) : std::unexpected(value.error());
+}
+
+// Tokens in llguidance's form, made once per model and shared by all grammars. It must outlive every matcher, so each matcher holds it.
 class Vocabulary {
  public:
   Vocabulary(std::unique_ptr<const Tokenizer> tokenizer, std::uint32_t vocab_size) : tokenizer_(std::move(tokenizer)) {
@@ -139,21 +95,38 @@ class Vocabulary {
     for (std::uint32_t i = 0; i < vocab_size; ++i) {
       const std::size_t before = bytes.size();
       const auto token = static_cast<TokenId>(i);
-      // A leading 0xFF says that it is no text: grammars name it as <|name|>.
+      // A leading 0xFF means a special token: grammars name it as <|name|>.
       if (tokenizer_->is_special(token)) bytes += '\xFF';
       bytes += tokenizer_->token_bytes(token);
       sizes[i] = static_cast<std::uint32_t>(bytes.size() - before);
     }
-    const std::span<const TokenId> eog = tokenizer_->eog();
+    make(bytes, sizes, tokenizer_->eog());
+  }
+  // Makes a token of each byte, and one that ends an answer: enough to check whether a grammar compiles.
+  Vocabulary() {
+    constexpr std::uint32_t kNumBytes = 256;
+    std::string bytes;
+    for (std::uint32_t byte = 0; byte < kNumBytes; ++byte) bytes += static_cast<char>(byte);
+    std::vector<std::uint32_t> sizes(kNumBytes, 1);
+    bytes += "\xFF<end>";
+    sizes.push_back(6);
+    make(bytes, sizes, std::array{static_cast<TokenId>(kNumBytes)});
+  }
+
+  [[nodiscard]] const LlgTokenizer* handle() const { return handle_.get(); }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  void make(const std::string& bytes, const std::vector<std::uint32_t>& sizes, std::span<const TokenId> eog) {
     const std::vector<std::uint32_t> ends(eog.begin(), eog.end());
     LlgTokenizerInitV2 init{};
     init.struct_size = sizeof(init);
-    init.vocab_size = vocab_size;
+    init.vocab_size = static_cast<std::uint32_t>(sizes.size());
     init.tok_eos = ends.empty() ? std::numeric_limits<std::uint32_t>::max() : ends.front();
     init.token_lens = sizes.data();
     init.token_bytes = reinterpret_cast<const std::uint8_t*>(bytes.data());
     init.tokenize_assumes_string = true;
-    init.tokenize_fn = encode;
+    init.tokenize_fn = tokenizer_ == nullptr ? encode_bytes : encode;
     init.tokenize_user_data = tokenizer_.get();
     init.tok_eos_extra = ends.empty() ? nullptr : ends.data() + 1;
     init.tok_eos_extra_count = ends.empty() ? 0 : static_cast<std::uint32_t>(ends.size() - 1);
@@ -161,11 +134,11 @@ class Vocabulary {
     handle_.reset(llg_new_tokenizer_v2(&init, problem.data(), problem.size()));
     if (handle_ == nullptr) problem_ = problem.data();
   }
-
-  [[nodiscard]] const LlgTokenizer* handle() const { return handle_.get(); }
-  [[nodiscard]] const std::string& problem() const { return problem_; }
-
- private:
+  static std::size_t encode_bytes(const void*, const std::uint8_t* bytes, std::size_t size, std::uint32_t* tokens,
+                                  std::size_t most_tokens) {
+    std::copy_n(bytes, std::min(size, most_tokens), tokens);
+    return size;
+  }
   static std::size_t encode(const void* tokenizer, const std::uint8_t* bytes, std::size_t size, std::uint32_t* tokens,
                             std::size_t most_tokens) {
     const auto encoded = static_cast<const Tokenizer*>(tokenizer)->encode({reinterpret_cast<const char*>(bytes), size},
@@ -232,16 +205,16 @@ class Compiler final : public GrammarCompiler {
 
   [[nodiscard]] Result<GrammarMatcher> compile(const StructuredOutput& wanted) const override {
     if (wanted.text.size() > kMaxGrammarBytes)
-      return fail(ErrorCode::too_large, "structured_output", "the grammar has more than 4 MiB", "send a smaller one");
+      return fail(ErrorCode::too_large, "structured_output", "the grammar is larger than 4 MiB", "send a smaller grammar");
     // The C interface takes the text up to the first NUL.
-    if (wanted.text.contains('\0')) return refuse("the grammar holds a NUL byte", "remove it");
-    Result<std::string> text = wanted.kind == StructuredOutput::Kind::json_schema ? own_options(wanted.text) : wanted.text;
-    if (!text) return std::unexpected(std::move(text.error()));
+    if (wanted.text.contains('\0')) return refuse("the grammar contains a NUL byte", "remove it");
+    const Result<std::string> text = lark_of(wanted);
+    if (!text) return std::unexpected(text.error());
     LlgConstraintInit init{};
     llg_constraint_init_set_defaults(&init, vocabulary_->handle());
     init.log_buffer_level = init.log_stderr_level = 0;
     init.limits.max_lexer_states = kMaxLexerStates;
-    MatcherHandle matcher(llg_new_matcher(&init, name_of(wanted.kind), text->c_str()));
+    MatcherHandle matcher(llg_new_matcher(&init, wanted.kind == StructuredOutput::Kind::regex ? "regex" : "lark", text->c_str()));
     if (const char* const error = llg_matcher_get_error(matcher.get()); error != nullptr) return refuse(with_keyword(shorten(error)));
     return GrammarMatcher(std::make_unique<GrammarMatcher::State>(vocabulary_, std::move(matcher)));
   }
@@ -257,12 +230,31 @@ Result<std::shared_ptr<const GrammarCompiler>> GrammarCompiler::create(const Tok
   if (!tokenizer) return std::unexpected(std::move(tokenizer.error()));
   auto vocabulary = std::make_shared<const Vocabulary>(std::move(*tokenizer), vocab_size);
   if (vocabulary->handle() == nullptr)
-    return fail(ErrorCode::unsupported, "structured_output", "is not possible with this vocabulary: " + vocabulary->problem());
+    return fail(ErrorCode::unsupported, "structured_output", "is not supported with this vocabulary: " + vocabulary->problem());
   return std::make_shared<const Compiler>(std::move(vocabulary));
 }
 
 bool has_structured_output() {
   return true;
+}
+
+Result<void> check_schema(const std::string& schema, bool is_loose) {
+  auto value = schema_value(schema);
+  if (!value) return std::unexpected(value.error());
+  if (is_loose && value->is_object()) value->get_object()["x-guidance"] = json::object{{"lenient", true}};
+  const auto grammar = grammar_of_schema(*value);
+  if (!grammar) return std::unexpected(grammar.error());
+  // A grammar without %json always compiles, unless it is large.
+  if (!grammar->contains("%json") && grammar->size() < kMaxUnchecked) return {};
+  // A vocabulary of bytes is enough for this check.
+  const Vocabulary bytes;
+  LlgConstraintInit init{};
+  llg_constraint_init_set_defaults(&init, bytes.handle());
+  init.log_buffer_level = init.log_stderr_level = 0;
+  init.limits.max_lexer_states = kMaxLexerStates;
+  std::string problem(4 * kMaxErrorBytes, '\0');
+  if (llg_validate_grammar(&init, "lark", grammar->c_str(), problem.data(), problem.size()) >= 0) return {};
+  return refuse(with_keyword(shorten(problem.substr(0, problem.find('\0')))));
 }
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// In place of llguidance.cpp where that library is not there.
+// Replaces llguidance.cpp in builds without that library.
 #include "base/check.h"
 #include "runtime/grammar/grammar_matcher.h"
 
@@ -11,7 +11,7 @@ GrammarMatcher::~GrammarMatcher() = default;
 GrammarMatcher::GrammarMatcher(GrammarMatcher&&) noexcept = default;
 GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher&&) noexcept = default;
 
-// There is no way to make one.
+// This build cannot make a matcher, so these functions are never called.
 bool GrammarMatcher::fill(std::span<std::uint32_t>) {
   return false;
 }
@@ -35,12 +35,16 @@ GrammarMatcher GrammarMatcher::clone() const {
 }
 
 Result<std::shared_ptr<const GrammarCompiler>> GrammarCompiler::create(const TokenizerSpec&, std::uint32_t) {
-  return fail(ErrorCode::unsupported, "structured_output", "this build of quire has no llguidance",
-              "build with QUIRE_GUIDANCE, as ./dev does, or ask for free output");
+  return fail(ErrorCode::unsupported, "structured_output", "this build of quire does not include llguidance",
+              "build with QUIRE_GUIDANCE (./dev does), or leave structured output out");
 }
 
 bool has_structured_output() {
   return false;
+}
+
+Result<void> check_schema(const std::string&, bool) {
+  return {};
 }
 
 }  // namespace quire

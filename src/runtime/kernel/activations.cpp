@@ -8,7 +8,7 @@ std::size_t round_up(std::size_t bytes) {
   return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
 }
 
-// A whole number of tiles of rows.
+// Returns the number of values, with rows rounded up to whole tiles.
 std::size_t cells_of(std::uint32_t rows, std::uint32_t columns) {
   return (std::size_t{rows} + kRowTile - 1) / kRowTile * kRowTile * columns;
 }
@@ -27,9 +27,9 @@ Activations make_activations(ActivationMode mode, const float* x, std::size_t st
                              std::span<std::byte> scratch) {
   Activations made{.mode = mode, .rows = rows, .columns = columns, .x = x, .stride = stride};
   if (mode == ActivationMode::f32) return made;
-  QUIRE_CHECK(columns % kGroupColumns == 0, "activations but f32 come in groups of 32");
-  QUIRE_CHECK(scratch.size() >= activation_scratch_bytes(mode, rows, columns), "scratch too small");
-  QUIRE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kCacheLineBytes == 0, "scratch starts on a cache line");
+  QUIRE_CHECK(columns % kGroupColumns == 0, "the number of columns is a multiple of 32, except for f32 activations");
+  QUIRE_CHECK(scratch.size() >= activation_scratch_bytes(mode, rows, columns), "the scratch buffer is large enough");
+  QUIRE_CHECK(reinterpret_cast<std::uintptr_t>(scratch.data()) % kCacheLineBytes == 0, "the scratch buffer starts on a cache line");
   const std::size_t cells = cells_of(rows, columns);
   std::byte* at = scratch.data();
   const auto take = [&]<class T>(T*& part, std::size_t count) {
@@ -50,7 +50,7 @@ Activations Activations::slice(std::uint32_t first_row, std::uint32_t num_rows) 
   part.rows = num_rows;
   part.x += first_row * stride;
   if (mode == ActivationMode::f32) return part;
-  QUIRE_CHECK(first_row % kRowTile == 0, "a slice begins with a tile");
+  QUIRE_CHECK(first_row % kRowTile == 0, "a slice begins at a tile");
   const std::size_t cells = std::size_t{first_row} * columns;
   part.codes += cell_bytes(mode) * cells;
   if (mode == ActivationMode::bf16) return part;

@@ -1,5 +1,5 @@
 #pragma once
-// Storage that starts on a cache line, so that a packed group is never split without need.
+// Storage that starts on a cache line, so that a packed group is not split over cache lines without need.
 #include <cstddef>
 #include <cstdint>
 #include <new>

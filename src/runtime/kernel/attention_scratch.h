@@ -1,5 +1,5 @@
 #pragma once
-// How an implementation of attend() divides its scratch, in floats. Every part starts on a cache line.
+// Layout of the scratch memory of attend(), in floats. Every part starts on a cache line.
 #include <cstddef>
 #include <cstdint>
 
@@ -10,12 +10,12 @@ namespace quire {
 struct AttentionScratch {
   float* keys;     // [4][head_dim][16]: one tile, transposed per 16 tokens
   float* values;   // [64][head_dim]
-  float* queries;  // [queries][head_dim], of items in pairs: rounded, as floats or as pairs in half the room
-  float* scores;   // [8][64]: queries worked on together
+  float* queries;  // [queries][head_dim], for items in pairs: rounded to bf16, as floats or as pairs in half the space
+  float* scores;   // [8][64]: queries that are processed together
   float* out;      // [queries][head_dim]
   float* maxima;   // [queries]
   float* sums;     // [queries]
-  // The segments before the present one:
+  // Totals of the segments before the current one:
   float* total_out;     // [queries][head_dim]
   float* total_maxima;  // [queries]
   float* total_sums;    // [queries]
@@ -48,7 +48,7 @@ static inline AttentionScratch layout_attention_scratch(float* base, std::uint32
   return scratch;
 }
 
-// One segment's part of AttentionItem::partials.
+// The part of AttentionItem::partials that belongs to one segment.
 struct AttentionPartial {
   float* out;     // [group][head_dim]
   float* maxima;  // [group]

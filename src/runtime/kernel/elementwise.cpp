@@ -33,15 +33,15 @@ void scatter(const PagedKvLayer& layer, const float* rows, std::size_t stride, s
   }
 }
 
-// Codes of a row, and behind them what they are multiplied with: the largest value over 127. A row that is not finite reads as NaN.
+// Writes the codes of a row and, after them, their scale: the largest magnitude over 127. A row that is not finite reads as NaN.
 void write_codes(const float* from, std::uint32_t n, std::byte* to) {
-  std::uint32_t largest_bits = 0;  // of values without their sign numbers are in the order of their bits
+  std::uint32_t largest_bits = 0;  // without the sign, numbers are in the order of their bits
   for (std::uint32_t d = 0; d < n; ++d) largest_bits = std::max(largest_bits, std::bit_cast<std::uint32_t>(from[d]) & 0x7FFFFFFFU);
   const auto largest = std::bit_cast<float>(largest_bits);
-  const bool counts = largest_bits < 0x7F800000U && largest > 1e-30F;  // so small that its inverse is infinite is zero
+  const bool counts = largest_bits < 0x7F800000U && largest > 1e-30F;  // a row so small that its inverse is infinite is zero
   const float scale = counts ? largest / 127.0F : largest_bits < 0x7F800000U ? 0.0F : NAN;
   const float inverse = counts ? 127.0F / largest : 0.0F;
-  constexpr float to_integers = 12582912.0F;  // 1.5 * 2^23: sums are rounded to whole numbers, the nearest even one of two
+  constexpr float to_integers = 12582912.0F;  // 1.5 * 2^23: adding it rounds to whole numbers, ties to even
   for (std::uint32_t d = 0; d < n; ++d) {
     const float code = counts ? (from[d] * inverse + to_integers) - to_integers : 0.0F;
     to[d] = static_cast<std::byte>(static_cast<std::int8_t>(code));
@@ -75,7 +75,7 @@ void scatter_to(const PagedKvLayer& layer, std::byte* cache, const float* rows, 
 }  // namespace
 
 void rope_angles(std::uint32_t position, std::span<const float> frequencies, std::span<float> cosines, std::span<float> sines) {
-  QUIRE_CHECK(cosines.size() == frequencies.size() && sines.size() == frequencies.size(), "one angle per frequency");
+  QUIRE_CHECK(cosines.size() == frequencies.size() && sines.size() == frequencies.size(), "there is one cosine and one sine per frequency");
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     const double angle = static_cast<double>(position) * static_cast<double>(frequencies[i]);
     cosines[i] = static_cast<float>(std::cos(angle));

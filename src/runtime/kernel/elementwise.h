@@ -1,7 +1,7 @@
 #pragma once
-// Arithmetic on single rows: norms, rotary embedding, activations. Portable and the same for every instruction set.
-// NaN and infinite inputs never give finite outputs that depend on them. in and out may be the same array. Spans of one call have equal
-// lengths unless said otherwise.
+// Arithmetic on single rows: norms, rotary embedding, activations. It is portable and the same for every instruction set. NaN and infinite
+// inputs never give finite outputs that depend on them. Input and output may be the same array. Spans of one call have equal lengths unless
+// stated otherwise.
 #include <cstdint>
 #include <span>
 
@@ -12,7 +12,7 @@ enum class RopeStyle : std::uint8_t {
   interleaved,  // original LLaMA, GGUF's permuted llama weights: pairs (2i, 2i + 1)
 };
 
-// cos and sin of position * frequencies[i], computed in double; all spans have rotary_dim / 2 entries.
+// Computes cos and sin of position * frequencies[i], in double. All spans have rotary_dim / 2 entries.
 void rope_angles(std::uint32_t position, std::span<const float> frequencies, std::span<float> cosines, std::span<float> sines);
 
 }  // namespace quire

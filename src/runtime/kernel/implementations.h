@@ -1,5 +1,5 @@
 #pragma once
-// The implementations behind the table of kernel.h; contracts there.
+// The implementations in the table of kernel.h, which has their contracts.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,29 +34,29 @@ QUIRE_DECLARE_KERNELS
 namespace quire::neon {
 QUIRE_DECLARE_KERNELS
 }
-namespace quire::neon_i8mm {  // the rest is that of neon
+namespace quire::neon_i8mm {  // all other kernels are in quire::neon
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
 }
-namespace quire::avx_vnni {  // the rest is that of avx2
+namespace quire::avx_vnni {  // all other kernels are in quire::avx2
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end);
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
 }  // namespace quire::avx_vnni
-namespace quire::avx512_bf16 {  // the rest is that of avx512
+namespace quire::avx512_bf16 {  // all other kernels are in quire::avx512
 void prepare(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin, std::uint32_t group_end);
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
 void attend(const PagedKvLayer& layer, const AttentionItem& item, std::span<std::byte> scratch);
 }  // namespace quire::avx512_bf16
-namespace quire::amx {  // the rest is that of avx512_bf16
+namespace quire::amx {  // all other kernels are in quire::avx512_bf16
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end);
 }
 #undef QUIRE_DECLARE_KERNELS
 
 namespace quire {
 
-// The table of a fast instruction set; null when this build or this processor lacks it. `isa` is one of the fast ones.
+// Returns the table of a fast instruction set, or null if this build or this processor does not support it. `isa` is in kFastIsas.
 const Kernels* cpu_kernels(KernelIsa isa);
 
-// Broken contracts stop the program; compiled once, for no special instruction set.
+// These functions stop the program if a contract is broken. They are compiled once, for no special instruction set.
 void check_product(const PackedMatrix& w, const Activations& x, std::uint32_t panel_end);
 void check_row_product(const PackedMatrix& w, std::uint32_t panel_end);
 void check_attention(const PagedKvLayer& layer, const AttentionItem& item, std::size_t scratch_bytes);

@@ -42,12 +42,12 @@ const Kernels* table(KernelIsa isa) {
 
 Result<const Kernels*> find_kernels(KernelIsa isa) {
   if (const Kernels* found = table(isa)) return found;
-  return fail(ErrorCode::unsupported, "isa", "this processor or this build lacks the instruction set", "use \"best\"");
+  return fail(ErrorCode::unsupported, "isa", "this processor or this build of quire does not support the instruction set", "use \"best\"");
 }
 
 const Kernels& select_kernels(KernelIsa isa) {
   const Kernels* found = table(isa);
-  QUIRE_CHECK(found != nullptr, "instruction set not available");
+  QUIRE_CHECK(found != nullptr, "the instruction set is available");
   return *found;
 }
 

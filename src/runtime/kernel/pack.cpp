@@ -1,5 +1,6 @@
-// Rows of weights to panels of 16 outputs, as the kernels read them (packed_layout.h). Called while a model is loaded, one packer per
-// tensor and thread. Nothing is lost: codes stay as the file has them, scales go to 16 bits only where every one of them is exact there.
+// Packs rows of weights into panels of 16 outputs, as the kernels read them (packed_layout.h). Called while a model is loaded, with one
+// packer per tensor and thread. Nothing is lost: codes stay as the file has them, and scales take 16 bits only if all of them are exact in
+// f16.
 #include "runtime/kernel/pack.h"
 
 #include <algorithm>
@@ -16,14 +17,14 @@ bool all_exact_in_f16(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), is_exact_in_f16);
 }
 
-// NaN counts as equal to NaN: a broken scale does not change how the sound rows are packed.
+// NaN counts as equal to NaN, so that a broken scale does not change how the valid rows are packed.
 bool all_pairs_equal(const std::vector<float>& values) {
   for (std::size_t i = 0; i + 1 < values.size(); i += 2)
     if (values[i] != values[i + 1] && !(std::isnan(values[i]) && std::isnan(values[i + 1]))) return false;
   return true;
 }
 
-// As Q4_0 and symmetric GPTQ have it: code 8 stands for zero.
+// Returns true if code 8 stands for zero, as in Q4_0 and symmetric GPTQ.
 bool all_minus_eight(const std::vector<float>& minimums, const std::vector<float>& scales) {
   for (std::size_t i = 0; i < scales.size(); ++i)
     if (minimums[i] != -8.0F * scales[i] && !(std::isnan(minimums[i]) && std::isnan(scales[i]))) return false;
@@ -44,7 +45,7 @@ void store_scale(std::uint8_t* at, float value, std::uint32_t bytes) {
   }
 }
 
-// 32 codes of one row to their places in a block.
+// Stores 32 codes of one row in a block.
 void store_codes(std::uint8_t* block, WeightFormat format, std::uint32_t lane, const std::uint8_t* codes) {
   std::uint8_t* at = block + std::size_t{4} * lane;
   if (format == WeightFormat::q8) {
@@ -64,14 +65,15 @@ void store_codes(std::uint8_t* block, WeightFormat format, std::uint32_t lane, c
 }  // namespace
 
 MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns, const CodeTable& table) {
-  QUIRE_CHECK(rows > 0 && columns > 0, "an empty matrix");
-  QUIRE_CHECK(format != WeightFormat::q4_signed && format != WeightFormat::q6, "finish() finds it where q4 or q8 was asked for");
+  QUIRE_CHECK(rows > 0 && columns > 0, "the matrix is not empty");
+  QUIRE_CHECK(format != WeightFormat::q4_signed && format != WeightFormat::q6,
+              "q4_signed and q6 are chosen by finish(), not by the caller");
   packed_.format = format;
   packed_.rows = rows;
   packed_.columns = columns;
   packed_.table = table;
   if (is_integer(format)) {
-    QUIRE_CHECK(columns % kGroupColumns == 0, "integer formats need a multiple of 32 columns");
+    QUIRE_CHECK(columns % kGroupColumns == 0, "the number of columns is a multiple of 32 for integer formats");
     packed_.scale_columns = format == WeightFormat::q8 ? kGroupColumns / 2 : kGroupColumns;
     codes_.resize(std::size_t{rows} * columns);
     scales_.resize(std::size_t{rows} * (columns / packed_.scale_columns));
@@ -83,7 +85,8 @@ MatrixPacker::MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_
 }
 
 void MatrixPacker::put_f32(std::uint32_t row, std::span<const float> values) {
-  QUIRE_CHECK(row < packed_.rows && values.size() == packed_.columns && !is_integer(packed_.format), "put_f32");
+  QUIRE_CHECK(row < packed_.rows && values.size() == packed_.columns && !is_integer(packed_.format),
+              "put_f32 is called for an existing row of a float format, with one value per column");
   std::uint8_t* at = packed_.storage.own().data() + (row / kPanelRows) * packed_.panel_bytes;
   const std::size_t lane = row % kPanelRows;
   for (std::size_t k = 0; k < values.size(); ++k) {
@@ -97,7 +100,8 @@ void MatrixPacker::put_f32(std::uint32_t row, std::span<const float> values) {
 }
 
 void MatrixPacker::put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits) {
-  QUIRE_CHECK(row < packed_.rows && bits.size() == packed_.columns && !is_integer(packed_.format), "put_bf16");
+  QUIRE_CHECK(row < packed_.rows && bits.size() == packed_.columns && !is_integer(packed_.format),
+              "put_bf16 is called for an existing row of a float format, with one value per column");
   std::uint8_t* at = packed_.storage.own().data() + (row / kPanelRows) * packed_.panel_bytes;
   const std::size_t lane = row % kPanelRows;
   for (std::size_t k = 0; k < bits.size(); ++k) {
@@ -112,21 +116,21 @@ void MatrixPacker::put_bf16(std::uint32_t row, std::span<const std::uint16_t> bi
 
 void MatrixPacker::put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales,
                           std::span<const float> minimums) {
-  QUIRE_CHECK(in_nibbles(packed_.format), "put_q4 into another format");
+  QUIRE_CHECK(in_nibbles(packed_.format), "put_q4 is called for a format of 4 bits");
   put_codes(row, codes, scales, minimums);
 }
 
 void MatrixPacker::put_q8(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales,
                           std::span<const float> minimums) {
-  QUIRE_CHECK(packed_.format == WeightFormat::q8, "put_q8 into another format");
+  QUIRE_CHECK(packed_.format == WeightFormat::q8, "put_q8 is called for format q8");
   put_codes(row, codes, scales, minimums);
 }
 
 void MatrixPacker::put_codes(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales,
                              std::span<const float> minimums) {
   const std::size_t per_row = packed_.columns / packed_.scale_columns;
-  QUIRE_CHECK(row < packed_.rows && codes.size() == packed_.columns, "codes of a row");
-  QUIRE_CHECK(scales.size() == per_row && minimums.size() == per_row, "scales and minimums of a row");
+  QUIRE_CHECK(row < packed_.rows && codes.size() == packed_.columns, "the row exists, and it has one code per column");
+  QUIRE_CHECK(scales.size() == per_row && minimums.size() == per_row, "a row has one scale and one minimum per group");
   std::copy(codes.begin(), codes.end(), codes_.begin() + static_cast<std::ptrdiff_t>(std::size_t{row} * packed_.columns));
   std::copy(scales.begin(), scales.end(), scales_.begin() + static_cast<std::ptrdiff_t>(row * per_row));
   std::copy(minimums.begin(), minimums.end(), minimums_.begin() + static_cast<std::ptrdiff_t>(row * per_row));
@@ -134,13 +138,14 @@ void MatrixPacker::put_codes(std::uint32_t row, std::span<const std::uint8_t> co
 
 void MatrixPacker::put_units(std::uint32_t row, std::span<const float> units) {
   const std::size_t per_row = packed_.columns / kUnitColumns * 2;
-  QUIRE_CHECK(is_integer(packed_.format) && packed_.columns % kUnitColumns == 0, "units of whole blocks of 256 columns");
-  QUIRE_CHECK(row < packed_.rows && units.size() == per_row, "units of a row");
+  QUIRE_CHECK(is_integer(packed_.format) && packed_.columns % kUnitColumns == 0,
+              "the format is an integer format, and the columns are whole blocks of 256");
+  QUIRE_CHECK(row < packed_.rows && units.size() == per_row, "the row exists, and it has the expected number of units");
   units_.resize(packed_.rows * per_row);
   std::copy(units.begin(), units.end(), units_.begin() + static_cast<std::ptrdiff_t>(row * per_row));
 }
 
-// Which multiple of its unit a scale (unit 0) or minimum (unit 1) is; broken numbers are none.
+// Returns the nearest multiple of its unit for a scale (unit 0) or minimum (unit 1). all_multiples() rejects NaN and inexact multiples.
 float MatrixPacker::multiple_of(const std::vector<float>& values, std::size_t index, std::uint32_t unit) const {
   const float size = units_[index / (kUnitColumns / packed_.scale_columns) * 2 + unit];
   return size == 0.0F ? 0.0F : std::nearbyint(values[index] / size);
@@ -175,7 +180,7 @@ void MatrixPacker::choose_scale_layout() {
     packed_.format = WeightFormat::q4_signed;
     packed_.has_minimums = false;
   }
-  // Six bits are enough where no code is far from that of zero.
+  // Six bits are enough if every code is close to the code of zero.
   constexpr std::uint8_t kLeast = 128 - 32, kMost = 128 + 31;
   if (packed_.format == WeightFormat::q8 &&
       std::ranges::all_of(codes_, [](std::uint8_t code) { return code >= kLeast && code <= kMost; })) {
@@ -234,7 +239,7 @@ void MatrixPacker::pack_row(std::uint32_t row) {
 }
 
 void unpack_row(const PackedMatrix& matrix, std::uint32_t row, std::span<float> out) {
-  QUIRE_CHECK(row < matrix.rows && out.size() == matrix.columns, "unpack_row");
+  QUIRE_CHECK(row < matrix.rows && out.size() == matrix.columns, "unpack_row is called for an existing row, with a buffer of one row");
   const std::uint8_t* panel = matrix.storage.data() + (row / kPanelRows) * matrix.panel_bytes;
   for (std::uint32_t k = 0; k < matrix.columns; ++k) {
     const std::size_t at = std::size_t{k} * kPanelRows + row % kPanelRows;

@@ -1,5 +1,5 @@
 #pragma once
-// Weights as the kernels read them. Any thread may read a finished matrix; a packer belongs to one thread.
+// Weights in the layout that the kernels read. Any thread may read a finished matrix; a packer belongs to one thread.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,76 +13,76 @@ namespace quire {
 
 inline constexpr std::uint32_t kPanelRows = 16;  // outputs per panel: one vector of floats
 inline constexpr std::uint32_t kGroupColumns = 32;
-inline constexpr std::uint32_t kUnitColumns = 256;  // that share the units of their scales and minimums, where there are such
+inline constexpr std::uint32_t kUnitColumns = 256;  // columns that share units of their scales and minimums, if there are units
 
-// Kernel formats: each type of a weight file unpacks into one of these.
+// Formats of the kernels: each type of a weight file is unpacked into one of these.
 enum class WeightFormat : std::uint8_t {
   f32,
   bf16,
   q4,         // groups of 32 along the input: unsigned 4-bit codes, w = code * scale + minimum
-  q4_signed,  // the same where every minimum is -8 scales: w = (code - 8) * scale, and no minimums are kept
+  q4_signed,  // like q4, but every minimum is -8 scales and is not stored: w = (code - 8) * scale
   q6,         // groups of 32 (two scales per group for groups of 16): unsigned 6-bit codes, w = (code - 32) * scale + minimum
-  q4_table,   // the same, but codes stand for bytes of a table of the matrix, w = (table[code] - 128) * scale + minimum
+  q4_table,   // like q4, but codes are indices into a table of bytes: w = (table[code] - 128) * scale + minimum
   q8,         // groups of 32 (two scales per group for groups of 16): unsigned 8-bit codes, w = (code - 128) * scale + minimum
 };
 
-// What 4-bit codes stand for, plus 128.
+// The values of 4-bit codes, plus 128.
 using CodeTable = std::array<std::uint8_t, 16>;
 
 constexpr bool is_integer(WeightFormat format) {
   return format != WeightFormat::f32 && format != WeightFormat::bf16;
 }
-// Codes in half-bytes.
+// Returns whether codes are half-bytes.
 constexpr bool in_nibbles(WeightFormat format) {
   return format == WeightFormat::q4 || format == WeightFormat::q4_signed || format == WeightFormat::q4_table;
 }
-// The bytes of the 32 codes of 16 rows.
+// Returns the bytes of the 32 codes of 16 rows.
 constexpr std::size_t code_bytes(WeightFormat format) {
   return in_nibbles(format) ? 256 : format == WeightFormat::q6 ? 384 : 512;
 }
-// What a code that stands for 0 is in the arithmetic.
+// Returns the code that stands for 0 in the arithmetic; for q4_table, the table entry.
 constexpr int zero_code(WeightFormat format) {
   return format == WeightFormat::q4 ? 0 : format == WeightFormat::q4_signed ? 8 : format == WeightFormat::q6 ? 32 : 128;
 }
 
-// A weight matrix [rows = outputs][columns = inputs] packed in panels of 16 rows; rows past the end are zero. Columns are a multiple of
-// 32 for the integer formats. Panel p starts at storage[p * panel_bytes].
+// A weight matrix [rows = outputs][columns = inputs], packed in panels of 16 rows; rows past the end are zero. In the integer formats,
+// columns are a multiple of 32. Panel p starts at storage[p * panel_bytes].
 struct PackedMatrix {
   WeightFormat format = WeightFormat::f32;
   std::uint32_t rows = 0;
   std::uint32_t columns = 0;
-  // Of the integer formats:
-  std::uint32_t scale_columns = 0;  // inputs that share a scale, 32 or (q8) 16
-  std::uint32_t scale_bytes = 0;    // 2 when every scale and minimum is exact in f16, 1 when a whole multiple of its unit, else 4
-  bool has_minimums = false;        // false when every minimum is zero
+  // Integer formats only:
+  std::uint32_t scale_columns = 0;  // inputs that share a scale, 32 or 16
+  std::uint32_t scale_bytes = 0;    // 2 if every scale and minimum is exact in f16, 1 if each is a whole multiple of its unit, else 4
+  bool has_minimums = false;        // false if no minimums are stored
   CodeTable table{};                // q4_table
   std::size_t panel_bytes = 0;
   PackedStorage storage{};  // layout: see packed_layout.h
-  // Column i multiplies input input_order[i]; null: input i. Kernels know nothing of it: whoever calls them brings inputs in this order.
+  // Column i multiplies input input_order[i]; null: input i. Kernels ignore it: callers must pass inputs in this order.
   std::shared_ptr<const std::vector<std::uint32_t>> input_order = {};
 
   [[nodiscard]] std::uint64_t bytes() const { return storage.size(); }
   [[nodiscard]] std::uint32_t num_panels() const { return (rows + kPanelRows - 1) / kPanelRows; }
 };
 
-// Collects a matrix row by row, each row once, in any order. The `put` must be the one of the format; put_f32 into bf16 rounds to
-// nearest even, put_bf16 into f32 widens. Wrong sizes or rows are broken invariants: the loader has checked the file's shapes.
+// Collects a matrix row by row, each row once, in any order. The `put` function must match the format; put_f32 into bf16 rounds to nearest
+// even, put_bf16 into f32 widens. Wrong sizes or rows are broken invariants, because the loader has checked the file's shapes.
 class MatrixPacker {
  public:
-  // table: of q4_table.
+  // `table`: for q4_table.
   MatrixPacker(WeightFormat format, std::uint32_t rows, std::uint32_t columns, const CodeTable& table = {});
 
   void put_f32(std::uint32_t row, std::span<const float> values);
   void put_bf16(std::uint32_t row, std::span<const std::uint16_t> bits);
-  // codes: `columns` values 0..15; scales and minimums: one per 32 columns. Of q4 and q4_table.
+  // For q4 and q4_table. codes: `columns` values 0..15; scales and minimums: one per 32 columns.
   void put_q4(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
-  // codes: `columns` values plus 128; scales and minimums: one per 16 columns. Pairs of equal scales are merged in finish().
+  // codes: `columns` values plus 128; scales and minimums: one per 16 columns. finish() merges pairs of equal scales.
   void put_q8(std::uint32_t row, std::span<const std::uint8_t> codes, std::span<const float> scales, std::span<const float> minimums);
-  // Of an integer format, once for each row or for none: what its scales and minimums are multiples of, [columns / 256][2]; finish() uses
-  // them where each scale and minimum is one, -128 to 127 times.
+  // For an integer format, once for each row or for none. Sets the units of the row's scales and minimums, [columns / 256][2]. finish()
+  // uses them if each scale and minimum is a multiple of its unit, -128 to 127 times.
   void put_units(std::uint32_t row, std::span<const float> units);
 
-  // Packs and leaves the packer empty.
+  // Packs the matrix and leaves the packer empty.
   PackedMatrix finish();
 
  private:
@@ -94,14 +94,14 @@ class MatrixPacker {
   void pack_row(std::uint32_t row);
   void pack_units(std::uint32_t row, std::uint8_t* panel) const;
 
-  PackedMatrix packed_;              // f32 and bf16 go straight to their place
-  std::vector<std::uint8_t> codes_;  // of integer formats: [row][column]
+  PackedMatrix packed_;              // f32 and bf16 rows are stored here directly
+  std::vector<std::uint8_t> codes_;  // integer formats: [row][column]
   std::vector<float> scales_;        // [row][columns / scale_columns]
-  std::vector<float> minimums_;      // same shape
-  std::vector<float> units_;         // [row][columns / 256][scales, minimums], or none
+  std::vector<float> minimums_;      // same shape as `scales_`
+  std::vector<float> units_;         // [row][columns / 256][scales, minimums]; empty: no units
 };
 
-// The weights of one row as the kernels mean them, rounded once to f32: fma(code, scale, minimum) for the integer formats.
+// Writes the weights of one row as the kernels use them, rounded once to f32: fma(code, scale, minimum) for the integer formats.
 void unpack_row(const PackedMatrix& matrix, std::uint32_t row, std::span<float> out);
 
 }  // namespace quire

@@ -1,13 +1,13 @@
 #pragma once
-// The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other; within a panel
-//  - f32, bf16: [column][16 rows];
-//  - q4, q4_signed, q4_table, q6, q8: one block per 32 columns: codes, then scales [32 / scale_columns][16 rows], then minimums in the same
-//    shape (if any).
-//    Code bytes come in lines of 64, [16 rows][4 columns]: line s of q8 holds columns 4s .. 4s + 3; line s of q4 (q4_signed, q4_table)
-//    holds columns 4s .. 4s + 3 in the low and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
-//    q6 has four lines as q4, then two of the upper bits, each of 16 columns: bits 2s and 2s + 1 belong to columns 4s .. 4s + 3.
-//    Where scales and minimums are bytes, each is a signed multiple of a unit, and the panel begins with these units in f16:
-//    [columns / 256][scales, minimums (if any)][16 rows], filled up to a whole cache line.
+// The layout of PackedMatrix::storage, for packing and for plain kernels. Panels of 16 rows follow each other. Within a panel:
+//  - f32, bf16: [column][16 rows].
+//  - q4, q4_signed, q4_table, q6, q8: one block per 32 columns, with codes, then scales [32 / scale_columns][16 rows], then minimums in the
+//    same shape (if any).
+//    Code bytes are in lines of 64, [16 rows][4 columns]. Line s of q8 has columns 4s .. 4s + 3. Line s of q4 (q4_signed, q4_table) has
+//    columns 4s .. 4s + 3 in the low half-bytes, and 16 + 4s .. 16 + 4s + 3 in the high half-bytes.
+//    q6 has four lines like q4, then two lines of the upper bits, each for 16 columns: bits 2s and 2s + 1 belong to columns 4s .. 4s + 3.
+//    If scales and minimums are bytes, each is a signed multiple of a unit, and the panel begins with these units in f16, padded to a whole
+//    cache line: [columns / 256][scales, minimums (if any)][16 rows].
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,7 +17,7 @@
 
 namespace quire {
 
-// Scales (or minimums) of one block, in bytes.
+// Returns the bytes of the scales (or minimums) of one block.
 inline std::size_t scale_block_bytes(const PackedMatrix& m) {
   return std::size_t{kGroupColumns / m.scale_columns} * kPanelRows * m.scale_bytes;
 }
@@ -26,7 +26,7 @@ inline std::size_t block_bytes(const PackedMatrix& m) {
   return code_bytes(m.format) + scale_block_bytes(m) * (m.has_minimums ? 2 : 1);
 }
 
-// Units in front of the blocks of a panel, in bytes, and those of 256 columns.
+// unit_bytes() returns the bytes of the units for 256 columns, all_unit_bytes() of all units before the blocks of a panel.
 inline std::size_t unit_bytes(const PackedMatrix& m) {
   return std::size_t{2} * kPanelRows * (m.has_minimums ? 2 : 1);
 }
@@ -34,7 +34,7 @@ inline std::size_t all_unit_bytes(const PackedMatrix& m) {
   return m.scale_bytes != 1 ? 0 : (m.columns / kUnitColumns * unit_bytes(m) + 63) / 64 * 64;
 }
 
-// Of a panel of 16 rows.
+// Returns the bytes of a panel of 16 rows.
 inline std::size_t panel_bytes(const PackedMatrix& m) {
   if (!is_integer(m.format)) return std::size_t{kPanelRows} * m.columns * (m.format == WeightFormat::f32 ? 4 : 2);
   return all_unit_bytes(m) + block_bytes(m) * (m.columns / kGroupColumns);
@@ -44,7 +44,7 @@ inline const std::uint8_t* block_at(const PackedMatrix& m, std::uint32_t row, st
   return m.storage.data() + (row / kPanelRows) * m.panel_bytes + all_unit_bytes(m) + (column / kGroupColumns) * block_bytes(m);
 }
 
-// As the arithmetic has it: of q4_table what the code stands for.
+// Returns a code as the arithmetic uses it; for q4_table, the table entry.
 inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
   const std::uint32_t k = column % kGroupColumns;
   const std::uint8_t* block = block_at(m, row, column) + std::size_t{4} * (row % kPanelRows) + k % 4;
@@ -58,7 +58,7 @@ inline std::uint32_t code_at(const PackedMatrix& m, std::uint32_t row, std::uint
   return m.format == WeightFormat::q4_table ? m.table[code] : code;
 }
 
-// Of minimums or of scales.
+// Returns the unit of minimums or of scales.
 inline float unit_at(const PackedMatrix& m, std::uint32_t row, std::uint32_t column, bool of_minimums) {
   std::uint16_t half = 0;
   const std::uint8_t* panel = m.storage.data() + (row / kPanelRows) * m.panel_bytes;

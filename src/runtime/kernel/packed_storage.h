@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of a packed matrix: its own, or a part of a file that is mapped, which stays mapped as long as a matrix refers to it.
+// The bytes of a packed matrix: owned, or a part of a mapped file, which stays mapped as long as a matrix refers to it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace quire {
 class PackedStorage {
  public:
   PackedStorage() = default;
-  // On a cache line; nobody changes them as long as `owner` lives.
+  // `bytes` must start on a cache line and must not change while `owner` lives.
   PackedStorage(std::shared_ptr<const void> owner, std::span<const std::uint8_t> bytes) : owner_(std::move(owner)), mapped_(bytes) {}
 
   [[nodiscard]] const std::uint8_t* data() const { return owner_ == nullptr ? own_.data() : mapped_.data(); }
@@ -22,7 +22,7 @@ class PackedStorage {
   [[nodiscard]] std::uint8_t operator[](std::size_t index) const { return data()[index]; }
   [[nodiscard]] bool is_mapped() const { return owner_ != nullptr; }
 
-  // To be filled; what was mapped is no longer referred to.
+  // Returns the owned bytes, to be filled. Mapped bytes are no longer referred to.
   AlignedVector<std::uint8_t>& own() {
     owner_ = {};
     mapped_ = {};

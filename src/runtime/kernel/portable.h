@@ -1,5 +1,5 @@
 #pragma once
-// Kernels with one implementation for every instruction set; contracts in kernel.h.
+// Kernels with one implementation for every instruction set. Their contracts are in kernel.h.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -16,18 +16,18 @@ BlockTables::BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::u
                                           .num_blocks = layout.num_blocks,
                                           .block_size = group.block_size,
                                           .kernel_block_size = group.kernel_block_size,
-                                          .num_more_blocks = group.num_spare_blocks()});
+                                          .num_extra_blocks = group.num_spare_blocks()});
   }
 }
 
 const BlockTable& BlockTables::table(std::uint32_t group) const {
-  QUIRE_CHECK(group < tables_.size(), "no such cache group");
+  QUIRE_CHECK(group < tables_.size(), "the cache group exists");
   return tables_[group];
 }
 
-// A delta that does not fit stops the program: the core planned it for this very table.
+// A delta that does not fit stops the program: the core planned it for this table.
 void BlockTables::apply(const BlockTableDelta& delta) {
-  QUIRE_CHECK(delta.group < tables_.size(), "no such cache group");
+  QUIRE_CHECK(delta.group < tables_.size(), "the cache group exists");
   BlockTable& table = tables_[delta.group];
   switch (delta.update) {
     case TableUpdate::append:
@@ -35,7 +35,7 @@ void BlockTables::apply(const BlockTableDelta& delta) {
     case TableUpdate::replace_all:
       return table.add(delta.slot.value, delta.blocks);
     case TableUpdate::replace_one:
-      QUIRE_CHECK(delta.blocks.size() == 1, "one entry is replaced by one block");
+      QUIRE_CHECK(delta.blocks.size() == 1, "an entry is replaced by exactly one block");
       return table.replace(delta.slot.value, delta.index, delta.blocks[0]);
   }
 }

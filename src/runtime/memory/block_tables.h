@@ -1,5 +1,5 @@
 #pragma once
-// The block tables of all cache groups, fed by the plan's deltas (vLLM V1's MultiGroupBlockTable). Memory is taken once.
+// The block tables of all cache groups, updated by the plan's deltas (vLLM V1's MultiGroupBlockTable). Memory is allocated once.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,25 +11,25 @@
 
 namespace quire {
 
-// Owned by the worker. Changed between passes by the thread that leads the step, read during them by all.
+// Owned by the worker. The thread that leads the step changes it between passes; all threads read it during passes.
 class BlockTables {
  public:
-  // One table per group, in their order.
+  // Makes one table per group, in the order of `groups`.
   explicit BlockTables(std::span<const BlockTableLimits> groups);
-  // num_encoder_positions: of what cross attention sees, where there is such a group.
+  // `num_encoder_positions`: length of the encoder output for cross attention, if there is such a group.
   BlockTables(const KvLayout& layout, std::uint32_t num_slots, std::uint32_t max_model_len, std::uint32_t num_encoder_positions = 0);
 
-  // Staged: a delta of a group, and in every group the end of a slot's table, its move to another slot, and the change of two slots'
-  // places. Releasing an empty table is fine.
+  // These change the staged rows. apply() takes the delta of one group. In every group, release() clears a batch row, move() moves it to
+  // another row, and swap() exchanges two rows. An empty row may be released.
   void apply(const BlockTableDelta& delta);
   void release(Slot slot);
   void move(Slot from, Slot to);
   void swap(Slot a, Slot b);
-  // Once per step, after its deltas: those of the first so many slots.
+  // Called once per step, after its deltas. Makes the changes of the first `num_slots` rows visible.
   void commit(std::uint32_t num_slots);
 
   [[nodiscard]] std::uint32_t num_groups() const { return static_cast<std::uint32_t>(tables_.size()); }
-  // Committed; as BlockTable::row and BlockTable::slot.
+  // These read committed rows; see BlockTable::row() and BlockTable::slot().
   [[nodiscard]] std::span<const BlockId> row(std::uint32_t group, Slot slot) const { return table(group).row(slot.value); }
   [[nodiscard]] std::int64_t kv_slot(std::uint32_t group, Slot slot, std::uint32_t position) const {
     return table(group).slot(slot.value, position);

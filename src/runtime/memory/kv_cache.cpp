@@ -1,6 +1,6 @@
-// The memory behind all KV pages: one mapping, made when an engine or worker is set up. Pages of memory are taken from the system when
-// blocks are first written, so a large cache that is not used costs addresses only. Nothing is synchronised here: who writes to which block
-// when is the plan's business, and fences are the transports'.
+// The memory of all KV pages: one mapping, made when an engine or worker is set up. Memory pages are taken from the system when blocks are
+// first written, so an unused large cache costs only address space. Nothing is synchronised here: the plan decides when a block is written,
+// and transports handle fences.
 #include "runtime/memory/kv_cache.h"
 
 #include <fmt/format.h>
@@ -16,9 +16,9 @@
 namespace quire {
 namespace {
 
-// total_bytes() must not have wrapped round.
+// Returns whether the cache fits into the address space, without an overflow in total_bytes().
 bool fits(const KvLayout& layout) {
-  // What a process can address.
+  // The address space of a process.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 47U;
   std::uint64_t block = 0;
   for (const std::uint64_t page : layout.page_bytes)
@@ -31,18 +31,18 @@ bool fits(const KvLayout& layout) {
 
 Result<KvCache> KvCache::create(KvLayout layout) {
   if (!fits(layout))
-    return fail(ErrorCode::invalid_argument, "num_blocks", fmt::format("{} blocks are beyond any memory", layout.num_blocks));
+    return fail(ErrorCode::invalid_argument, "num_blocks", fmt::format("{} blocks exceed the address space", layout.num_blocks));
   const std::uint64_t bytes = layout.total_bytes();
-  if (bytes == 0) return fail(ErrorCode::invalid_argument, "num_blocks", "the KV cache has no bytes", "give it at least one block");
+  if (bytes == 0) return fail(ErrorCode::invalid_argument, "num_blocks", "the KV cache has a size of 0 bytes", "use at least one block");
   KvCache cache(std::move(layout));
-  // A page of memory is aligned to more than 64 bytes, and untouched ones cost nothing.
+  // A memory page is aligned to more than 64 bytes, and untouched pages cost nothing.
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return fail(ErrorCode::io, "kv_cache_bytes", fmt::format("cannot reserve {} bytes: {}", bytes, std::strerror(errno)),
-                "give the KV cache less memory");
+                "use a smaller KV cache");
   }
   madvise(data, bytes, MADV_HUGEPAGE);
-  // MAP_NORESERVE: on a machine that lacks the memory the failure comes when a block is first written, not here.
+  // MAP_NORESERVE: a machine without enough memory fails when a block is first written, not here.
   cache.data_ = static_cast<std::byte*>(data);
   return cache;
 }
@@ -77,7 +77,7 @@ void KvCache::release() noexcept {
 }
 
 std::byte* KvCache::keys(std::uint32_t layer) const {
-  QUIRE_CHECK(layer < layout_.layers.size(), "no such layer");
+  QUIRE_CHECK(layer < layout_.layers.size(), "the layer exists");
   return data_ + tensor_begin_[layout_.layers[layer].tensor];
 }
 
@@ -90,7 +90,7 @@ float* KvCache::states(std::uint32_t layer) const {
 }
 
 std::span<std::byte> KvCache::page(std::uint32_t tensor, BlockId block) const {
-  QUIRE_CHECK(tensor < tensor_begin_.size() && block.value < layout_.num_blocks, "no such page");
+  QUIRE_CHECK(tensor < tensor_begin_.size() && block.value < layout_.num_blocks, "the tensor and the block exist");
   const std::uint64_t bytes = layout_.page_bytes[tensor];
   return {data_ + tensor_begin_[tensor] + block.value * bytes, bytes};
 }
@@ -106,15 +106,15 @@ void KvCache::zero(BlockId block) {
 }
 
 void KvCache::copy(BlockId source, BlockId destination) {
-  QUIRE_CHECK(source != destination && destination != kNullBlock, "a block of somebody's own");
+  QUIRE_CHECK(source != destination && destination != kNullBlock, "the destination is a different block, and not the null block");
   for (std::uint32_t tensor = 0; tensor < tensor_begin_.size(); ++tensor)
     std::ranges::copy(page(tensor, source), page(tensor, destination).begin());
 }
 
 void KvCache::copy_state(std::uint32_t layer, BlockId source, BlockId destination) {
-  QUIRE_CHECK(source != destination && destination != kNullBlock, "a block of somebody's own");
+  QUIRE_CHECK(source != destination && destination != kNullBlock, "the destination is a different block, and not the null block");
   const KvLayerLayout& kept = layout_.layers[layer];
-  QUIRE_CHECK(kept.state_bytes > 0, "a layer with a state");
+  QUIRE_CHECK(kept.state_bytes > 0, "the layer has a state");
   std::ranges::copy(page(kept.tensor, source).first(kept.state_bytes), page(kept.tensor, destination).begin());
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The KV tensors of every layer in one allocation.
+// The KV tensors of all layers in one allocation.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,11 +12,11 @@
 
 namespace quire {
 
-// Owns the memory; zero-filled and taken from the system page by page as it is first written. The object is not synchronised: writers of
-// different blocks may run at the same time.
+// Owns the memory, which is zero-filled and taken from the system page by page at the first write. The object is not synchronised: threads
+// may write to different blocks at the same time.
 class KvCache {
  public:
-  // Errors: `invalid_argument` (no bytes, or more than any memory has), `io` (the system has not that much memory).
+  // Maps the memory. Errors: `invalid_argument` (no bytes, or more than the address space), `io` (the system cannot reserve that much).
   static Result<KvCache> create(KvLayout layout);
 
   ~KvCache();
@@ -27,25 +27,25 @@ class KvCache {
 
   [[nodiscard]] const KvLayout& layout() const { return layout_; }
 
-  // Of a layer of the model, to be read with the strides of its KvLayerLayout. 64-byte aligned if pages are a multiple of 64 bytes (always
-  // so in the first tensor's keys).
+  // Return the keys and values of a model layer, to be read with the strides of its KvLayerLayout. They are 64-byte aligned if pages are a
+  // multiple of 64 bytes (the keys in the first tensor always are).
   [[nodiscard]] std::byte* keys(std::uint32_t layer) const;
   [[nodiscard]] std::byte* values(std::uint32_t layer) const;
-  // Of a layer with a state, that in block 0; those of other blocks are block_stride floats apart.
+  // Returns the states of a layer, from the state in block 0 on. The states of consecutive blocks are block_stride floats apart.
   [[nodiscard]] float* states(std::uint32_t layer) const;
 
-  // What a block has in a tensor, opaque.
+  // Returns the bytes of a block in a tensor; their content is opaque here.
   [[nodiscard]] std::span<std::byte> page(std::uint32_t tensor, BlockId block) const;
-  // Of all blocks; valid while this object lives and is not moved.
+  // Returns the pages of all blocks; valid while this object lives and is not moved.
   [[nodiscard]] KvPages pages() const;
-  // In every tensor.
+  // Zero or copy a block in every tensor.
   void zero(BlockId block);
   void copy(BlockId source, BlockId destination);
-  // The state of one layer.
+  // Copies the state of one layer.
   void copy_state(std::uint32_t layer, BlockId source, BlockId destination);
 
  private:
-  // Without memory; create() maps it.
+  // Makes a cache without memory; create() maps it.
   explicit KvCache(KvLayout layout);
   void release() noexcept;
 

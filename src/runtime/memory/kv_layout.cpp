@@ -8,39 +8,40 @@
 namespace quire {
 namespace {
 
-// Other kinds were refused before: the engine plans for the models that this runtime serves.
+// Other kinds were refused earlier: the engine plans only for models that this runtime serves.
 const AttentionShape& attention_of(const LayerKvSpec& spec) {
   const AttentionShape* shape = nullptr;
   if (const auto* full = std::get_if<FullAttentionSpec>(&spec)) shape = full;
   if (const auto* latent = std::get_if<MlaAttentionSpec>(&spec)) shape = latent;
   if (const auto* window = std::get_if<SlidingWindowSpec>(&spec)) shape = window;
   if (const auto* cross = std::get_if<CrossAttentionSpec>(&spec)) shape = cross;
-  QUIRE_CHECK(shape != nullptr, "this runtime keeps keys and values of full, latent, cross and sliding-window attention, and states");
+  QUIRE_CHECK(shape != nullptr, "the layer has full, latent, cross or sliding-window attention, or a state");
   return *shape;
 }
 
-// A state lies at the begin of its page, one part behind the other.
+// A state is at the beginning of its page, with its parts one after the other.
 KvLayerLayout lay_out(const MambaSpec& spec, std::uint64_t page_bytes) {
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < spec.shapes.size(); ++i) {
-    QUIRE_CHECK(spec.dtypes[i].bytes == sizeof(float), "states are kept as they are computed");
+    QUIRE_CHECK(spec.dtypes[i].bytes == sizeof(float), "states are stored as float32");
     std::uint64_t part = sizeof(float);
     for (const std::uint64_t dimension : spec.shapes[i]) part *= dimension;
     bytes += part;
   }
-  QUIRE_CHECK(bytes > 0 && bytes <= page_bytes && page_bytes % sizeof(float) == 0, "a page holds a state");
+  QUIRE_CHECK(bytes > 0 && bytes <= page_bytes && page_bytes % sizeof(float) == 0,
+              "a page is large enough for a state, and a whole number of floats");
   return {.block_stride = page_bytes / sizeof(float), .state_bytes = bytes};
 }
 
 std::uint32_t layer_number(const std::string& name, std::size_t num_layers) {
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  QUIRE_CHECK(error == std::errc() && end == name.data() + name.size() && number < num_layers, "layers have numbers for names");
+  QUIRE_CHECK(error == std::errc() && end == name.data() + name.size() && number < num_layers, "the name of a layer is its number");
   return number;
 }
 
-// A kernel block of a layer is [keys, values][head][token][dim]; of latent attention the keys are the values.
-// Keys of a head lie together, token behind token, so that attention reads one head's context as one stream.
+// A kernel block of a layer is [keys, values][head][token][dim]; in latent attention the keys are also the values. The keys of a head are
+// adjacent, token after token, so that attention reads one head's context as one stream.
 KvLayerLayout lay_out(const LayerKvSpec& spec, const KvGroupLayout& group, std::uint64_t page_bytes, KvDtype dtype) {
   const AttentionShape& shape = attention_of(spec);
   const bool is_latent = std::holds_alternative<MlaAttentionSpec>(spec);
@@ -48,9 +49,9 @@ KvLayerLayout lay_out(const LayerKvSpec& spec, const KvGroupLayout& group, std::
   const std::uint64_t kernel_page_bytes = page_bytes / group.kernel_blocks_per_block();
   const std::uint64_t head_stride = std::uint64_t{group.kernel_block_size} * shape.head_size;
   const std::uint64_t values_offset = is_latent ? 0 : shape.num_kv_heads * head_stride;
-  QUIRE_CHECK(shape.dtype.bytes == element_bytes && kernel_page_bytes % element_bytes == 0, "elements of the cache's type");
+  QUIRE_CHECK(shape.dtype.bytes == element_bytes && kernel_page_bytes % element_bytes == 0, "the layer has the element type of the cache");
   QUIRE_CHECK((shape.num_kv_heads * head_stride + values_offset) * element_bytes <= kernel_page_bytes,
-              "a page holds the keys and values of its tokens");
+              "a page is large enough for the keys and values of its tokens");
   return {.num_kv_heads = shape.num_kv_heads,
           .head_dim = shape.head_size - row_elements(dtype, 0),
           .block_stride = kernel_page_bytes / element_bytes,
@@ -73,14 +74,15 @@ KvLayout make_kv_layout(const KvCacheConfig& config, KvDtype dtype, std::span<co
     const std::uint32_t block_size = block_size_of(from.spec);
     KvGroupLayout& group = layout.groups.emplace_back();
     group = {.spec = from.spec, .block_size = block_size, .kernel_block_size = block_size, .layers = {}};
-    // A state is one whole.
+    // A state is not divided into kernel blocks.
     if (!kernel_block_sizes.empty() && !group.keeps_states()) group.kernel_block_size = kernel_block_sizes[g];
     QUIRE_CHECK(group.kernel_block_size > 0 && block_size % group.kernel_block_size == 0, "a block is a whole number of kernel blocks");
     for (std::uint32_t i = 0; i < from.layer_names.size(); ++i) {
       const std::uint32_t number = layer_number(from.layer_names[i], num_layers);
       KvLayerLayout& layer = layout.layers[number];
       QUIRE_CHECK(layer.block_stride == 0, "a layer is in one group");
-      QUIRE_CHECK(i < layout.page_bytes.size() && layout.page_bytes[i] * config.num_blocks == config.tensors[i].size, "a tensor is pages");
+      QUIRE_CHECK(i < layout.page_bytes.size() && layout.page_bytes[i] * config.num_blocks == config.tensors[i].size,
+                  "a tensor has one page per block");
       const LayerKvSpec& spec = from.layer_specs.empty() ? from.spec : from.layer_specs[i];
       const auto* state = std::get_if<MambaSpec>(&spec);
       layer = state != nullptr ? lay_out(*state, layout.page_bytes[i]) : lay_out(spec, group, layout.page_bytes[i], dtype);

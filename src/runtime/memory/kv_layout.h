@@ -1,5 +1,5 @@
 #pragma once
-// From cache groups and tensors by name to bytes and strides by layer number.
+// Converts cache groups and tensors with layer names to bytes and strides by layer number.
 #include <cstdint>
 #include <span>
 
@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// `config` groups the layers "0", "1", ... of a model: attention layers, with elements of `dtype`, and layers with a state. Kernel block
-// sizes are per group; empty: the groups' own.
+// Makes the layout. `config` groups the layers "0", "1", ... of a model: attention layers, with elements of `dtype`, and layers with a
+// state. `kernel_block_sizes` has one size per group; if it is empty, each group keeps its block size.
 KvLayout make_kv_layout(const KvCacheConfig& config, KvDtype dtype, std::span<const std::uint32_t> kernel_block_sizes = {});
 
 }  // namespace quire

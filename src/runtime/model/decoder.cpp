@@ -1,6 +1,6 @@
-// A pass is a list of phases over all rows (pass.h). Their order makes each layer write K and V of all rows before any row attends.
-// Called by the worker once per step, on the thread that leads it, with the pool for each phase; one pass at a time. It allocates nothing.
-// Rows are independent but for the cache: which rows share a pass changes nothing in their bits.
+// Runs the forward pass of a decoder. A pass is a list of phases over all rows (pass.h): in each layer, K and V of all rows are written
+// before any row attends. Called by the worker once per step, on the thread that leads the step, with the pool for each phase; one pass at
+// a time. It allocates nothing. Rows are independent except for the cache: the other rows of a pass do not change a row's bits.
 #include "runtime/model/decoder.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace quire {
 namespace {
 
-// `beside`: where the layout has the layer's state, or what an encoder has made for it.
+// `beside` is the layer of the KV layout that holds this layer's state, or the encoder's output for it.
 LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMemory memory, std::uint32_t layer, std::uint32_t beside) {
   LayerCache found;
   const std::vector<KvLayerLayout>& layers = cache.layout().layers;
@@ -32,27 +32,30 @@ LayerCache layer_cache(const KvCache& cache, const Workspace& workspace, LayerMe
   return found;
 }
 
-// A cache that was laid out for another model would be read as nonsense, so it is looked at before every pass: a few compares per layer.
+// A cache with the layout of another model would be read as nonsense. The layout is therefore checked before every pass, with a few
+// comparisons per layer.
 void check_cache(const ModelConfig& config, const KvLayout& layout, std::span<const std::uint32_t> places, std::uint64_t state_bytes) {
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const KvLayerLayout& layer = layout.layers[i];
     const LayerMemory memory = config.layer_memories.empty() ? LayerMemory::attention : config.layer_memories[i];
-    if (memory != LayerMemory::attention) QUIRE_CHECK(layout.layers[places[i]].state_bytes == state_bytes, "a KV cache of other states");
+    if (memory != LayerMemory::attention)
+      QUIRE_CHECK(layout.layers[places[i]].state_bytes == state_bytes, "the KV cache has states of the size that the model needs");
     if (memory == LayerMemory::state) continue;
-    QUIRE_CHECK(layer.num_kv_heads == config.num_kv_heads && layer.head_dim == config.head_dim, "a KV cache of another model");
-    QUIRE_CHECK(layout.groups[layer.group].sliding_window() == config.layer(i).window, "a KV cache of other windows");
+    QUIRE_CHECK(layer.num_kv_heads == config.num_kv_heads && layer.head_dim == config.head_dim, "the KV cache has the shape of this model");
+    QUIRE_CHECK(layout.groups[layer.group].sliding_window() == config.layer(i).window,
+                "the KV cache has the sliding windows of this model");
     if (config.cross_positions == 0) continue;
     const KvLayerLayout& cross = layout.layers[places[i]];
     QUIRE_CHECK(
         layout.groups[cross.group].keeps_encoder_output() && cross.num_kv_heads == config.num_kv_heads && cross.head_dim == config.head_dim,
-        "a KV cache of another encoder");
+        "the KV cache has the shape of this encoder");
   }
 }
 
 std::unique_ptr<ExpertStore> make_store(DecoderWeights& weights) {
   if (!weights.streamed) return nullptr;
   StreamedExperts& streamed = *weights.streamed;
-  return std::make_unique<ExpertStore>(streamed.file, streamed.experts, streamed.bytes, std::move(streamed.pack_again));
+  return std::make_unique<ExpertStore>(streamed.file, streamed.experts, streamed.bytes, std::move(streamed.repack));
 }
 
 }  // namespace
@@ -71,13 +74,12 @@ Decoder::Decoder(const ModelConfig& config, DecoderWeights weights, const Kernel
   pass_.stored_experts = experts_.get();
   const bool is_long = !weights_.rope_long_factors.empty() && limits.positions > config.rope_original_context;
   const std::vector<float>& factors = is_long ? weights_.rope_long_factors : weights_.rope_factors;
-  // Which factors count is said by the context that is served, not by a request's length: a request's bits must not depend on its
-  // neighbours.
+  // The served context decides which factors count, not the length of a request: a request's bits must not depend on its neighbours.
   for (std::size_t i = 0; i < factors.size(); ++i) frequencies_[i] /= factors[i];
   for (float& weight : logit_norm_) weight /= config.logit_divisor;
-  num_kept_ = config.num_layers;
+  num_kv_layers_ = config.num_layers;
   for (std::uint32_t i = 0; i < config.num_layers; ++i)
-    beside_.push_back(memories_[i] == LayerMemory::both || config.cross_positions > 0 ? num_kept_++ : i);
+    side_layers_.push_back(memories_[i] == LayerMemory::both || config.cross_positions > 0 ? num_kv_layers_++ : i);
   for (const auto& shape : config.state_shapes()) {
     std::uint64_t bytes = sizeof(float);
     for (const std::uint64_t dimension : shape) bytes *= dimension;
@@ -93,54 +95,59 @@ void Decoder::forward(const BatchInput& input, KvCache& cache, const BlockTables
   lay_out(pass_, input, cache.layout(), tables);
   embed(input);
   for (std::uint32_t i = 0; i < layers_.size(); ++i) {
-    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i, beside_[i]);
+    const LayerCache kept = layer_cache(cache, pass_.workspace, memories_[i], i, side_layers_[i]);
     pass_.layer = i;
     if (hooks != nullptr) hooks->before_attention(i);
     layers_[i].attention->write_kv(pass_, kept);
     if (hooks != nullptr) hooks->after_kv_write(i);
     if (i + 1 == layers_.size()) {
       const bool attends = memories_[i] != LayerMemory::state;
-      keep_output_rows(pass_, input, tables, attends ? std::optional(cache.layout().layers[i].group) : std::nullopt);
+      compact_to_output_rows(pass_, input, tables, attends ? std::optional(cache.layout().layers[i].group) : std::nullopt);
     }
     if (pass_.rows == 0) return;
     layers_[i].attention->attend(pass_, kept);
     if (layers_[i].cross != nullptr) layers_[i].cross->attend(pass_, kept);
     layers_[i].feed_forward->run(pass_);
   }
-  if (!output.hidden.empty()) give_hidden(pass_.rows, nullptr, output.hidden);
-  if (!output.logits.empty()) give_logits(pass_.rows, nullptr, output.logits);
+  if (!output.hidden.empty()) write_hidden(pass_.rows, nullptr, output.hidden);
+  if (!output.logits.empty()) write_logits(pass_.rows, nullptr, output.logits);
 }
 
 void Decoder::check(const BatchInput& input, const KvCache& cache, const PassOutput& output) const {
   const WorkspaceLimits& limits = pass_.workspace.limits();
   const std::size_t num_outputs = input.output_rows.size();
-  QUIRE_CHECK(input.tokens.size() <= limits.rows, "more rows than max_num_batched_tokens");
-  QUIRE_CHECK(input.sequences.size() <= limits.sequences, "more than max_num_seqs");
-  QUIRE_CHECK(output.logits.empty() || output.logits.size() == num_outputs * config_.vocab_size, "logits of another size");
-  QUIRE_CHECK(output.hidden.empty() || output.hidden.size() == num_outputs * config_.hidden_size, "hidden rows of another size");
+  QUIRE_CHECK(input.tokens.size() <= limits.rows, "a pass has at most max_num_batched_tokens tokens");
+  QUIRE_CHECK(input.sequences.size() <= limits.sequences, "a pass has at most max_num_seqs sequences");
+  QUIRE_CHECK(output.logits.empty() || output.logits.size() == num_outputs * config_.vocab_size,
+              "the logits buffer has vocab_size values per output row");
+  QUIRE_CHECK(output.hidden.empty() || output.hidden.size() == num_outputs * config_.hidden_size,
+              "the hidden-state buffer has hidden_size values per output row");
   const std::size_t experts_per_row = std::size_t{config_.num_layers} * config_.experts_per_token;
-  QUIRE_CHECK(output.experts.empty() || output.experts.size() == input.tokens.size() * experts_per_row, "experts of other rows");
-  QUIRE_CHECK(cache.layout().layers.size() == num_kept_ && cache.layout().groups.size() <= limits.groups, "a KV cache of another model");
-  check_cache(config_, cache.layout(), beside_, state_bytes_);
+  QUIRE_CHECK(output.experts.empty() || output.experts.size() == input.tokens.size() * experts_per_row,
+              "the expert buffer has one entry per token, layer and chosen expert");
+  QUIRE_CHECK(cache.layout().layers.size() == num_kv_layers_ && cache.layout().groups.size() <= limits.groups,
+              "the KV cache has the shape of this model");
+  check_cache(config_, cache.layout(), side_layers_, state_bytes_);
   std::size_t rows = 0;
   for (const BatchSequence& sequence : input.sequences) {
     rows += sequence.num_tokens;
-    QUIRE_CHECK(std::uint64_t{sequence.first_position} + sequence.num_tokens <= limits.positions, "a position beyond max_model_len");
+    QUIRE_CHECK(std::uint64_t{sequence.first_position} + sequence.num_tokens <= limits.positions,
+                "all positions are less than max_model_len");
     if (sequence.adapter == nullptr) continue;
-    QUIRE_CHECK(sequence.adapter->rank <= limits.max_lora_rank, "an adapter of a higher rank than max_lora_rank");
-    QUIRE_CHECK(sequence.adapter->layers.size() == config_.num_layers, "an adapter of another model");
+    QUIRE_CHECK(sequence.adapter->rank <= limits.max_lora_rank, "the rank of an adapter is at most max_lora_rank");
+    QUIRE_CHECK(sequence.adapter->layers.size() == config_.num_layers, "an adapter has as many layers as the model");
   }
-  QUIRE_CHECK(rows == input.tokens.size(), "sequences and tokens differ in length");
+  QUIRE_CHECK(rows == input.tokens.size(), "the sequences together have as many tokens as the input");
   for (std::size_t i = 0; i < num_outputs; ++i) {
-    QUIRE_CHECK(input.output_rows[i] < rows, "an output of no row");
-    QUIRE_CHECK(i == 0 || input.output_rows[i - 1] < input.output_rows[i], "output rows ascend");
+    QUIRE_CHECK(input.output_rows[i] < rows, "each output row is a row of the pass");
+    QUIRE_CHECK(i == 0 || input.output_rows[i - 1] < input.output_rows[i], "output rows are in ascending order");
   }
   QUIRE_CHECK(input.rope_positions.empty() || (config_.has_rope_sections() && input.rope_positions.size() == rows),
-              "positions within pictures of each row, where the model has any");
-  QUIRE_CHECK(input.last_seen.empty() || input.last_seen.size() == rows, "what each row sees");
-  for (const EmbeddedRow& embedded : input.embedded) QUIRE_CHECK(embedded.row < rows, "an embedding of no row");
+              "rotary positions are given for every row, and only if the model uses rotary sections");
+  QUIRE_CHECK(input.last_seen.empty() || input.last_seen.size() == rows, "the last visible position is given for every row");
+  for (const EmbeddedRow& embedded : input.embedded) QUIRE_CHECK(embedded.row < rows, "each embedding belongs to a row of the pass");
   for (const TokenId token : input.tokens)
-    QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "a token outside the vocabulary");
+    QUIRE_CHECK(std::cmp_less(token, config_.vocab_size) && token >= 0, "each token ID is in the vocabulary");
 }
 
 void Decoder::embed(const BatchInput& input) {
@@ -149,7 +156,7 @@ void Decoder::embed(const BatchInput& input) {
     for (std::uint32_t row = begin; row < end; ++row) {
       float* hidden = pass_.workspace.hidden + std::size_t{row} * config_.hidden_size;
       embed_row(input, row, hidden);
-      take_angles(input, row);
+      compute_angles(input, row);
       pass_.norm_row(hidden, weights_.layers[0].attn_norm, pass_.workspace.input + row * x.stride);
     }
     pass_.kernels.prepare(x, begin, end);
@@ -185,7 +192,7 @@ void Decoder::adapt_embedding(std::uint32_t row, TokenId token) {
   pass_.kernels.multiply_rows(adapter->embedding_b, added, 0, adapter->embedding_b.num_panels());
 }
 
-void Decoder::take_angles(const BatchInput& input, std::uint32_t row) {
+void Decoder::compute_angles(const BatchInput& input, std::uint32_t row) {
   const std::uint32_t half = config_.rotary_dim / 2;
   const std::size_t at = std::size_t{row} * half;
   const std::uint32_t position = pass_.workspace.positions[row];
@@ -210,22 +217,22 @@ void Decoder::take_angles(const BatchInput& input, std::uint32_t row) {
 
 void Decoder::read_logits(std::span<const std::uint32_t> rows, std::span<float> logits) {
   check_rows(rows, logits.size(), config_.vocab_size);
-  if (!rows.empty()) give_logits(static_cast<std::uint32_t>(rows.size()), rows.data(), logits);
+  if (!rows.empty()) write_logits(static_cast<std::uint32_t>(rows.size()), rows.data(), logits);
 }
 
 void Decoder::read_hidden(std::span<const std::uint32_t> rows, std::span<float> hidden) {
   check_rows(rows, hidden.size(), config_.hidden_size);
-  if (!rows.empty()) give_hidden(static_cast<std::uint32_t>(rows.size()), rows.data(), hidden);
+  if (!rows.empty()) write_hidden(static_cast<std::uint32_t>(rows.size()), rows.data(), hidden);
 }
 
 void Decoder::check_rows(std::span<const std::uint32_t> rows, std::size_t num_values, std::uint32_t width) const {
-  QUIRE_CHECK(rows.size() <= pass_.workspace.limits().rows, "more rows than a pass has");
-  QUIRE_CHECK(num_values == rows.size() * width, "room for other rows");
-  for (const std::uint32_t row : rows) QUIRE_CHECK(row < pass_.rows, "no output row of the last pass");
+  QUIRE_CHECK(rows.size() <= pass_.workspace.limits().rows, "the number of rows is at most the limit of a pass");
+  QUIRE_CHECK(num_values == rows.size() * width, "the buffer has the size of the rows");
+  for (const std::uint32_t row : rows) QUIRE_CHECK(row < pass_.rows, "each row is an output row of the last pass");
 }
 
-// Null `rows`: the first ones.
-void Decoder::give_hidden(std::uint32_t count, const std::uint32_t* rows, std::span<float> hidden) {
+// Null `rows` stands for the first `count` rows.
+void Decoder::write_hidden(std::uint32_t count, const std::uint32_t* rows, std::span<float> hidden) {
   const std::size_t width = config_.hidden_size;
   pass_.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
     for (std::uint32_t i = begin; i < end; ++i)
@@ -233,15 +240,15 @@ void Decoder::give_hidden(std::uint32_t count, const std::uint32_t* rows, std::s
   });
 }
 
-// Rows of the workspace's input, of which `rows` says what they were made from; null: the first ones.
+// Row i of the workspace's `input` was made from row rows[i] of the pass, or from row i if `rows` is null.
 void Decoder::adapt_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
-  const AdaptedRows& adapted = pass_.workspace.adapted;
+  const LoraRows& adapted = pass_.workspace.adapted;
   if (std::ranges::none_of(adapted.parts, [](const AdapterPart& part) { return part.adapter->head.any(); })) return;
   pass_.pool.parallel_for(count, 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::uint32_t i = begin; i < end; ++i) {
       const Adapter* adapter = adapted.of(rows == nullptr ? i : rows[i]);
       if (adapter == nullptr || !adapter->head.any()) continue;
-      const LowRank& head = adapter->head;
+      const LoraPair& head = adapter->head;
       float* inner = adapted.inner + i * adapted.stride();
       const RowProduct projected{.x = pass_.workspace.input, .x_stride = config_.hidden_size, .y = inner, .rows = &i, .count = 1};
       pass_.kernels.multiply_rows(head.a, projected, 0, head.a.num_panels());
@@ -257,7 +264,7 @@ void Decoder::adapt_logits(std::uint32_t count, const std::uint32_t* rows, std::
   });
 }
 
-void Decoder::give_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
+void Decoder::write_logits(std::uint32_t count, const std::uint32_t* rows, std::span<float> logits) {
   const std::size_t width = config_.hidden_size;
   const Activations x = pass_.activations(pass_.workspace.input, count, config_.hidden_size, pass_.workspace.hidden_codes);
   pass_.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {

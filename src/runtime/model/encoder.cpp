@@ -1,6 +1,6 @@
-// Called by the worker before the pass of the step that names the input, on the thread that leads it. The layers are those of a decoder but
-// for their attention, in which each row sees all (whole_half.cpp). A convolution is a product whose input is a row with its neighbours,
-// which lie beside it.
+// Runs the encoder. Called by the worker before the pass of the step that needs the input, on the thread that leads the step. The layers
+// are decoder layers, except that each row attends to all rows (bidirectional_attention_sublayer.cpp). A convolution is a matrix product: a
+// row and its neighbours lie next to each other in memory and form one input.
 #include "runtime/model/encoder.h"
 
 #include <algorithm>
@@ -25,22 +25,23 @@ Encoder::Encoder(const ModelConfig& config, const DecoderWeights& weights, const
       weights_(weights),
       layers_(make_encoder_layers(config.encoder_config(), weights.encoder)),
       pass_(config.encoder_config(), kernels, mode, limits_of(config, pool), pool),
-      sound_((2 * std::size_t{shape_.num_positions} + 2) * shape_.num_features),
-      first_((2 * std::size_t{shape_.num_positions} + 2) * config.hidden_size),
+      features_((2 * std::size_t{shape_.num_positions} + 2) * shape_.num_features),
+      conv_output_((2 * std::size_t{shape_.num_positions} + 2) * config.hidden_size),
       kv_slots_(shape_.num_positions) {}
 
 std::uint64_t Encoder::workspace_bytes() const {
-  return pass_.workspace.bytes() + (sound_.size() + first_.size()) * sizeof(float);
+  return pass_.workspace.bytes() + (features_.size() + conv_output_.size()) * sizeof(float);
 }
 
 void Encoder::encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables) {
   const KvLayout& layout = cache.layout();
   const std::uint32_t group = layout.layers[num_layers_].group;
-  QUIRE_CHECK(features.size() == 2 * std::size_t{shape_.num_positions} * shape_.num_features, "features of another encoder");
-  QUIRE_CHECK(layout.groups[group].keeps_encoder_output(), "a KV cache of another model");
+  QUIRE_CHECK(features.size() == 2 * std::size_t{shape_.num_positions} * shape_.num_features,
+              "the features have the size that the encoder needs");
+  QUIRE_CHECK(layout.groups[group].keeps_encoder_output(), "the KV cache has a group for the encoder output");
   for (std::uint32_t i = 0; i < shape_.num_positions; ++i) {
     kv_slots_[i] = tables.kv_slot(group, slot, i);
-    QUIRE_CHECK(kv_slots_[i] >= 0, "each position has a place");
+    QUIRE_CHECK(kv_slots_[i] >= 0, "each position has a KV slot");
   }
   pass_.rows = shape_.num_positions;
   convolve(features);
@@ -52,10 +53,10 @@ void Encoder::encode(std::span<const float> features, Slot slot, KvCache& cache,
   for (std::uint32_t i = 0; i < num_layers_; ++i) write_cross_kv(i, kv_layer(cache, num_layers_ + i));
 }
 
-// Leaves the stream as a layer finds it.
+// Leaves the residual stream and its normed copy as a layer expects them.
 void Encoder::convolve(std::span<const float> features) {
   const std::uint32_t width = pass_.shape.hidden_size, rows = pass_.rows;
-  std::ranges::copy(features, sound_.begin() + shape_.num_features);
+  std::ranges::copy(features, features_.begin() + shape_.num_features);
   const auto product = [&](const Linear& conv, const float* x, std::uint32_t stride, std::uint32_t count, std::uint32_t inputs, float* y) {
     const Activations in = make_activations(ActivationMode::f32, x, stride, count, inputs * EncoderShape::kTaps, {});
     pass_.multiply(std::array{Product{&conv.matrix, y, width}}, in);
@@ -67,8 +68,8 @@ void Encoder::convolve(std::span<const float> features) {
     });
   };
   const EncoderWeights& weights = weights_.encoder;
-  product(weights.first_conv, sound_.data(), shape_.num_features, 2 * rows, shape_.num_features, first_.data() + width);
-  product(weights.second_conv, first_.data(), 2 * width, rows, width, pass_.workspace.hidden);
+  product(weights.first_conv, features_.data(), shape_.num_features, 2 * rows, shape_.num_features, conv_output_.data() + width);
+  product(weights.second_conv, conv_output_.data(), 2 * width, rows, width, pass_.workspace.hidden);
   const Activations stream = pass_.stream_input();
   pass_.for_rows(rows, [&](std::uint32_t begin, std::uint32_t end) {
     for (std::uint32_t row = begin; row < end; ++row) {
@@ -80,7 +81,7 @@ void Encoder::convolve(std::span<const float> features) {
   });
 }
 
-// The stream has been normed by the last layer.
+// The last layer has already normed the stream.
 void Encoder::write_cross_kv(std::uint32_t layer, const PagedKvLayer& kv) {
   const CrossWeights& cross = weights_.layers[layer].cross;
   const std::uint32_t width = kv.num_kv_heads * kv.head_dim;

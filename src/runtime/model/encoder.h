@@ -1,6 +1,6 @@
 #pragma once
-// The encoder of a model of two halves: what it makes of an input is written to the KV cache as keys and values of every decoder layer, and
-// is kept nowhere else.
+// The encoder of an encoder-decoder model. Its output is written to the KV cache as keys and values of every decoder layer, and is kept
+// nowhere else.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,14 +15,14 @@
 
 namespace quire {
 
-// Owned by Model; one input at a time. What it makes depends on the input alone.
+// Owned by Model; encodes one input at a time. The output depends on the input alone.
 class Encoder {
  public:
-  // `weights` outlive it.
+  // `weights` must outlive the encoder.
   Encoder(const ModelConfig& config, const DecoderWeights& weights, const Kernels& kernels, ActivationMode mode, ThreadPool& pool);
 
-  // features: [2 * num_positions][num_features]. Keys and values go to the blocks of `slot` in the group of cross attention. A broken
-  // invariant: features of another size, or a slot without blocks for all positions. Allocates nothing.
+  // features: [2 * num_positions][num_features]. Writes keys and values to the blocks of `slot` in the group of cross attention. Features
+  // of another size, or a slot without blocks for all positions, are broken invariants. Allocates nothing.
   void encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables);
 
   [[nodiscard]] std::uint64_t workspace_bytes() const;
@@ -32,13 +32,13 @@ class Encoder {
   void write_cross_kv(std::uint32_t layer, const PagedKvLayer& kv);
 
   EncoderShape shape_;
-  std::uint32_t num_layers_;  // of the decoder
+  std::uint32_t num_layers_;  // layers of the decoder
   const DecoderWeights& weights_;
   std::vector<Layer> layers_;
   Pass pass_;
-  // Rows of time with an empty one before the first and behind the last.
-  std::vector<float> sound_;  // [2 * num_positions + 2][num_features]
-  std::vector<float> first_;  // [2 * num_positions + 2][hidden_size]
+  // Rows in the order of time, with an empty row before the first and after the last.
+  std::vector<float> features_;     // [2 * num_positions + 2][num_features]
+  std::vector<float> conv_output_;  // [2 * num_positions + 2][hidden_size]
   std::vector<std::int64_t> kv_slots_;
 };
 

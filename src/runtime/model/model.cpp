@@ -1,6 +1,6 @@
-// A model that is loaded: the decoder and, where there are any, the encoders of pictures and of sound. Made by the thread that builds the
-// engine; then the worker calls it, one pass at a time, on the thread that leads the step. It only hands on: what is computed is the
-// decoder's.
+// A loaded model: the decoder and, if the model has them, the encoders of images and of audio. Made by the thread that builds the engine.
+// The worker then calls it, one pass at a time, on the thread that leads the step. Model only passes calls on to the decoder and the
+// encoders.
 #include "runtime/model/model.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Model::State {
   ModelInfo info;
   Decoder decoder;
   std::unique_ptr<VisionEncoder> vision = {};
-  std::unique_ptr<Encoder> encoder = {};  // null: the model has none; reads the decoder's weights
+  std::unique_ptr<Encoder> encoder = {};  // null: the model has no encoder; reads the decoder's weights
 };
 
 Model::Model(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -56,7 +56,7 @@ void Model::forward(const BatchInput& input, KvCache& cache, const BlockTables& 
 }
 
 void Model::encode(std::span<const float> features, Slot slot, KvCache& cache, const BlockTables& tables) {
-  QUIRE_CHECK(state_->encoder != nullptr, "a model with an encoder");
+  QUIRE_CHECK(state_->encoder != nullptr, "the model has an encoder");
   state_->encoder->encode(features, slot, cache, tables);
 }
 
@@ -77,7 +77,7 @@ class ModelLoader {
     auto weights = load_weights(file, *options.pool, {.kept = &options.weights, .progress = options.progress});
     if (!weights) return std::unexpected(std::move(weights.error()));
     info.weight_bytes = weights->bytes() + weights->streamed_bytes();
-    info.notes.insert(info.notes.end(), weights->notes.begin(), weights->notes.end());
+    info.packing_notes = weights->notes;
     const auto activations = activations_of(info, options.activations);
     if (!activations) return std::unexpected(activations.error());
     const std::uint32_t context = file.config().context_length;
@@ -85,12 +85,12 @@ class ModelLoader {
     const WorkspaceLimits limits{options.max_num_batched_tokens, options.max_num_seqs,  options.pool->num_threads(), positions,
                                  options.num_cache_groups,       options.max_lora_rank, weights->are_reordered()};
     Decoder decoder(file.config(), std::move(*weights), **kernels, *activations, limits, *options.pool);
-    // No picture is larger than what is served.
+    // No image has more tokens than the served context.
     if (info.pictures.tile_side == 0) info.pictures.tile_tokens = std::min(info.pictures.tile_tokens, positions);
     auto vision = load_vision_of(file, info, **kernels, options);
     if (!vision) return std::unexpected(std::move(vision.error()));
     if (vision->encoder != nullptr) info.weight_bytes += vision->encoder->weight_bytes();
-    info.notes.insert(info.notes.end(), vision->notes.begin(), vision->notes.end());
+    info.packing_notes.insert(info.packing_notes.end(), vision->notes.begin(), vision->notes.end());
     std::unique_ptr<Model::State> state(new Model::State{std::move(info), std::move(decoder), std::move(vision->encoder)});
     if (file.config().encoder.num_layers > 0)
       state->encoder = std::make_unique<Encoder>(file.config(), state->decoder.weights(), **kernels, *activations, *options.pool);
@@ -98,18 +98,17 @@ class ModelLoader {
   }
 
  private:
-  // Floats where nothing would read codes.
+  // Returns f32 if the model has no weights in integers, because only they read codes.
   static Result<ActivationMode> activations_of(const ModelInfo& info, ActivationMode asked) {
     const auto any = [&](auto is_one) { return std::ranges::any_of(info.held, is_one); };
     if (asked == ActivationMode::bf16)
-      return any([](const HeldMatrices& held) { return held.form == "bf16"; })
+      return any([](const WeightFormatSummary& held) { return held.form == "bf16"; })
                  ? Result<ActivationMode>(asked)
-                 : fail(ErrorCode::unsupported, "activations", "bf16 is for models with weights in bf16, and this one has none",
-                        "use \"int16\"");
-    return any([](const HeldMatrices& held) { return held.in_integers; }) ? asked : ActivationMode::f32;
+                 : fail(ErrorCode::unsupported, "activations", "is bf16, but the model has no bf16 weights", "use \"int16\"");
+    return any([](const WeightFormatSummary& held) { return held.multiplies_integers; }) ? asked : ActivationMode::f32;
   }
 
-  // Null: there is none, or nothing can be shown to it.
+  // The encoder is null if the model has no vision encoder, or if images are not served.
   static Result<LoadedVision> load_vision_of(const ModelFile& file, const ModelInfo& info, const Kernels& kernels,
                                              const LoadOptions& options) {
     const std::optional<VisionConfig>& vision = file.config().vision;

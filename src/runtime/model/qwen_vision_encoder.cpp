@@ -1,5 +1,6 @@
-// Pre-norm layers over the patches of one picture, and a merger of squares of them. Units are rows of a product's inputs, some rows of a
-// head, or some windows: what one makes does not depend on where another ends, so the bits are those of a picture computed in one go.
+// Pre-norm layers over the patches of one image, and a merger of squares of patches. A unit is some rows of a product's inputs, some rows
+// of a head, or some windows. The result of a unit does not depend on the other units, so the bits equal the result of one computation of
+// the whole image.
 #include "runtime/model/qwen_vision_encoder.h"
 
 #include <algorithm>
@@ -12,8 +13,8 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kUnitScores = 1U << 19U;                // of a unit of attention
-constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20U;  // of buffers, between two pictures
+constexpr std::uint32_t kUnitScores = 1U << 19U;                // scores of one unit of attention
+constexpr std::uint64_t kKeptBytes = std::uint64_t{64} << 20U;  // bytes of buffers that stay between two images
 
 std::uint32_t parts_of(std::uint32_t count, std::uint32_t size) {
   return (count + size - 1) / size;
@@ -38,18 +39,18 @@ WindowOrder window_order(std::uint32_t rows, std::uint32_t columns, std::uint32_
 struct QwenVisionEncoder::Work final : VisionWork {
   Stage stage = Stage::done;
   std::uint32_t layer = 0;
-  std::uint32_t unit = 0;                            // of the stage
-  std::uint32_t num_patches = 0, embed_columns = 0;  // of the picture
-  std::uint32_t width = 0;                           // pixels
+  std::uint32_t unit = 0;                            // in the current stage
+  std::uint32_t num_patches = 0, embed_columns = 0;  // of the image
+  std::uint32_t width = 0;                           // in pixels
   std::vector<std::uint8_t> pixels;                  // [row][column][colour]
-  std::vector<std::uint32_t> embeds;                 // in the encoder's order
-  std::vector<std::uint32_t> windows;                // first patch of each, and the end
+  std::vector<std::uint32_t> embeds;                 // embeddings in the encoder's order
+  std::vector<std::uint32_t> windows;                // first patch of each window, and the end
   std::vector<float> cosines, sines;                 // [row or column][head_dim / 4]
-  std::vector<float> stream, qkv;                    // [patch][hidden_size], [patch][3][hidden_size]; queries become what is attended
-  HeadMatrices head;                                 // under way, where patches attend to all
+  std::vector<float> stream, qkv;  // [patch][hidden_size], [patch][3][hidden_size]; outputs of attention replace the queries
+  HeadMatrices head;               // the current head, in layers where patches attend to all patches
 };
 
-QwenVisionEncoder::QwenVisionEncoder(const VisionConfig& config, const PictureInfo& info, QwenVisionWeights weights, const Kernels& kernels,
+QwenVisionEncoder::QwenVisionEncoder(const VisionConfig& config, const ImageInfo& info, QwenVisionWeights weights, const Kernels& kernels,
                                      ThreadPool& pool)
     : VisionEncoder(config, info, kernels, pool),
       weights_(std::move(weights)),
@@ -76,8 +77,9 @@ std::uint64_t QwenVisionEncoder::workspace_bytes() const {
 void QwenVisionEncoder::start(std::unique_ptr<VisionWork>& kept, const VisionTile& tile, std::vector<float>& embeds) {
   const VisionConfig& c = config();
   const std::uint32_t square = c.patch_size * c.shuffle, merged = c.shuffle * c.shuffle;
-  QUIRE_CHECK(tile.width > 0 && tile.height > 0 && tile.width % square == 0 && tile.height % square == 0, "a picture in whole squares");
-  QUIRE_CHECK(tile.rgb.size() == std::size_t{3} * tile.width * tile.height, "as many bytes as pixels");
+  QUIRE_CHECK(tile.width > 0 && tile.height > 0 && tile.width % square == 0 && tile.height % square == 0,
+              "the width and height of the image are multiples of the merged patch size");
+  QUIRE_CHECK(tile.rgb.size() == std::size_t{3} * tile.width * tile.height, "the image has 3 bytes per pixel");
   if (kept == nullptr) kept = std::make_unique<Work>();
   Work& work = static_cast<Work&>(*kept);
   const std::uint32_t rows = tile.height / square, columns = tile.width / square;
@@ -102,12 +104,12 @@ void QwenVisionEncoder::start(std::unique_ptr<VisionWork>& kept, const VisionTil
   reserve_ones(work.num_patches);
 }
 
-bool QwenVisionEncoder::sees_all(const Work& work) const {
+bool QwenVisionEncoder::is_full_attention(const Work& work) const {
   const VisionConfig& c = config();
-  return c.window == 0 || std::ranges::find(c.whole_layers, work.layer) != c.whole_layers.end();
+  return c.window == 0 || std::ranges::find(c.full_attention_layers, work.layer) != c.full_attention_layers.end();
 }
 
-// Queries of a head that one unit of attention to all has, and windows that one of the others has.
+// Number of queries of a head in a unit of attention to all patches, and number of windows in a unit of attention to windows.
 namespace {
 
 std::uint32_t rows_of_unit(std::uint32_t num_patches, std::uint32_t num_threads) {
@@ -123,7 +125,7 @@ std::uint32_t windows_of_unit(const VisionConfig& c) {
 
 std::uint32_t QwenVisionEncoder::num_units(const Work& work) const {
   const VisionConfig& c = config();
-  if (work.stage == Stage::attend && sees_all(work))
+  if (work.stage == Stage::attend && is_full_attention(work))
     return c.num_heads * parts_of(work.num_patches, rows_of_unit(work.num_patches, pool().num_threads()));
   if (work.stage == Stage::attend) return parts_of(static_cast<std::uint32_t>(work.windows.size()) - 1, windows_of_unit(c));
   return parts_of(work.stage == Stage::connect ? static_cast<std::uint32_t>(work.embeds.size()) : work.num_patches, kVisionUnitRows);
@@ -139,7 +141,7 @@ void QwenVisionEncoder::compute(Work& work, std::span<float> embeds) {
     case Stage::project:
       return project(work, first, count);
     case Stage::attend:
-      return sees_all(work) ? attend_all(work, work.unit) : attend_windows(work, work.unit);
+      return is_full_attention(work) ? attend_all(work, work.unit) : attend_windows(work, work.unit);
     case Stage::mix:
       return mix(work, first, count);
     case Stage::connect:
@@ -179,8 +181,8 @@ void QwenVisionEncoder::norm(const LayerNormWeights& weights, const float* x, st
   });
 }
 
-// Values lie as the convolution's weights do: by colour, frame, row and column; or, of a matrix for each frame, without them. A picture is
-// as many frames as it takes, all the same.
+// Values lie in the order of the convolution's weights: by colour, frame, row and column. With a separate matrix for each frame, there is
+// no order by frame. All frames of an image are the same.
 void QwenVisionEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t patch = c.patch_size, shuffle = c.shuffle, merged = shuffle * shuffle;
@@ -215,18 +217,18 @@ void QwenVisionEncoder::project(Work& work, std::uint32_t first, std::uint32_t c
     to += width;
   }
   pool().parallel_for(count, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
-    for (std::uint32_t i = begin; i < end; ++i) turn(work, first + i);
+    for (std::uint32_t i = begin; i < end; ++i) apply_rope(work, first + i);
   });
 }
 
-// One half of a head's pairs turns with the patch's row, the other one with its column.
-void QwenVisionEncoder::turn(Work& work, std::uint32_t patch) const {
+// Half of the pairs of a head rotate with the patch's row, and half with its column.
+void QwenVisionEncoder::apply_rope(Work& work, std::uint32_t patch) const {
   const VisionConfig& c = config();
   const std::uint32_t merged = c.shuffle * c.shuffle, embed = work.embeds[patch / merged], within = patch % merged;
   const std::size_t row = embed / work.embed_columns * c.shuffle + within / c.shuffle;
   const std::size_t column = embed % work.embed_columns * c.shuffle + within % c.shuffle;
   const auto pairs = static_cast<std::ptrdiff_t>(frequencies_.size());
-  std::array<float, kMostVisionHeadDim / 2> cosines, sines;
+  std::array<float, kMaxVisionHeadDim / 2> cosines, sines;
   for (const auto& [from, to] : {std::pair(&work.cosines, &cosines), std::pair(&work.sines, &sines)}) {
     std::copy_n(from->begin() + static_cast<std::ptrdiff_t>(row) * pairs, pairs, to->begin());
     std::copy_n(from->begin() + static_cast<std::ptrdiff_t>(column) * pairs, pairs, to->begin() + pairs);
@@ -235,7 +237,7 @@ void QwenVisionEncoder::turn(Work& work, std::uint32_t patch) const {
                  c.head_dim(), cosines.data(), sines.data());
 }
 
-// Rows [first, first + count) of a head, which see what has been packed. What comes out takes the place of the queries.
+// Lets rows [first, first + count) of a head attend to the packed keys and values. The result replaces the queries.
 void QwenVisionEncoder::attend(Work& work, const PackedMatrix& keys, const PackedMatrix& values, std::uint32_t head, std::uint32_t first,
                                std::uint32_t count, std::uint32_t thread) {
   const std::uint32_t dim = config().head_dim(), seen = keys.rows;
@@ -305,7 +307,7 @@ void QwenVisionEncoder::mix(Work& work, std::uint32_t first, std::uint32_t count
   kernels().add(stream, input_.data(), count * c.hidden_size);
 }
 
-// The patches of an embedding lie side by side.
+// The patches of an embedding are adjacent.
 void QwenVisionEncoder::connect(Work& work, std::uint32_t first, std::uint32_t count, std::span<float> embeds) {
   const VisionConfig& c = config();
   const std::uint32_t merged = c.shuffle * c.shuffle;

@@ -1,6 +1,6 @@
 #pragma once
-// The encoders of Qwen2-VL and Qwen2.5-VL: a picture of any size is one tile. Patches turn by their row and column, those of a square that
-// becomes one embedding lie side by side, and in most layers of Qwen2.5-VL they attend to their window alone.
+// The encoders of Qwen2-VL and Qwen2.5-VL: an image of any size is one tile. Patches rotate by their row and column. The patches of a
+// square that becomes one embedding are adjacent. In most layers of Qwen2.5-VL, patches attend only to their window.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,19 +11,19 @@
 
 namespace quire {
 
-// In the order in which an encoder has them: which embedding the i-th is by rows, and how many of them each window has.
+// The encoder's order of embeddings: embeds[i] is the row-major index of its i-th embedding, and sizes[i] the number of embeddings of
+// window i.
 struct WindowOrder {
   std::vector<std::uint32_t> embeds;
   std::vector<std::uint32_t> sizes;
 };
 
-// `window` embeddings across and down; 0: all are one window.
+// Returns the order for windows of `window` embeddings across and down; 0: there is one window.
 [[nodiscard]] WindowOrder window_order(std::uint32_t rows, std::uint32_t columns, std::uint32_t window);
 
 class QwenVisionEncoder final : public VisionEncoder {
  public:
-  QwenVisionEncoder(const VisionConfig& config, const PictureInfo& info, QwenVisionWeights weights, const Kernels& kernels,
-                    ThreadPool& pool);
+  QwenVisionEncoder(const VisionConfig& config, const ImageInfo& info, QwenVisionWeights weights, const Kernels& kernels, ThreadPool& pool);
 
   [[nodiscard]] std::uint64_t weight_bytes() const override { return weights_.bytes(); }
   [[nodiscard]] std::uint64_t workspace_bytes() const override;
@@ -37,10 +37,10 @@ class QwenVisionEncoder final : public VisionEncoder {
 
   void compute(Work& work, std::span<float> embeds);
   [[nodiscard]] std::uint32_t num_units(const Work& work) const;
-  [[nodiscard]] bool sees_all(const Work& work) const;
+  [[nodiscard]] bool is_full_attention(const Work& work) const;
   void take_patches(Work& work, std::uint32_t first, std::uint32_t count);
   void project(Work& work, std::uint32_t first, std::uint32_t count);
-  void turn(Work& work, std::uint32_t patch) const;
+  void apply_rope(Work& work, std::uint32_t patch) const;
   void attend_all(Work& work, std::uint32_t unit);
   void attend_windows(Work& work, std::uint32_t unit);
   void attend(Work& work, const PackedMatrix& keys, const PackedMatrix& values, std::uint32_t head, std::uint32_t first,
@@ -51,8 +51,8 @@ class QwenVisionEncoder final : public VisionEncoder {
 
   QwenVisionWeights weights_;
   std::uint32_t max_patches_;
-  std::vector<float> frequencies_;           // [head_dim / 4], of rows and of columns
-  std::vector<float> input_, inner_, gate_;  // [kVisionUnitRows] of what goes into a product, into the second of two, and its gates
+  std::vector<float> frequencies_;           // [head_dim / 4], for rows and for columns
+  std::vector<float> input_, inner_, gate_;  // [kVisionUnitRows]: inputs of a product, inputs of the second of two products, and gates
   std::vector<std::vector<float>> scores_;   // [thread][kVisionHeadRows + 1][patch]
 };
 

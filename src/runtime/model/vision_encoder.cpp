@@ -1,6 +1,6 @@
-// What encoders of pictures have in common: runs, products on the pool, and the bytes of pictures as the processor makes numbers of them.
-// Called by the worker (picture_encoder.h) behind a pass, or before one that needs a picture at once, with the pool. Numbers are rounded
-// where transformers' processors round them.
+// Shared parts of the encoders of images: runs, products on the pool, and the conversion of bytes to the processor's numbers. Called by the
+// worker (image_encoder.h) after a pass, or before a pass that needs an image immediately, with the pool. Numbers are rounded where
+// transformers' processors round them.
 #include "runtime/model/vision_encoder.h"
 
 #include <algorithm>
@@ -28,7 +28,6 @@ void quick_gelu(const Kernels& kernels, float* x, std::uint32_t count) {
 
 }  // namespace
 
-// In the processor's order of roundings: to f32 once it is scaled, and at each step behind.
 HeadMatrices pack_head(const float* keys, const float* values, std::size_t stride, std::uint32_t rows, std::uint32_t dim) {
   MatrixPacker by_row(WeightFormat::f32, rows, dim), by_column(WeightFormat::f32, dim, rows);
   std::vector<float> column(rows);
@@ -44,8 +43,9 @@ Activations floats_of(const float* x, std::size_t stride, std::uint32_t rows, st
   return make_activations(ActivationMode::f32, x, stride, rows, columns, {});
 }
 
-VisionEncoder::VisionEncoder(const VisionConfig& config, const PictureInfo& info, const Kernels& kernels, ThreadPool& pool)
+VisionEncoder::VisionEncoder(const VisionConfig& config, const ImageInfo& info, const Kernels& kernels, ThreadPool& pool)
     : config_(config), kernels_(kernels), pool_(pool) {
+  // Follows the processor's order of roundings: to f32 after the scaling, then at each further step.
   for (std::size_t channel = 0; channel < colours_.size(); ++channel)
     for (std::size_t value = 0; value < colours_[channel].size(); ++value)
       colours_[channel][value] =
@@ -53,7 +53,7 @@ VisionEncoder::VisionEncoder(const VisionConfig& config, const PictureInfo& info
 }
 
 void VisionEncoder::begin(VisionRun& run, const VisionTile& tile) {
-  QUIRE_CHECK(tile.rgb.size() == std::size_t{3} * tile.width * tile.height, "a tile of its size");
+  QUIRE_CHECK(tile.rgb.size() == std::size_t{3} * tile.width * tile.height, "the tile has 3 bytes per pixel");
   start(run.work_, tile, run.embeds_);
   run.is_done_ = false;
 }
@@ -103,7 +103,7 @@ void VisionEncoder::activate(VisionActivation activation, float* values, std::ui
   });
 }
 
-// exp(x) is sigmoid(x) / sigmoid(-x), and the kernels have the sigmoid. A row whose scores hold a NaN becomes NaN.
+// exp(x) is sigmoid(x) / sigmoid(-x), and the kernels have the sigmoid. A row of scores that contains NaN becomes NaN.
 void VisionEncoder::softmax(float* scores, std::uint32_t count, float scale, float* scratch) const {
   float most = scores[0];
   for (std::uint32_t i = 1; i < count; ++i) most = std::max(most, scores[i]);
@@ -126,7 +126,7 @@ void VisionEncoder::reserve_ones(std::size_t count) {
   if (ones_.size() < count) ones_.assign(count, 1.0F);
 }
 
-Result<LoadedVision> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info, const Kernels& kernels,
+Result<LoadedVision> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const ImageInfo& info, const Kernels& kernels,
                                          ThreadPool& pool, const PackingOptions& packing) {
   if (info.processor == "qwen2_vl") {
     auto own = load_qwen_vision(file, config, pool, packing);

@@ -1,8 +1,9 @@
 #pragma once
-// Embeddings of pictures: a tile goes through the encoder in units of a few milliseconds, so that it can be computed between other things.
+// Computes embeddings of images. A tile goes through the encoder in units of a few milliseconds, so that it can be computed between other
+// work.
 //
-// What a tile gives depends on the tile alone. Weights are floats, and so are activations, whatever mode the decoder has. A family whose
-// encoder is another kind of network derives from VisionEncoder, and has a line in load_vision_encoder().
+// The result of a tile depends on the tile alone. Weights and activations are floats, whatever mode the decoder has. A family with another
+// kind of encoder derives from VisionEncoder, and has a line in load_vision_encoder().
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,7 @@
 
 #include "base/thread_pool.h"
 #include "quire/base/error.h"
-#include "quire/base/picture.h"
+#include "quire/base/image.h"
 #include "runtime/kernel/kernel.h"
 #include "runtime/model/config/vision_config.h"
 #include "runtime/model/weights/vision_weights.h"
@@ -20,13 +21,13 @@
 namespace quire {
 
 inline constexpr std::uint32_t kVisionUnitRows = 32;  // patches that go through products together
-inline constexpr std::uint32_t kVisionHeadRows = 16;  // whose scores a thread has at once
+inline constexpr std::uint32_t kVisionHeadRows = 16;  // rows of scores that a thread holds at a time
 
-// Of a head: what queries are multiplied with, and what the weights of their scores are.
+// The matrices of a head: queries are multiplied with `keys`, and the weights of their scores with `values`.
 struct HeadMatrices {
   PackedMatrix keys, values;
 };
-// Rows of `dim` floats, `stride` floats apart.
+// Packs the keys and values of a head: rows of `dim` floats, `stride` floats apart.
 HeadMatrices pack_head(const float* keys, const float* values, std::size_t stride, std::uint32_t rows, std::uint32_t dim);
 
 Activations floats_of(const float* x, std::size_t stride, std::uint32_t rows, std::uint32_t columns);
@@ -36,18 +37,18 @@ struct VisionTile {
   std::uint32_t width = 0, height = 0;
 };
 
-// What an encoder keeps of a tile that is under way.
+// The data of an encoder for a tile in progress.
 struct VisionWork {
   virtual ~VisionWork() = default;
 };
 
-// One tile under way. Its buffers are used again for the next one.
+// A tile in progress. Its buffers are reused for the next tile.
 class VisionRun {
  public:
   [[nodiscard]] bool is_done() const { return is_done_; }
-  // [embedding][output_size], when it is done.
+  // [embedding][output_size], once is_done().
   [[nodiscard]] std::span<const float> embeds() const { return embeds_; }
-  // What is under way is given up.
+  // Drops the tile in progress.
   void reset() { is_done_ = true; }
 
  private:
@@ -58,40 +59,40 @@ class VisionRun {
   std::vector<float> embeds_;
 };
 
-// Immutable but for its scratch: one thread at a time, with the pool.
+// Immutable except for its scratch memory: one thread at a time, with the pool.
 class VisionEncoder {
  public:
-  VisionEncoder(const VisionConfig& config, const PictureInfo& info, const Kernels& kernels, ThreadPool& pool);
+  VisionEncoder(const VisionConfig& config, const ImageInfo& info, const Kernels& kernels, ThreadPool& pool);
   virtual ~VisionEncoder() = default;
 
   [[nodiscard]] const VisionConfig& config() const { return config_; }
   [[nodiscard]] virtual std::uint64_t weight_bytes() const = 0;
-  // Of a run with the largest tile, and of what all share.
+  // Bytes of a run with the largest tile, and of the buffers that all runs share.
   [[nodiscard]] virtual std::uint64_t workspace_bytes() const = 0;
 
-  // The tile is copied. One of the size that the config says, or of its own.
+  // Begins a tile, which is copied. Its size is the config's (first overload) or is given with it (second).
   void begin(VisionRun& run, std::span<const std::uint8_t> tile) { begin(run, {tile, config_.image_size, config_.image_size}); }
   void begin(VisionRun& run, const VisionTile& tile);
-  // One unit of it, if it is not done.
+  // Runs one unit of the tile, unless it is done.
   void advance(VisionRun& run);
 
  protected:
-  // Makes the work (null at first) ready for a tile, whose embeddings are written to `embeds`, which it sizes.
+  // Prepares the work (null at first) for a tile, and resizes `embeds` for the tile's embeddings.
   virtual void start(std::unique_ptr<VisionWork>& work, const VisionTile& tile, std::vector<float>& embeds) = 0;
-  // One unit; true: it was the last one.
+  // Runs one unit and writes to `embeds`. Returns true if it was the last unit.
   virtual bool step(VisionWork& work, std::span<float> embeds) = 0;
 
-  // y = x times the matrix, and its bias. `stride`: from one row of y to the next; 0: as wide as they are.
+  // Computes y = x times the matrix, plus its bias. `stride`: floats from one row of y to the next; 0: the width of a row.
   void product(const Linear& linear, const float* x, std::uint32_t rows, float* y, std::size_t stride = 0);
   void norm_rows(const LayerNormWeights& norm, const float* x, std::uint32_t rows, float* y);
   void activate(VisionActivation activation, float* values, std::uint32_t rows, std::uint32_t width);
-  // Of one row; `scratch` has room for as many.
+  // Computes the softmax of one row of scores, times `scale`; `scratch` has room for `count` floats.
   void softmax(float* scores, std::uint32_t count, float scale, float* scratch) const;
   [[nodiscard]] const Kernels& kernels() const { return kernels_; }
   [[nodiscard]] ThreadPool& pool() const { return pool_; }
-  // What a byte of a picture is to the encoder.
+  // Returns the encoder's input value for a byte of an image.
   [[nodiscard]] float colour(std::size_t channel, std::uint8_t byte) const { return colours_[channel][byte]; }
-  // At least so many ones are there for what follows.
+  // Ensures that ones() has at least `count` values.
   void reserve_ones(std::size_t count);
   [[nodiscard]] const float* ones() const { return ones_.data(); }
   [[nodiscard]] std::uint64_t ones_bytes() const { return ones_.size() * sizeof(float); }
@@ -104,12 +105,12 @@ class VisionEncoder {
   std::vector<float> ones_;
 };
 
-// The encoder of the config's family, with its weights, and notes on keeping these. Errors: as load_weights().
+// The encoder of the config's family with its weights, and notes about caching these. Errors: as load_weights().
 struct LoadedVision {
   std::unique_ptr<VisionEncoder> encoder;
   std::vector<std::string> notes;
 };
-Result<LoadedVision> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const PictureInfo& info, const Kernels& kernels,
+Result<LoadedVision> load_vision_encoder(const ModelFile& file, const VisionConfig& config, const ImageInfo& info, const Kernels& kernels,
                                          ThreadPool& pool, const PackingOptions& packing);
 
 }  // namespace quire

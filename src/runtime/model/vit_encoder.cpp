@@ -1,5 +1,6 @@
-// Pre-norm layers, all patches at once, and what makes embeddings of them. Units are rows of a product's inputs, or a head: what one makes
-// does not depend on where another ends, so the bits are those of a tile that is computed in one go.
+// Pre-norm layers over all patches, and the connector that makes embeddings of their outputs. A unit is some rows of a product's inputs, or
+// a part of a head. The result of a unit does not depend on the other units, so the bits equal the result of one computation of the whole
+// tile.
 #include "runtime/model/vit_encoder.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace quire {
 namespace {
 
-// In which the queries of a head take turns: some milliseconds each.
+// Returns the number of parts into which the queries of a head are split: a part takes some milliseconds.
 std::uint32_t head_parts(std::uint32_t patches) {
   return std::max(2U, patches / 256);
 }
@@ -22,7 +23,7 @@ std::uint32_t units_of(std::uint32_t rows) {
 
 }  // namespace
 
-VitEncoder::VitEncoder(const VisionConfig& config, const PictureInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool)
+VitEncoder::VitEncoder(const VisionConfig& config, const ImageInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool)
     : VisionEncoder(config, info, kernels, pool), weights_(std::move(weights)) {
   const std::size_t widest = std::max({config.patch_values(), config.hidden_size, config.shuffled_size()});
   const std::uint32_t innermost = std::max({config.intermediate_size, config.hidden_size, config.projector ? config.output_size : 0});
@@ -40,7 +41,7 @@ std::uint64_t VitEncoder::workspace_bytes() const {
 
 void VitEncoder::start(std::unique_ptr<VisionWork>& work, const VisionTile& tile, std::vector<float>& embeds) {
   const VisionConfig& c = config();
-  QUIRE_CHECK(tile.width == c.image_size && tile.height == c.image_size, "a tile of the encoder's size");
+  QUIRE_CHECK(tile.width == c.image_size && tile.height == c.image_size, "the tile has the image size of the encoder");
   if (work == nullptr) work = std::make_unique<Work>();
   auto& own = static_cast<Work&>(*work);
   own.pixels.assign(tile.rgb.begin(), tile.rgb.end());
@@ -93,15 +94,15 @@ bool VitEncoder::step(VisionWork& work, std::span<float> embeds) {
   return own.stage == Stage::done;
 }
 
-// Patches lie as the convolution's weights do: by colour, row and column. Their positions are those of whole pictures, one by one
-// (transformers 4.57 moves all but the first by one; its later versions, vLLM and the models' makers do not).
+// Values lie in the order of the convolution's weights: by colour, row and column. The positions of patches are numbered one by one, as in
+// whole images. (transformers 4.57 shifts all but the first by one; its later versions, vLLM and the models' makers do not.)
 void VitEncoder::take_patches(Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t patch = c.patch_size, side = c.side(), image = c.image_size;
   const std::uint32_t ahead = c.class_token ? 1 : 0;
   pool().parallel_for(count, 4, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (std::size_t i = begin; i < end; ++i) {
-      // Where there is a class token its row is computed as the first patch's, and then replaced.
+      // The row of a class token is computed like the first patch, and then replaced.
       const std::size_t number = std::max<std::size_t>(first + i, ahead) - ahead;
       const std::size_t top = number / side * patch, left = number % side * patch;
       float* to = input_.data() + i * c.patch_values();
@@ -164,13 +165,13 @@ void VitEncoder::mix(Work& work, std::uint32_t first, std::uint32_t count) {
   kernels().add(stream, input_.data(), size);
 }
 
-// An embedding is made of `shuffle` rows and columns of patches, one row behind the other, each normed where there is a norm.
+// Collects the inputs of embeddings: `shuffle` rows and columns of patches each, row by row, and normed if there is a norm.
 void VitEncoder::gather(const Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t width = c.hidden_size, shuffle = c.shuffle, side = c.side(), out_side = side / shuffle;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t number = first + i + c.num_skipped;
-    // Without shuffling they are taken as they come, a class token among them.
+    // Without shuffling, outputs are taken in order, including a class token.
     const std::size_t top = shuffle == 1 ? number : number / out_side * shuffle * side;
     const std::size_t left = shuffle == 1 ? 0 : number % out_side * shuffle;
     for (std::size_t y = 0; y < shuffle; ++y) {
@@ -184,7 +185,7 @@ void VitEncoder::gather(const Work& work, std::uint32_t first, std::uint32_t cou
   }
 }
 
-// Each is the mean of `shuffle` rows and columns of patches, normed.
+// Computes the mean of `shuffle` rows and columns of normed patches for each embedding, and norms it.
 void VitEncoder::average(const Work& work, std::uint32_t first, std::uint32_t count) {
   const VisionConfig& c = config();
   const std::size_t width = c.hidden_size, shuffle = c.shuffle, side = c.side(), out_side = side / shuffle;
@@ -203,7 +204,7 @@ void VitEncoder::average(const Work& work, std::uint32_t first, std::uint32_t co
 
 void VitEncoder::connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds) {
   const VisionConfig& c = config();
-  c.averages ? average(work, first, count) : gather(work, first, count);
+  c.averages_patches ? average(work, first, count) : gather(work, first, count);
   if (!c.projector) return product(weights_.connector, input_.data(), count, embeds);
   product(weights_.connector, input_.data(), count, inner_.data());
   activate(*c.projector, inner_.data(), count, c.output_size);

@@ -1,5 +1,5 @@
 #pragma once
-// The towers of SigLIP and CLIP, for pictures of one size.
+// The towers of SigLIP and CLIP, for images of one size.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,7 +11,7 @@ namespace quire {
 
 class VitEncoder final : public VisionEncoder {
  public:
-  VitEncoder(const VisionConfig& config, const PictureInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool);
+  VitEncoder(const VisionConfig& config, const ImageInfo& info, VisionWeights weights, const Kernels& kernels, ThreadPool& pool);
 
   [[nodiscard]] std::uint64_t weight_bytes() const override { return weights_.bytes(); }
   [[nodiscard]] std::uint64_t workspace_bytes() const override;
@@ -22,10 +22,10 @@ class VitEncoder final : public VisionEncoder {
   struct Work final : VisionWork {
     Stage stage = Stage::done;
     std::uint32_t layer = 0;
-    std::uint32_t unit = 0;                        // of the stage
+    std::uint32_t unit = 0;                        // in the current stage
     std::vector<std::uint8_t> pixels;              // [row][column][colour]
     std::vector<float> stream, q, k, v, attended;  // [patch][hidden_size]
-    HeadMatrices head;                             // under way
+    HeadMatrices head;                             // the current head
   };
 
   void start(std::unique_ptr<VisionWork>& work, const VisionTile& tile, std::vector<float>& embeds) override;
@@ -36,12 +36,12 @@ class VitEncoder final : public VisionEncoder {
   void project(Work& work, std::uint32_t first, std::uint32_t count);
   void attend(Work& work, std::uint32_t head, std::uint32_t part);
   void mix(Work& work, std::uint32_t first, std::uint32_t count);
-  void gather(const Work& work, std::uint32_t first, std::uint32_t count);   // into input_
-  void average(const Work& work, std::uint32_t first, std::uint32_t count);  // the same
+  void gather(const Work& work, std::uint32_t first, std::uint32_t count);   // writes to input_
+  void average(const Work& work, std::uint32_t first, std::uint32_t count);  // writes to input_
   void connect(const Work& work, std::uint32_t first, std::uint32_t count, float* embeds);
 
   VisionWeights weights_;
-  std::vector<float> input_, inner_;  // [kVisionUnitRows] of what goes into a product, and into the second of two
+  std::vector<float> input_, inner_;  // [kVisionUnitRows]: inputs of a product, and inputs of the second of two products
   std::vector<float> scores_;         // [thread][kVisionHeadRows + 2][patch]
 };
 

@@ -1,7 +1,7 @@
-// Asks other servers for blocks by name, and loads them. The thread of the store, questions and loads on their way to a peer and back to
-// who asked. It waits for nothing but poll() and the look-up of a host's name, and believes nothing: an answer is that of the key and this
-// connection, a block that of the name that the request's own tokens give it. What a peer does wrong is in peer_cache_trust.cpp. Jobs and
-// questions are told of without the mutex.
+// Asks other servers for blocks by offload key and loads them: the thread of the store, and how questions and loads reach a peer and
+// return. The thread blocks only in poll() and in host name resolution. It trusts nothing: an answer's MAC must match the secret and this
+// connection, and a block must match the offload key that the request's own tokens give. peer_cache_trust.cpp handles peers that misbehave.
+// The callbacks of jobs and questions run without the mutex.
 #include "runtime/remote/peer_cache.h"
 
 #include <poll.h>
@@ -10,19 +10,16 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/seconds.h"
 #include "runtime/remote/peer_cache_state.h"
 
 namespace quire {
 namespace {
 
-constexpr std::size_t kMostFinds = 1024;  // that wait for a peer
-constexpr int kFramesOfPeer = 8;          // before the next one has its turn
-constexpr int kCacheTick_ms = 10;         // while anything is under way
-constexpr int kIdleTick_ms = 1000;        // while a connection is open
-
-std::chrono::steady_clock::duration cache_seconds(double seconds) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-}
+constexpr std::size_t kMaxFinds = 1024;  // question frames queued per peer
+constexpr int kFramesPerPeer = 8;        // frames handled per turn, before the next peer's turn
+constexpr int kCacheTick_ms = 10;        // while anything is in flight
+constexpr int kIdleTick_ms = 1000;       // while a connection is open
 
 }  // namespace
 
@@ -30,7 +27,7 @@ PeerCache::PeerCache(PeerCacheOptions options, std::unique_ptr<PeerServer> serve
     : options_(std::move(options)),
       block_bytes_(std::ranges::max(options_.group_bytes)),
       server_(std::move(server)),
-      seal_(options_.secret) {
+      codec_(options_.secret) {
   peers_.reserve(options_.peers.size());
   for (std::size_t i = 0; i < options_.peers.size(); ++i) peers_.push_back(std::make_unique<Peer>(options_, i, block_bytes_));
   thread_ = std::thread([this] { run(); });
@@ -46,9 +43,9 @@ PeerCache::~PeerCache() {
 }
 
 void PeerCache::submit(TierJob job) {
-  QUIRE_CHECK(job.bytes > 0 && job.bytes <= block_bytes_, "no such block");
-  if (job.verb == TierJob::Verb::store) return job.over(TierOutcome::given_up);
-  count_.load_begins();
+  QUIRE_CHECK(job.bytes > 0 && job.bytes <= block_bytes_, "a job has between 1 byte and block_bytes() bytes");
+  if (job.verb == TierJob::Verb::store) return job.over(TierOutcome::cancelled);
+  count_.load_started();
   {
     const std::lock_guard lock(mutex_);
     submitted_.push_back({.job = std::move(job), .until = {}});
@@ -57,20 +54,20 @@ void PeerCache::submit(TierJob job) {
 }
 
 void PeerCache::ask(std::vector<OffloadKey> names, std::function<bool()> is_wanted, std::function<void(const Answer&)> over) {
-  QUIRE_CHECK(!names.empty(), "a question about nothing");
-  auto question = std::make_shared<Question>();
+  QUIRE_CHECK(!names.empty(), "a question has at least one offload key");
+  auto question = std::make_shared<Lookup>();
   question->names = std::move(names);
   question->is_wanted = std::move(is_wanted);
   question->over = std::move(over);
   count_.asked(question->names.size());
   {
     const std::lock_guard lock(mutex_);
-    asked_.push_back(std::move(question));
+    queried_.push_back(std::move(question));
   }
   wake_.ring();
 }
 
-// At no less than its share of the processors: requests wait for it, and it has little to do.
+// This thread keeps its full share of the processors: requests wait for it, and it has little work.
 void PeerCache::run() {
   for (;;) {
     {
@@ -78,26 +75,26 @@ void PeerCache::run() {
       if (stops_) break;
     }
     wait();
-    take_asked(std::chrono::steady_clock::now());
+    take_lookups(std::chrono::steady_clock::now());
     for (const std::unique_ptr<Peer>& peer : peers_) {
-      say(*peer, std::chrono::steady_clock::now());
-      go_on(*peer);
-      look_at_clock(*peer, std::chrono::steady_clock::now());
-      // What has been answered may let it say more.
-      say(*peer, std::chrono::steady_clock::now());
+      send_requests(*peer, std::chrono::steady_clock::now());
+      advance(*peer);
+      check_timeouts(*peer, std::chrono::steady_clock::now());
+      // An answer may have made room to send more.
+      send_requests(*peer, std::chrono::steady_clock::now());
     }
     const TimePoint now = std::chrono::steady_clock::now();
-    const std::vector<std::shared_ptr<Question>> open = open_;
-    for (const std::shared_ptr<Question>& question : open)
+    const std::vector<std::shared_ptr<Lookup>> open = open_;
+    for (const std::shared_ptr<Lookup>& question : open)
       if (now >= question->until) finish(question);
   }
-  for (const std::unique_ptr<Peer>& peer : peers_) drop(*peer, TierOutcome::given_up, TierOutcome::given_up);
+  for (const std::unique_ptr<Peer>& peer : peers_) drop(*peer, TierOutcome::cancelled, TierOutcome::cancelled);
   std::vector<Load> left;
   {
     const std::lock_guard lock(mutex_);
     left.swap(submitted_);
   }
-  for (const Load& load : left) end(load, TierOutcome::given_up);
+  for (const Load& load : left) end(load, TierOutcome::cancelled);
 }
 
 void PeerCache::wait() {
@@ -107,199 +104,204 @@ void PeerCache::wait() {
   bool is_busy = !open_.empty(), is_connected = false;
   for (const std::unique_ptr<Peer>& peer : peers_) {
     is_busy = is_busy || !peer->finds.empty() || !peer->jobs.empty();
-    for (const PeerLine* const line : {&peer->asks, &peer->loads}) {
-      is_connected = is_connected || line->state() != PeerLine::State::closed;
-      polled.push_back({.fd = line->descriptor(), .events = line->events(), .revents = 0});
+    for (const PeerClientConnection* const connection : {&peer->asks, &peer->loads}) {
+      is_connected = is_connected || connection->state() != PeerClientConnection::State::closed;
+      polled.push_back({.fd = connection->descriptor(), .events = connection->events(), .revents = 0});
     }
   }
   {
     const std::lock_guard lock(mutex_);
-    if (stops_ || !asked_.empty() || !submitted_.empty()) return;
+    if (stops_ || !queried_.empty() || !submitted_.empty()) return;
   }
   poll(polled.data(), polled.size(), is_busy ? kCacheTick_ms : is_connected ? kIdleTick_ms : -1);
   wake_.taken();
 }
 
-void PeerCache::take_asked(TimePoint now) {
-  std::vector<std::shared_ptr<Question>> asked;
+void PeerCache::take_lookups(TimePoint now) {
+  std::vector<std::shared_ptr<Lookup>> asked;
   std::vector<Load> submitted;
   {
     const std::lock_guard lock(mutex_);
-    asked.swap(asked_);
+    asked.swap(queried_);
     submitted.swap(submitted_);
   }
-  for (const std::shared_ptr<Question>& question : asked)
+  for (const std::shared_ptr<Lookup>& question : asked)
     if (question->is_wanted()) begin(question, now);
   for (Load& load : submitted) route(std::move(load), now);
 }
 
-// All are asked at once: nobody knows who has it.
-void PeerCache::begin(const std::shared_ptr<Question>& question, TimePoint now) {
-  question->until = now + cache_seconds(options_.answer_s);
+// Asks all peers at the same time, because any of them may hold the blocks.
+void PeerCache::begin(const std::shared_ptr<Lookup>& question, TimePoint now) {
+  question->until = now + steady_seconds(options_.lookup_timeout_s);
   question->has.resize(peers_.size());
   for (const std::unique_ptr<Peer>& peer : peers_) {
-    const std::size_t num_frames = (question->names.size() + kMostPeerNames - 1) / kMostPeerNames;
-    if (!peer->may_be_asked(now) || peer->finds.size() + num_frames > kMostFinds) continue;
-    const bool is_waited_for = peer->pause_s == 0.0 || question->is_trial;
-    for (std::size_t first = 0; first < question->names.size(); first += kMostPeerNames) {
+    const std::size_t num_frames = (question->names.size() + kMaxPeerKeys - 1) / kMaxPeerKeys;
+    if (!peer->is_available(now) || peer->finds.size() + num_frames > kMaxFinds) continue;
+    const bool is_waited_for = peer->backoff_s == 0.0 || question->is_probe;
+    for (std::size_t first = 0; first < question->names.size(); first += kMaxPeerKeys) {
       peer->finds.push_back({.question = question,
                              .first = first,
-                             .count = std::min(kMostPeerNames, question->names.size() - first),
+                             .count = std::min(kMaxPeerKeys, question->names.size() - first),
                              .number = 0,
                              .is_waited_for = is_waited_for});
       question->num_left += is_waited_for ? 1 : 0;
     }
-    // One trial at a time.
-    if (peer->pause_s > 0.0) peer->due = now + cache_seconds(options_.patience_s + peer->pause_s);
+    // A paused peer has one trial at a time.
+    if (peer->backoff_s > 0.0) peer->due = now + steady_seconds(options_.timeout_s + peer->backoff_s);
   }
-  question->was_asked = question->num_left > 0;
+  question->has_awaited_answer = question->num_left > 0;
   open_.push_back(question);
   if (question->num_left == 0) finish(question);
 }
 
 void PeerCache::route(Load load, TimePoint now) {
-  if (is_forbidden(load.job.name)) return end(load, TierOutcome::absent);
+  if (is_untrusted(load.job.name)) return end(load, TierOutcome::absent);
   Peer* const peer = holder_of(load.job.name);
   if (peer == nullptr) return end(load, TierOutcome::absent);
-  if (peer->pause_s > 0.0) return end(load, TierOutcome::failed);
+  if (peer->backoff_s > 0.0) return end(load, TierOutcome::failed);
   peer->queued_bytes += load.job.bytes;
-  load.until = now + cache_seconds(options_.patience_s + static_cast<double>(peer->queued_bytes) / options_.least_bytes_per_s);
+  load.until = now + steady_seconds(options_.timeout_s + static_cast<double>(peer->queued_bytes) / options_.min_bytes_per_s);
   peer->jobs.push_back(std::move(load));
 }
 
-// What waits for a peer, as far as its lines let it be said.
-void PeerCache::say(Peer& peer, TimePoint now) {
-  const auto is_open = [&](PeerLine& line, bool has_more, TimePoint& until) {
+// Sends queued questions and loads to the peer, as far as its connections allow.
+void PeerCache::send_requests(Peer& peer, TimePoint now) {
+  const auto is_open = [&](PeerClientConnection& connection, bool has_more, TimePoint& until) {
     if (!has_more) return false;
-    if (line.state() == PeerLine::State::closed) {
-      line.open();
-      until = now + cache_seconds(options_.patience_s);
+    if (connection.state() == PeerClientConnection::State::closed) {
+      connection.open();
+      until = now + steady_seconds(options_.timeout_s);
     }
-    return line.state() == PeerLine::State::open;
+    return connection.state() == PeerClientConnection::State::open;
   };
-  if (is_open(peer.asks, peer.num_sent < peer.finds.size(), peer.asks_until)) {
-    if (peer.num_sent == 0) peer.asks_until = now + cache_seconds(options_.patience_s);
+  if (is_open(peer.asks, peer.num_sent < peer.finds.size(), peer.asks_deadline)) {
+    if (peer.num_sent == 0) peer.asks_deadline = now + steady_seconds(options_.timeout_s);
     for (; peer.num_sent < peer.finds.size(); ++peer.num_sent) {
-      Peer::Find& find = peer.finds[peer.num_sent];
+      Peer::FindRequest& find = peer.finds[peer.num_sent];
       find.number = peer.next_find++;
       const auto names = std::span(find.question->names).subspan(find.first, find.count);
-      seal_.add_names(peer.asks.out(), peer.asks.session(), PeerKind::find, find.number, names);
+      codec_.add_keys(peer.asks.out(), peer.asks.session(), PeerKind::find, find.number, names);
     }
   }
-  if (!is_open(peer.loads, peer.num_taken == 0 && !peer.jobs.empty(), peer.loads_until)) return;
+  if (!is_open(peer.loads, peer.num_taken == 0 && !peer.jobs.empty(), peer.loads_deadline)) return;
   std::vector<OffloadKey> names;
-  names.reserve(kMostPeerNames);
-  for (; peer.num_taken < std::min(peer.jobs.size(), kMostPeerNames); ++peer.num_taken) names.push_back(peer.jobs[peer.num_taken].job.name);
-  peer.loads_until = now + cache_seconds(options_.patience_s);
+  names.reserve(kMaxPeerKeys);
+  for (; peer.num_taken < std::min(peer.jobs.size(), kMaxPeerKeys); ++peer.num_taken) names.push_back(peer.jobs[peer.num_taken].job.name);
+  peer.loads_deadline = now + steady_seconds(options_.timeout_s);
   peer.next_block = peer.next_take;
   peer.next_take += static_cast<std::uint32_t>(names.size());
-  seal_.add_names(peer.loads.out(), peer.loads.session(), PeerKind::take, peer.next_block, names);
+  codec_.add_keys(peer.loads.out(), peer.loads.session(), PeerKind::take, peer.next_block, names);
 }
 
-void PeerCache::go_on(Peer& peer) {
-  for (PeerLine* const line : {&peer.asks, &peer.loads}) {
-    const bool is_asking = line == &peer.asks;
-    for (int num_frames = 0; num_frames < kFramesOfPeer; ++num_frames) {
-      const bool was_open = line->state() == PeerLine::State::open;
-      const std::optional<PeerFrame> frame = line->go_on(seal_);
-      if (!was_open && line->state() == PeerLine::State::open) welcome(peer, line->engine_id());
+void PeerCache::advance(Peer& peer) {
+  for (PeerClientConnection* const connection : {&peer.asks, &peer.loads}) {
+    const bool is_asking = connection == &peer.asks;
+    for (int num_frames = 0; num_frames < kFramesPerPeer; ++num_frames) {
+      const bool was_open = connection->state() == PeerClientConnection::State::open;
+      const std::optional<PeerFrame> frame = connection->advance(codec_);
+      if (!was_open && connection->state() == PeerClientConnection::State::open) handle_welcome(peer, connection->engine_id());
       if (peer.is_self || !frame) break;
-      if (!(is_asking ? hear_found(peer, *frame) : hear_block(peer, *frame))) return;
+      if (!(is_asking ? handle_found(peer, *frame) : handle_block(peer, *frame))) return;
     }
     const bool is_awaited = is_asking ? !peer.finds.empty() : !peer.jobs.empty();
-    if (!line->is_lost()) continue;
-    // Who was silent for long is let go, by either side.
-    if (is_awaited) return pause(peer, line->why_lost());
-    line->close();
+    if (!connection->is_lost()) continue;
+    // Either side closes a connection that was idle for long. That is no failure if no answer is awaited.
+    if (is_awaited) return pause(peer, connection->lost_reason());
+    connection->close();
   }
 }
 
-bool PeerCache::hear_found(Peer& peer, const PeerFrame& frame) {
-  const std::optional<PeerFound> found = seal_.read_found(frame, peer.asks.session());
+bool PeerCache::handle_found(Peer& peer, const PeerFrame& frame) {
+  const std::optional<PeerFound> found = codec_.read_found(frame, peer.asks.session());
   if (!found || peer.num_sent == 0 || found->number != peer.finds.front().number || found->has.size() != peer.finds.front().count) {
-    pause(peer, "it answers what it was not asked");
+    pause(peer, "its answer does not match the question that was sent");
     return false;
   }
-  const Peer::Find find = std::move(peer.finds.front());
+  const Peer::FindRequest find = std::move(peer.finds.front());
   peer.finds.pop_front();
   --peer.num_sent;
-  peer.asks_used = std::chrono::steady_clock::now();
-  peer.asks_until = peer.asks_used + cache_seconds(options_.patience_s);
-  peer.pause_s = 0.0;
-  Question& question = *find.question;
+  peer.asks_last_used = std::chrono::steady_clock::now();
+  peer.asks_deadline = peer.asks_last_used + steady_seconds(options_.timeout_s);
+  peer.backoff_s = 0.0;
+  if (!peer.has_sent_corrupted) peer.last_backoff_s = 0.0;
+  Lookup& question = *find.question;
   std::vector<bool>& has = question.has[peer.index];
   has.resize(question.names.size());
   for (std::size_t i = 0; i < find.count; ++i) has[find.first + i] = found->has[i];
   question.was_answered = true;
-  if (find.is_waited_for) answered(find.question);
+  if (find.is_waited_for) count_answer(find.question);
   return true;
 }
 
-// Each is the next one that was asked for.
-bool PeerCache::hear_block(Peer& peer, const PeerFrame& frame) {
+// Blocks arrive in the order in which they were requested.
+bool PeerCache::handle_block(Peer& peer, const PeerFrame& frame) {
   if (peer.num_taken == 0) {
-    pause(peer, "it says more than it was asked for");
+    pause(peer, "it sent more than was requested");
     return false;
   }
   const TierJob& job = peer.jobs.front().job;
-  const std::optional<std::uint32_t> gone = seal_.read_gone(frame, peer.loads.session());
-  const auto bytes = gone ? std::nullopt : seal_.read_block(frame, peer.loads.session(), job.name, peer.next_block, job.bytes);
+  const std::optional<std::uint32_t> gone = codec_.read_gone(frame, peer.loads.session());
+  const auto bytes = gone ? std::nullopt : codec_.read_block(frame, peer.loads.session(), job.name, peer.next_block, job.bytes);
   if (!bytes && gone != peer.next_block) {
-    pause(peer, "a block of it is not what this request's tokens name");
+    pause(peer, "a block from it does not match the requested offload key", TierOutcome::refused);
     return false;
   }
   if (bytes) count_.read(job.bytes);
-  const TierOutcome outcome = !bytes ? TierOutcome::absent : job.copy(*bytes) ? TierOutcome::done : TierOutcome::given_up;
+  const TierOutcome outcome = !bytes ? TierOutcome::absent : job.copy(*bytes) ? TierOutcome::done : TierOutcome::cancelled;
   const Load load = std::move(peer.jobs.front());
   peer.jobs.pop_front();
   --peer.num_taken;
   ++peer.next_block;
   peer.queued_bytes -= load.job.bytes;
-  peer.loads_used = std::chrono::steady_clock::now();
-  peer.loads_until = peer.loads_used + cache_seconds(options_.patience_s);
-  peer.pause_s = 0.0;
+  peer.loads_last_used = std::chrono::steady_clock::now();
+  peer.loads_deadline = peer.loads_last_used + steady_seconds(options_.timeout_s);
+  peer.backoff_s = 0.0;
+  if (bytes) {
+    peer.last_backoff_s = 0.0;
+    peer.has_sent_corrupted = false;
+  }
   end(load, outcome);
   return true;
 }
 
-void PeerCache::answered(const std::shared_ptr<Question>& question) {
-  QUIRE_CHECK(question->num_left > 0, "frames are answered once");
+void PeerCache::count_answer(const std::shared_ptr<Lookup>& question) {
+  QUIRE_CHECK(question->num_left > 0, "each frame of a question is answered once");
   if (--question->num_left == 0) finish(question);
 }
 
-// A block is taken from who has most of those that were asked for: requests want them together.
-void PeerCache::finish(const std::shared_ptr<Question>& question) {
+// A block is loaded from the peer that holds most of the requested blocks, because requests need the blocks together.
+void PeerCache::finish(const std::shared_ptr<Lookup>& question) {
   if (std::exchange(question->is_over, true)) return;
   std::erase(open_, question);
   std::vector<std::size_t> order(peers_.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto num_held = [&](std::size_t peer) { return std::ranges::count(question->has[peer], true); };
   std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return std::pair(-num_held(a), a) < std::pair(-num_held(b), b); });
-  Answer answer{.has = std::vector<bool>(question->names.size()), .is_whole = question->was_answered || !question->was_asked};
+  Answer answer{.has = std::vector<bool>(question->names.size()), .is_whole = question->was_answered || !question->has_awaited_answer};
   std::uint64_t num_found = 0;
   for (std::size_t i = 0; i < question->names.size(); ++i) {
     const auto has = [&](std::size_t peer) { return !question->has[peer].empty() && question->has[peer][i]; };
     const auto holder = std::ranges::find_if(order, has);
-    if (holder == order.end() || is_forbidden(question->names[i])) continue;
-    remember(question->names[i], *holder);
+    if (holder == order.end() || is_untrusted(question->names[i])) continue;
+    record_holder(question->names[i], *holder);
     answer.has[i] = true;
     ++num_found;
   }
   count_.found(num_found);
-  if (question->is_trial) count_.trial_ended(question->was_answered);
+  if (question->is_probe) count_.probe_finished(question->was_answered);
   if (question->over) question->over(answer);
 }
 
-void PeerCache::remember(const OffloadKey& name, std::size_t peer) {
+void PeerCache::record_holder(const OffloadKey& name, std::size_t peer) {
   if (holders_.size() >= options_.num_places && !holders_.contains(name)) {
-    older_holders_ = std::move(holders_);
+    previous_holders_ = std::move(holders_);
     holders_.clear();
   }
   holders_.insert_or_assign(name, peer);
 }
 
 PeerCache::Peer* PeerCache::holder_of(const OffloadKey& name) {
-  for (const Holders* const holders : {&holders_, &older_holders_})
+  for (const Holders* const holders : {&holders_, &previous_holders_})
     if (const auto found = holders->find(name); found != holders->end()) return peers_[found->second].get();
   return nullptr;
 }

@@ -1,14 +1,15 @@
 #pragma once
-// What other servers hold as a store (shared_store.h): it asks them, by a thread of its own, which of the names they have, and takes blocks
-// from them, each verified (peer_wire.h). It stores nothing. Called by the engine's threads, which never wait for it; what is over is told
-// by its thread.
+// Blocks of other servers as a `SharedStore` (shared_store.h). A private thread asks the peers which offload keys they hold, loads blocks
+// from them and verifies each block (peer_wire.h). The store keeps no blocks itself. The engine's threads call it and never wait for it;
+// the private thread runs the callbacks.
 //
-// States of a peer, and who moves it between them:
-//   in use    -> paused    its connection is lost or stalls, it lies, is of another model, or has another key
-//   paused    -> on trial  a question, when its pause is over: it is sent, and nobody waits for the answer
+// States of a peer, and what moves it:
+//   in use    -> paused    its connection is lost or stalls, a block does not verify, or its model or secret differs
+//   paused    -> on trial  a question after the pause is over: it is sent, but the question does not wait for the answer
 //   on trial  -> in use    it answers
-//   on trial  -> paused    it does not: for twice as long
-//   any       -> oneself   it says that it is this very server: it is not asked again
+//   on trial  -> paused    it does not answer: the pause doubles. It also doubles each time a block does not verify, until the peer
+//                          sends a valid block
+//   any       -> self      it reports this server's engine id: it is never asked again
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -25,31 +26,31 @@
 #include "runtime/remote/peer_server.h"
 #include "runtime/remote/peer_wire.h"
 #include "runtime/remote/remote_address.h"
-#include "runtime/remote/shared_store_count.h"
-#include "runtime/remote/wake_up.h"
+#include "runtime/remote/shared_store_counters.h"
+#include "runtime/remote/wake_event.h"
 
 namespace quire {
 
 struct PeerCacheOptions {
   std::vector<RemoteAddress> peers;
-  std::vector<std::byte> secret;  // empty: they are all on this machine
+  std::vector<std::byte> secret;  // empty: all peers are on this machine
   TierFingerprint fingerprint{};
-  std::string engine_id;                   // this server's
-  std::uint32_t num_places = 0;            // numbers that jobs may carry: they mean nothing here
-  std::vector<std::uint64_t> group_bytes;  // of a block, by cache group
-  // A question is over by then, with what has been answered.
-  double answer_s = 0.15;
-  // Without a whole block, or another answer; and slower than so many bytes per second it is as good as stalled.
-  double patience_s = 1.2, least_bytes_per_s = 4e6;
-  double first_pause_s = 1.0, longest_pause_s = 60.0;
+  std::string engine_id;                   // id of this server
+  std::uint32_t num_places = 0;            // slot numbers that jobs may carry; they have no meaning here
+  std::vector<std::uint64_t> group_bytes;  // bytes of a block, by cache group
+  // Seconds after which a question ends with the answers received so far.
+  double lookup_timeout_s = 0.15;
+  // A peer counts as stalled after `timeout_s` without a whole block or another answer, or when it is slower than `min_bytes_per_s`.
+  double timeout_s = 1.2, min_bytes_per_s = 4e6;
+  double initial_backoff_s = 1.0, max_backoff_s = 60.0;
 };
 
-// Any thread.
+// Any thread may call the public functions.
 class PeerCache final : public SharedStore {
  public:
-  // `server`: gives this server's own blocks; it lives as long. Null: none are given.
+  // `server` gives this server's blocks to peers and lives as long as this object. Null: no blocks are given.
   explicit PeerCache(PeerCacheOptions options, std::unique_ptr<PeerServer> server = nullptr);
-  // What is not over is given up.
+  // Gives up all open loads.
   ~PeerCache() override;
   PeerCache(const PeerCache&) = delete;
   PeerCache& operator=(const PeerCache&) = delete;
@@ -57,14 +58,14 @@ class PeerCache final : public SharedStore {
   [[nodiscard]] std::uint32_t num_places() const override { return options_.num_places; }
   [[nodiscard]] std::uint64_t block_bytes() const override { return block_bytes_; }
   void submit(TierJob job) override;
-  // Also of peers that have said nothing in time: they have nothing.
+  // A peer that does not answer in time counts as holding nothing.
   void ask(std::vector<OffloadKey> names, std::function<bool()> is_wanted, std::function<void(const Answer&)> over) override;
   void forget(const OffloadKey& /*name*/) override {}
-  void forbid(const OffloadKey& name) override;
-  void try_loads() override;
-  [[nodiscard]] bool is_trying() const override { return count_.is_trying(); }
+  void mark_untrusted(const OffloadKey& name) override;
+  void probe_loads() override;
+  [[nodiscard]] bool is_probing() const override { return count_.is_probing(); }
   [[nodiscard]] TierService service() const override { return {.loads = !options_.peers.empty(), .stores = false}; }
-  // What is stored is what was given to others.
+  // `num_stored` and `bytes_stored` count the blocks that were sent to other servers.
   [[nodiscard]] SharedStoreStats stats() const override;
   [[nodiscard]] std::string last_problem() const override;
 
@@ -72,53 +73,54 @@ class PeerCache final : public SharedStore {
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
-  struct NameHash {
+  struct KeyHash {
     std::size_t operator()(const OffloadKey& name) const { return name.prefix() ^ name.group; }
   };
-  using Holders = std::unordered_map<OffloadKey, std::size_t, NameHash>;
-  struct Question;
+  using Holders = std::unordered_map<OffloadKey, std::size_t, KeyHash>;
+  struct Lookup;
   struct Load;
   struct Peer;
 
   void run();
-  void take_asked(TimePoint now);
-  void begin(const std::shared_ptr<Question>& question, TimePoint now);
+  void take_lookups(TimePoint now);
+  void begin(const std::shared_ptr<Lookup>& question, TimePoint now);
   void route(Load load, TimePoint now);
-  void say(Peer& peer, TimePoint now);
+  void send_requests(Peer& peer, TimePoint now);
   void wait();
-  void go_on(Peer& peer);
-  bool hear_found(Peer& peer, const PeerFrame& frame);
-  bool hear_block(Peer& peer, const PeerFrame& frame);
-  void welcome(Peer& peer, const std::string& engine_id);
-  void look_at_clock(Peer& peer, TimePoint now);
-  void pause(Peer& peer, std::string_view why);
+  void advance(Peer& peer);
+  bool handle_found(Peer& peer, const PeerFrame& frame);
+  bool handle_block(Peer& peer, const PeerFrame& frame);
+  void handle_welcome(Peer& peer, const std::string& engine_id);
+  void check_timeouts(Peer& peer, TimePoint now);
+  // `of_first` is the outcome of the load that the peer was answering; the other loads fail. A block that does not verify is `refused`.
+  void pause(Peer& peer, std::string_view why, TierOutcome of_first = TierOutcome::failed);
   void drop(Peer& peer, TierOutcome first, TierOutcome rest);
-  void answered(const std::shared_ptr<Question>& question);
-  void finish(const std::shared_ptr<Question>& question);
-  void remember(const OffloadKey& name, std::size_t peer);
+  void count_answer(const std::shared_ptr<Lookup>& question);
+  void finish(const std::shared_ptr<Lookup>& question);
+  void record_holder(const OffloadKey& name, std::size_t peer);
   [[nodiscard]] Peer* holder_of(const OffloadKey& name);
-  [[nodiscard]] bool is_forbidden(const OffloadKey& name) const;
+  [[nodiscard]] bool is_untrusted(const OffloadKey& name) const;
   void end(const Load& load, TierOutcome outcome);
 
   const PeerCacheOptions options_;
   const std::uint64_t block_bytes_;
   const std::unique_ptr<PeerServer> server_;
-  const WakeUp wake_;
-  SharedStoreCount count_;
+  const WakeEvent wake_;
+  SharedStoreCounters count_;
 
-  // The thread's.
-  PeerSeal seal_;
+  // Used only on the private thread.
+  PeerFrameCodec codec_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<std::shared_ptr<Question>> open_;  // in the order of their ends
-  // Who has what, as far as was told lately: of num_places names at least, and of twice as many at most.
-  Holders holders_, older_holders_;
+  std::vector<std::shared_ptr<Lookup>> open_;  // ordered by deadline
+  // The peer that holds each block, by offload key, from recent answers: at least `num_places` and at most twice as many.
+  Holders holders_, previous_holders_;
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_, as all that follows.
-  std::vector<std::shared_ptr<Question>> asked_;
+  // `mutex_` guards all members below.
+  std::vector<std::shared_ptr<Lookup>> queried_;
   std::vector<Load> submitted_;
   std::string problem_;
-  std::unordered_set<OffloadKey, NameHash> forbidden_;
+  std::unordered_set<OffloadKey, KeyHash> untrusted_;
   bool stops_ = false;
   std::thread thread_;
 };

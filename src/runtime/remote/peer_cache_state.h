@@ -1,6 +1,6 @@
 #pragma once
-// What the store of other servers' blocks (peer_cache.h) keeps of a question, a load and a peer: for the files that define its members, and
-// nobody else. All of it is its thread's once it has been taken up.
+// State of a question, a load and a peer of `PeerCache` (peer_cache.h). Only the files that define its members include this header. The
+// store's thread owns all of it after it has taken it from the queues.
 #include <deque>
 #include <functional>
 #include <memory>
@@ -9,19 +9,20 @@
 #include <vector>
 
 #include "runtime/remote/peer_cache.h"
-#include "runtime/remote/peer_line.h"
+#include "runtime/remote/peer_client_connection.h"
 
 namespace quire {
 
-struct PeerCache::Question {
+struct PeerCache::Lookup {
   std::vector<OffloadKey> names;
   std::function<bool()> is_wanted;
   std::function<void(const Answer&)> over;
-  bool is_trial = false;  // of nobody's name: whether anybody is there
+  bool is_probe = false;  // asks for an empty offload key, to see whether any peer answers
   TimePoint until;
-  std::vector<std::vector<bool>> has;                             // by peer; empty: it has said nothing
-  std::size_t num_left = 0;                                       // frames that are waited for
-  bool was_asked = false, was_answered = false, is_over = false;  // of somebody who is waited for; by anybody
+  std::vector<std::vector<bool>> has;  // by peer and offload key; empty: the peer has not answered
+  std::size_t num_left = 0;            // frames that still need an answer
+  bool has_awaited_answer = false, was_answered = false,
+       is_over = false;  // `has_awaited_answer`: an answer was awaited; `was_answered`: by any peer
 };
 
 struct PeerCache::Load {
@@ -33,12 +34,12 @@ struct PeerCache::Peer {
   Peer(const PeerCacheOptions& options, std::size_t which, std::uint64_t block_bytes)
       : index(which),
         name(options.peers[which].name()),
-        asks(options.peers[which], options.fingerprint, kMostPeerPayload),
+        asks(options.peers[which], options.fingerprint, kMaxPeerPayload),
         loads(options.peers[which], options.fingerprint, peer_block_payload(block_bytes)) {}
 
-  // Part of a question: a frame.
-  struct Find {
-    std::shared_ptr<Question> question;
+  // One frame of a question.
+  struct FindRequest {
+    std::shared_ptr<Lookup> question;
     std::size_t first = 0, count = 0;
     std::uint32_t number = 0;
     bool is_waited_for = true;
@@ -46,20 +47,22 @@ struct PeerCache::Peer {
 
   const std::size_t index;
   const std::string name;
-  PeerLine asks, loads;
-  std::deque<Find> finds;  // the first num_sent of them were sent
+  PeerClientConnection asks, loads;
+  std::deque<FindRequest> finds;  // the first `num_sent` are sent
   std::size_t num_sent = 0;
-  std::deque<Load> jobs;  // the first num_taken of them were asked for
+  std::deque<Load> jobs;  // the first `num_taken` are requested
   std::size_t num_taken = 0;
   std::uint64_t queued_bytes = 0;
-  std::uint32_t next_find = 0, next_take = 0, next_block = 0;  // numbers; each line's own
-  TimePoint asks_until{}, loads_until{};                       // something must have come by then, of what was sent
-  TimePoint asks_used{}, loads_used{};
-  double pause_s = 0.0;  // 0: in use
-  TimePoint due{};       // paused: until then
+  std::uint32_t next_find = 0, next_take = 0, next_block = 0;  // sequence numbers, per connection
+  TimePoint asks_deadline{}, loads_deadline{};                 // deadlines for the next answer
+  TimePoint asks_last_used{}, loads_last_used{};
+  double backoff_s = 0.0;           // 0: in use
+  double last_backoff_s = 0.0;      // the next pause is twice as long; 0: the peer has behaved since
+  bool has_sent_corrupted = false;  // it sent a block that did not verify, and no valid block since
+  TimePoint due{};                  // end of the pause
   bool is_self = false;
 
-  [[nodiscard]] bool may_be_asked(TimePoint now) const { return !is_self && (pause_s == 0.0 || now >= due); }
+  [[nodiscard]] bool is_available(TimePoint now) const { return !is_self && (backoff_s == 0.0 || now >= due); }
 };
 
 }  // namespace quire

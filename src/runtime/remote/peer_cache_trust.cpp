@@ -1,55 +1,52 @@
-// What becomes of a peer that does not do what it should, and of what waited for it. The store's thread, but for what peer_cache.h says is
-// called by others.
+// Handles a peer that misbehaves, and the questions and loads that wait for it. Runs on the store's thread, except for the public
+// functions.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/seconds.h"
 #include "runtime/remote/peer_cache_state.h"
 
 namespace quire {
 namespace {
 
-constexpr double kIdle_s = 30.0;                                 // until a connection is closed; half of what the other side waits
-constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 31U;  // of a connection: none comes twice
-
-std::chrono::steady_clock::duration trust_seconds(double seconds) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-}
+constexpr double kIdle_s = 30.0;                                 // an idle connection is closed; half of the other side's limit
+constexpr std::uint32_t kMostNumbers = std::uint32_t{1} << 31U;  // per connection; no sequence number is used twice
 
 }  // namespace
 
-void PeerCache::welcome(Peer& peer, const std::string& engine_id) {
-  peer.asks_used = peer.loads_used = std::chrono::steady_clock::now();
+void PeerCache::handle_welcome(Peer& peer, const std::string& engine_id) {
+  peer.asks_last_used = peer.loads_last_used = std::chrono::steady_clock::now();
   if (engine_id != options_.engine_id) return;
   peer.is_self = true;
-  peer.pause_s = 0.0;
-  for (const Peer::Find& find : peer.finds) find.question->was_answered = true;
+  peer.backoff_s = 0.0;
+  for (const Peer::FindRequest& find : peer.finds) find.question->was_answered = true;
   drop(peer, TierOutcome::absent, TierOutcome::absent);
 }
 
-void PeerCache::look_at_clock(Peer& peer, TimePoint now) {
-  if (!peer.finds.empty() && peer.asks.state() != PeerLine::State::closed && now > peer.asks_until)
-    return pause(peer, "nothing came from it in time");
-  if (!peer.jobs.empty() && peer.loads.state() != PeerLine::State::closed && (now > peer.loads_until || now > peer.jobs.front().until))
-    return pause(peer, "nothing came from it in time");
+void PeerCache::check_timeouts(Peer& peer, TimePoint now) {
+  if (!peer.finds.empty() && peer.asks.state() != PeerClientConnection::State::closed && now > peer.asks_deadline)
+    return pause(peer, "it did not answer within the time limit");
+  if (!peer.jobs.empty() && peer.loads.state() != PeerClientConnection::State::closed &&
+      (now > peer.loads_deadline || now > peer.jobs.front().until))
+    return pause(peer, "it did not answer within the time limit");
   const bool is_worn = peer.next_find > kMostNumbers || peer.next_take > kMostNumbers;
-  if (peer.finds.empty() && (is_worn || now > peer.asks_used + trust_seconds(kIdle_s))) peer.asks.close(), peer.next_find = 0;
-  if (peer.jobs.empty() && (is_worn || now > peer.loads_used + trust_seconds(kIdle_s))) peer.loads.close(), peer.next_take = 0;
+  if (peer.finds.empty() && (is_worn || now > peer.asks_last_used + steady_seconds(kIdle_s))) peer.asks.close(), peer.next_find = 0;
+  if (peer.jobs.empty() && (is_worn || now > peer.loads_last_used + steady_seconds(kIdle_s))) peer.loads.close(), peer.next_take = 0;
 }
 
-// What waits for it is computed.
-void PeerCache::pause(Peer& peer, std::string_view why) {
+// Blocks that are awaited from this peer are computed instead.
+void PeerCache::pause(Peer& peer, std::string_view why, TierOutcome of_first) {
   {
     const std::lock_guard lock(mutex_);
     problem_ = fmt::format("{}: {}", peer.name, why);
   }
-  peer.pause_s = std::clamp(2.0 * peer.pause_s, options_.first_pause_s, options_.longest_pause_s);
-  peer.due = std::chrono::steady_clock::now() + trust_seconds(peer.pause_s);
-  // Bytes that do not verify are the first one's.
-  const bool lies = peer.num_taken > 0 && why.starts_with("a block");
-  drop(peer, lies ? TierOutcome::refused : TierOutcome::failed, TierOutcome::failed);
+  peer.has_sent_corrupted = peer.has_sent_corrupted || of_first == TierOutcome::refused;
+  peer.backoff_s = peer.last_backoff_s = std::clamp(2.0 * peer.last_backoff_s, options_.initial_backoff_s, options_.max_backoff_s);
+  peer.due = std::chrono::steady_clock::now() + steady_seconds(peer.backoff_s);
+  drop(peer, of_first, TierOutcome::failed);
 }
 
 void PeerCache::drop(Peer& peer, TierOutcome first, TierOutcome rest) {
@@ -60,19 +57,19 @@ void PeerCache::drop(Peer& peer, TierOutcome first, TierOutcome rest) {
   peer.queued_bytes = 0;
   const auto finds = std::exchange(peer.finds, {});
   const auto jobs = std::exchange(peer.jobs, {});
-  for (const Peer::Find& find : finds)
-    if (find.is_waited_for) answered(find.question);
+  for (const Peer::FindRequest& find : finds)
+    if (find.is_waited_for) count_answer(find.question);
   for (std::size_t i = 0; i < jobs.size(); ++i) end(jobs[i], i == 0 ? first : rest);
 }
 
-void PeerCache::forbid(const OffloadKey& name) {
+void PeerCache::mark_untrusted(const OffloadKey& name) {
   const std::lock_guard lock(mutex_);
-  forbidden_.insert(name);
+  untrusted_.insert(name);
 }
 
-bool PeerCache::is_forbidden(const OffloadKey& name) const {
+bool PeerCache::is_untrusted(const OffloadKey& name) const {
   const std::lock_guard lock(mutex_);
-  return !forbidden_.empty() && forbidden_.contains(name);
+  return !untrusted_.empty() && untrusted_.contains(name);
 }
 
 void PeerCache::end(const Load& load, TierOutcome outcome) {
@@ -80,19 +77,20 @@ void PeerCache::end(const Load& load, TierOutcome outcome) {
   load.job.over(outcome);
 }
 
-// Who holds them may be somebody else by now, or nobody: then it is told so, and only that is seen.
-void PeerCache::try_loads() {
-  auto question = std::make_shared<Question>();
+// Recently moved blocks may have another holder by now, or none, so their loads may end as `absent`. The question shows whether any peer
+// answers.
+void PeerCache::probe_loads() {
+  auto question = std::make_shared<Lookup>();
   question->names.resize(1);
   question->is_wanted = [] { return true; };
-  question->is_trial = true;
-  count_.trial_begins();
+  question->is_probe = true;
+  count_.probe_started();
   {
     const std::lock_guard lock(mutex_);
-    asked_.push_back(std::move(question));
+    queried_.push_back(std::move(question));
   }
   wake_.ring();
-  count_.try_loads(*this, options_.group_bytes, {});
+  count_.probe_loads(*this, options_.group_bytes, {});
 }
 
 SharedStoreStats PeerCache::stats() const {

@@ -1,6 +1,6 @@
-// Fetches a request's blocks from the server that has computed its prompt. One thread, which waits for nothing but poll() and the look-up
-// of a host's name. It believes nothing: a block is handed on when its MAC is that of the key, this connection, and the name that the
-// request's own tokens give it. One that is not ends the connection, and what has not come by then is computed. Jobs are called without the
+// Fetches a request's blocks from the server that computed its prompt. The thread blocks only in poll() and in host name resolution. It
+// trusts nothing: it passes a block on only if the block's MAC matches the secret, this connection, and the offload key that the request's
+// own tokens give. A block that does not verify ends the connection, and the missing blocks are computed. Callbacks of jobs run without the
 // mutex.
 #include "runtime/remote/peer_fetcher.h"
 
@@ -15,27 +15,24 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/seconds.h"
 #include "runtime/remote/remote_address.h"
 
 namespace quire {
 namespace {
 
-constexpr std::size_t kMostPeerLinks = 8;
-// Of those that only tell a producer something: where more wait, its leases end by themselves.
-constexpr std::size_t kMostPeerNotices = 1024;
-constexpr int kFramesOfTurn = 8;   // of one producer, before the next one has its turn
-constexpr int kFetchTick_ms = 20;  // while anything is under way
-
-std::chrono::steady_clock::duration fetch_seconds(double seconds) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-}
+constexpr std::size_t kMaxPeerConnections = 8;
+// Limit for fetches that only notify a producer. Further notices are dropped, and those leases expire.
+constexpr std::size_t kMaxPeerNotices = 1024;
+constexpr int kFramesPerTurn = 8;  // frames per turn of one producer
+constexpr int kFetchTick_ms = 20;  // while anything is in flight
 
 }  // namespace
 
-struct PeerFetcher::Errand {
-  PeerKind kind = PeerKind::read;  // or done, renew
-  std::uint64_t ticket = 0;        // read
-  TimePoint due{};                 // by when it must be under way
+struct PeerFetcher::PeerFetch {
+  PeerKind kind = PeerKind::read;  // `read`, `done` or `renew`
+  std::uint64_t ticket = 0;        // for `read`
+  TimePoint due{};                 // the fetch must be in flight by then
   PeerSource source;
   std::uint32_t first = 0;
   std::vector<std::optional<TierJob>> jobs;
@@ -44,17 +41,17 @@ struct PeerFetcher::Errand {
 };
 
 struct PeerFetcher::Link {
-  explicit Link(std::shared_ptr<Errand> whose, std::unique_ptr<NetStream> stream, std::size_t most_payload)
-      : errand(std::move(whose)), link(std::move(stream), most_payload) {}
-  std::shared_ptr<Errand> errand;
-  PeerLink link;
+  explicit Link(std::shared_ptr<PeerFetch> whose, std::unique_ptr<NetStream> stream, std::size_t max_payload)
+      : fetch(std::move(whose)), link(std::move(stream), max_payload) {}
+  std::shared_ptr<PeerFetch> fetch;
+  PeerFrameStream link;
   PeerSession session;
-  TimePoint until, end;  // something must have come; all must have
-  bool is_welcome = false, has_said_done = false, is_over = false;
-  bool may_release = true;  // whoever is there is the producer, or may be
+  TimePoint until, end;  // deadlines for the next frame and for all frames
+  bool is_accepted = false, has_sent_done = false, is_over = false;
+  bool can_release = true;  // the other side is the producer, or may be
 };
 
-PeerFetcher::PeerFetcher(PeerFetcherOptions options) : options_(std::move(options)), seal_(options_.secret) {
+PeerFetcher::PeerFetcher(PeerFetcherOptions options) : options_(std::move(options)), codec_(options_.secret) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -68,14 +65,14 @@ PeerFetcher::~PeerFetcher() {
 }
 
 void PeerFetcher::expect(std::uint64_t ticket, PeerSource source, std::uint32_t first, std::uint32_t num_blocks) {
-  QUIRE_CHECK(num_blocks > 0, "an errand brings something");
-  auto errand = std::make_shared<Errand>();
-  errand->ticket = ticket;
-  errand->source = std::move(source);
-  errand->first = first;
-  errand->jobs.resize(num_blocks);
+  QUIRE_CHECK(num_blocks > 0, "a fetch requests at least one block");
+  auto fetch = std::make_shared<PeerFetch>();
+  fetch->ticket = ticket;
+  fetch->source = std::move(source);
+  fetch->first = first;
+  fetch->jobs.resize(num_blocks);
   const std::lock_guard lock(mutex_);
-  const bool is_new = open_.emplace(ticket, std::move(errand)).second;
+  const bool is_new = open_.emplace(ticket, std::move(fetch)).second;
   QUIRE_CHECK(is_new, "a ticket is used once");
 }
 
@@ -83,12 +80,12 @@ void PeerFetcher::add(std::uint64_t ticket, std::uint32_t index, TierJob job) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = open_.find(ticket);
-    QUIRE_CHECK(found != open_.end(), "jobs belong to an errand that was announced");
-    Errand& errand = *found->second;
-    QUIRE_CHECK(index < errand.jobs.size() && !errand.jobs[index], "each block is asked for once");
-    errand.jobs[index] = std::move(job);
-    if (++errand.num_added < errand.jobs.size()) return;
-    errand.due = std::chrono::steady_clock::now() + fetch_seconds(options_.patience_s);
+    QUIRE_CHECK(found != open_.end(), "expect() announces a fetch before its jobs are added");
+    PeerFetch& fetch = *found->second;
+    QUIRE_CHECK(index < fetch.jobs.size() && !fetch.jobs[index], "each block of a fetch is requested once");
+    fetch.jobs[index] = std::move(job);
+    if (++fetch.num_added < fetch.jobs.size()) return;
+    fetch.due = std::chrono::steady_clock::now() + steady_seconds(options_.timeout_s);
     waiting_.push_back(found->second);
   }
   wake_.ring();
@@ -118,14 +115,14 @@ void PeerFetcher::renew(PeerSource source) {
   put(PeerKind::renew, std::move(source));
 }
 
-// With the mutex held.
+// The caller holds the mutex.
 void PeerFetcher::put(PeerKind kind, PeerSource source) {
-  if (num_notices_ >= kMostPeerNotices) return;
-  ++num_notices_;
-  auto errand = std::make_shared<Errand>();
-  errand->kind = kind;
-  errand->source = std::move(source);
-  waiting_.push_back(std::move(errand));
+  if (num_pending_notices_ >= kMaxPeerNotices) return;
+  ++num_pending_notices_;
+  auto fetch = std::make_shared<PeerFetch>();
+  fetch->kind = kind;
+  fetch->source = std::move(source);
+  waiting_.push_back(std::move(fetch));
   wake_.ring();
 }
 
@@ -136,66 +133,68 @@ PeerFetcherStats PeerFetcher::stats() const {
 
 std::size_t PeerFetcher::num_open() const {
   const std::lock_guard lock(mutex_);
-  return open_.size() + num_notices_;
+  return open_.size() + num_pending_notices_;
 }
 
-// At no less than its share of the processors: requests wait for it, and it has little to do.
+// This thread keeps its full share of the processors: requests wait for it, and it has little work.
 void PeerFetcher::run() {
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       if (stops_) break;
     }
-    begin_some();
+    start_pending();
     wait();
-    for (const std::unique_ptr<Link>& link : links_) go_on(*link);
+    for (const std::unique_ptr<Link>& link : links_) advance(*link);
     std::erase_if(links_, [](const std::unique_ptr<Link>& link) { return link->is_over; });
   }
   end_all();
 }
 
-void PeerFetcher::begin_some() {
-  while (links_.size() < kMostPeerLinks) {
-    std::shared_ptr<Errand> errand;
+void PeerFetcher::start_pending() {
+  while (links_.size() < kMaxPeerConnections) {
+    std::shared_ptr<PeerFetch> fetch;
     {
       const std::lock_guard lock(mutex_);
       if (waiting_.empty()) return;
-      // Requests wait for blocks; nobody waits for a notice.
+      // Errands with blocks go first: requests wait for blocks, but nothing waits for a notice.
       const auto first = std::ranges::find(waiting_, PeerKind::read, [](const auto& one) { return one->kind; });
       const auto next = first == waiting_.end() ? waiting_.begin() : first;
-      errand = *next;
+      fetch = *next;
       waiting_.erase(next);
     }
     RemoteAddress address;
-    address.host = errand->source.host;
-    address.port = errand->source.port;
+    address.host = fetch->source.host;
+    address.port = fetch->source.port;
     const bool is_allowed = !options_.secret.empty() || address.is_local();
-    const bool reads = errand->kind == PeerKind::read;
-    auto link = std::make_unique<Link>(
-        errand, is_allowed ? std::make_unique<NetStream>(address, std::make_shared<NetTls>()) : nullptr,
-        reads ? std::max<std::size_t>(kMostPeerPayload, peer_block_payload(options_.block_bytes)) : kMostPeerPayload);
+    const bool reads = fetch->kind == PeerKind::read;
+    auto link =
+        std::make_unique<Link>(fetch, is_allowed ? std::make_unique<NetStream>(address, std::make_shared<NetTls>()) : nullptr,
+                               reads ? std::max<std::size_t>(kMaxPeerPayload, peer_block_payload(options_.block_bytes)) : kMaxPeerPayload);
     const TimePoint now = std::chrono::steady_clock::now();
-    link->may_release = is_allowed;
-    if (!is_allowed || errand->is_cancelled || (reads && now > errand->due)) {
-      lose(*link, !is_allowed ? "it is another machine, and there is no key" : errand->is_cancelled ? "" : "too much else is asked for");
+    link->can_release = is_allowed;
+    if (!is_allowed || fetch->is_cancelled || (reads && now > fetch->due)) {
+      lose(*link, !is_allowed           ? "it is on another machine, and kv_key is not set"
+                  : fetch->is_cancelled ? ""
+                                        : "too many other fetches are in progress");
       continue;
     }
     double bytes = 0.0;
-    for (const std::optional<TierJob>& job : errand->jobs) bytes += job ? static_cast<double>(job->bytes) : 0.0;
-    link->until = now + fetch_seconds(options_.patience_s);
-    link->end = link->until + fetch_seconds(bytes / options_.least_bytes_per_s);
+    for (const std::optional<TierJob>& job : fetch->jobs) bytes += job ? static_cast<double>(job->bytes) : 0.0;
+    link->until = now + steady_seconds(options_.timeout_s);
+    link->end = link->until + steady_seconds(bytes / options_.min_bytes_per_s);
     link->session.fingerprint = options_.fingerprint;
     PeerHello hello{.fingerprint = options_.fingerprint};
     const bool has_nonce = getrandom(hello.nonce.data(), hello.nonce.size(), 0) == static_cast<ssize_t>(sizeof(PeerNonce));
-    QUIRE_CHECK(has_nonce, "the system gives random numbers");
+    QUIRE_CHECK(has_nonce, "the system provides random bytes");
     link->session.consumer = hello.nonce;
-    PeerSeal::add_hello(link->link.out(), hello);
+    PeerFrameCodec::add_hello(link->link.out(), hello);
     links_.push_back(std::move(link));
   }
 }
 
 void PeerFetcher::wait() {
-  std::array<pollfd, kMostPeerLinks + 1> polled{};
+  std::array<pollfd, kMaxPeerConnections + 1> polled{};
   polled[0] = {.fd = wake_.descriptor(), .events = POLLIN, .revents = 0};
   for (std::size_t i = 0; i < links_.size(); ++i)
     polled[i + 1] = {.fd = links_[i]->link.descriptor(), .events = links_[i]->link.events(), .revents = 0};
@@ -203,65 +202,65 @@ void PeerFetcher::wait() {
   wake_.taken();
 }
 
-void PeerFetcher::go_on(Link& link) {
-  if (link.errand->is_cancelled) return lose(link, {});
-  for (int num_frames = 0; num_frames < kFramesOfTurn; ++num_frames) {
-    const bool is_there = link.link.go_on();
+void PeerFetcher::advance(Link& link) {
+  if (link.fetch->is_cancelled) return lose(link, {});
+  for (int num_frames = 0; num_frames < kFramesPerTurn; ++num_frames) {
+    const bool is_there = link.link.advance();
     const std::optional<PeerFrame> frame = link.link.next();
     if (frame) {
       if (!take_frame(link, *frame)) return;
       continue;
     }
     const TimePoint now = std::chrono::steady_clock::now();
-    if (!is_there || link.link.is_lost()) return lose(link, link.link.why_lost());
-    if (now > link.until || now > link.end) return lose(link, "nothing came from it in time");
+    if (!is_there || link.link.is_lost()) return lose(link, link.link.lost_reason());
+    if (now > link.until || now > link.end) return lose(link, "it did not answer within the time limit");
     return;
   }
 }
 
-// Whether there may be more.
+// Returns whether more frames may follow.
 bool PeerFetcher::take_frame(Link& link, const PeerFrame& frame) {
-  Errand& errand = *link.errand;
-  link.until = std::chrono::steady_clock::now() + fetch_seconds(options_.patience_s);
-  if (const auto end = PeerSeal::read_bye(frame)) {
-    if (*end == PeerEnd::served && link.has_said_done) {
+  PeerFetch& fetch = *link.fetch;
+  link.until = std::chrono::steady_clock::now() + steady_seconds(options_.timeout_s);
+  if (const auto end = PeerFrameCodec::read_bye(frame)) {
+    if (*end == PeerCloseReason::served && link.has_sent_done) {
       finish(link);
       return false;
     }
-    link.may_release = *end == PeerEnd::busy;
-    lose(link, peer_end_name(*end));
+    link.can_release = *end == PeerCloseReason::busy;
+    lose(link, peer_close_reason_name(*end));
     return false;
   }
-  if (link.is_welcome) return take_block(link, frame);
-  const std::optional<PeerWelcome> welcome = seal_.read_welcome(frame, link.session);
-  if (!welcome || welcome->engine_id != errand.source.engine_id) {
-    link.may_release = false;
-    lose(link, welcome ? "another server is there by now" : peer_end_name(PeerEnd::not_verified));
+  if (link.is_accepted) return take_block(link, frame);
+  const std::optional<PeerWelcome> welcome = codec_.read_welcome(frame, link.session);
+  if (!welcome || welcome->engine_id != fetch.source.engine_id) {
+    link.can_release = false;
+    lose(link, welcome ? "another server has this address now" : peer_close_reason_name(PeerCloseReason::not_verified));
     return false;
   }
   link.session.producer = welcome->nonce;
-  link.is_welcome = true;
-  if (errand.kind != PeerKind::read) {
-    ask_done(link);
+  link.is_accepted = true;
+  if (fetch.kind != PeerKind::read) {
+    request_release(link);
     return true;
   }
-  seal_.add_ask(
+  codec_.add_request(
       link.link.out(), link.session, PeerKind::read,
-      {.request_id = errand.source.request_id, .first_block = errand.first, .num_blocks = static_cast<std::uint32_t>(errand.jobs.size())});
+      {.request_id = fetch.source.request_id, .first_block = fetch.first, .num_blocks = static_cast<std::uint32_t>(fetch.jobs.size())});
   return true;
 }
 
 bool PeerFetcher::take_block(Link& link, const PeerFrame& frame) {
-  Errand& errand = *link.errand;
-  if (errand.num_over == errand.jobs.size()) {
-    lose(link, "it says more than it was asked for");
+  PeerFetch& fetch = *link.fetch;
+  if (fetch.num_over == fetch.jobs.size()) {
+    lose(link, "it sent more than was requested");
     return false;
   }
-  std::optional<TierJob> taken = std::exchange(errand.jobs[errand.num_over], std::nullopt);
-  QUIRE_CHECK(taken.has_value(), "jobs go in their order");
+  std::optional<TierJob> taken = std::exchange(fetch.jobs[fetch.num_over], std::nullopt);
+  QUIRE_CHECK(taken.has_value(), "blocks arrive in the order of their jobs");
   const TierJob job = *std::move(taken);
-  const auto bytes = seal_.read_block(frame, link.session, job.name, errand.first + errand.num_over, job.bytes);
-  ++errand.num_over;
+  const auto bytes = codec_.read_block(frame, link.session, job.name, fetch.first + fetch.num_over, job.bytes);
+  ++fetch.num_over;
   const bool is_wanted = bytes && job.copy(*bytes);
   {
     const std::lock_guard lock(mutex_);
@@ -269,67 +268,67 @@ bool PeerFetcher::take_block(Link& link, const PeerFrame& frame) {
     stats_.bytes_loaded += is_wanted ? job.bytes : 0;
     stats_.num_refused += bytes ? 0 : 1;
   }
-  job.over(!bytes ? TierOutcome::refused : is_wanted ? TierOutcome::done : TierOutcome::given_up);
+  job.over(!bytes ? TierOutcome::refused : is_wanted ? TierOutcome::done : TierOutcome::cancelled);
   if (!is_wanted) {
-    lose(link, bytes ? "" : "a block of it is not what this request's tokens name");
+    lose(link, bytes ? "" : "a block from it does not match the requested offload key");
     return false;
   }
-  if (errand.num_over == errand.jobs.size()) ask_done(link);
+  if (fetch.num_over == fetch.jobs.size()) request_release(link);
   return true;
 }
 
-void PeerFetcher::ask_done(Link& link) {
-  link.has_said_done = true;
-  seal_.add_ask(link.link.out(), link.session, link.errand->kind == PeerKind::renew ? PeerKind::renew : PeerKind::done,
-                {.request_id = link.errand->source.request_id});
+void PeerFetcher::request_release(Link& link) {
+  link.has_sent_done = true;
+  codec_.add_request(link.link.out(), link.session, link.fetch->kind == PeerKind::renew ? PeerKind::renew : PeerKind::done,
+                     {.request_id = link.fetch->source.request_id});
 }
 
-// What has not come by now is computed.
+// Blocks that have not arrived by now are computed.
 void PeerFetcher::lose(Link& link, std::string_view why) {
-  Errand& errand = *link.errand;
-  const bool is_told = link.has_said_done || !link.may_release;
-  // First: who sees that it has failed finds why.
+  PeerFetch& fetch = *link.fetch;
+  const bool is_told = link.has_sent_done || !link.can_release;
+  // The problem is recorded first, so that a caller that sees the failure also finds the reason.
   if (!why.empty()) {
     const std::lock_guard lock(mutex_);
-    stats_.problem = fmt::format("{}:{}: {}", errand.source.host, errand.source.port, why);
+    stats_.problem = fmt::format("{}:{}: {}", fetch.source.host, fetch.source.port, why);
   }
-  end_jobs(errand, errand.is_cancelled ? TierOutcome::given_up : TierOutcome::failed);
+  end_jobs(fetch, fetch.is_cancelled ? TierOutcome::cancelled : TierOutcome::failed);
   finish(link);
   const std::lock_guard lock(mutex_);
-  if (errand.kind == PeerKind::read && !is_told) put(PeerKind::done, errand.source);
+  if (fetch.kind == PeerKind::read && !is_told) put(PeerKind::done, fetch.source);
 }
 
 void PeerFetcher::finish(Link& link) {
   link.is_over = true;
   const std::lock_guard lock(mutex_);
-  if (link.errand->kind == PeerKind::read)
-    open_.erase(link.errand->ticket);
+  if (link.fetch->kind == PeerKind::read)
+    open_.erase(link.fetch->ticket);
   else
-    --num_notices_;
+    --num_pending_notices_;
 }
 
-void PeerFetcher::end_jobs(Errand& errand, TierOutcome outcome) {
-  // Counted first: who sees that they are over finds them counted.
+void PeerFetcher::end_jobs(PeerFetch& fetch, TierOutcome outcome) {
+  // Failures are counted first, so that a caller that sees the jobs end also finds them counted.
   if (outcome == TierOutcome::failed) {
     const std::lock_guard lock(mutex_);
-    stats_.num_failed += static_cast<std::uint64_t>(std::ranges::count_if(errand.jobs, [](const auto& job) { return job.has_value(); }));
+    stats_.num_failed += static_cast<std::uint64_t>(std::ranges::count_if(fetch.jobs, [](const auto& job) { return job.has_value(); }));
   }
-  for (std::optional<TierJob>& job : errand.jobs)
+  for (std::optional<TierJob>& job : fetch.jobs)
     if (const std::optional<TierJob> ended = std::exchange(job, std::nullopt)) ended->over(outcome);
-  errand.num_over = static_cast<std::uint32_t>(errand.jobs.size());
+  fetch.num_over = static_cast<std::uint32_t>(fetch.jobs.size());
 }
 
 void PeerFetcher::end_all() {
-  for (const std::unique_ptr<Link>& link : links_) end_jobs(*link->errand, TierOutcome::given_up);
+  for (const std::unique_ptr<Link>& link : links_) end_jobs(*link->fetch, TierOutcome::cancelled);
   links_.clear();
-  std::vector<std::shared_ptr<Errand>> left;
+  std::vector<std::shared_ptr<PeerFetch>> left;
   {
     const std::lock_guard lock(mutex_);
     left.assign(waiting_.begin(), waiting_.end());
     waiting_.clear();
     open_.clear();
   }
-  for (const std::shared_ptr<Errand>& errand : left) end_jobs(*errand, TierOutcome::given_up);
+  for (const std::shared_ptr<PeerFetch>& fetch : left) end_jobs(*fetch, TierOutcome::cancelled);
 }
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Gives the blocks of requests to the servers that go on with them. One thread accepts, reads and writes; nothing that comes in makes it
-// wait or take more than a frame of memory per connection. What a consumer asks for is looked at when its MAC is right, and not before. The
-// mutex is never held while a block is copied, sealed or sent, nor while a job is told that it is over.
+// Gives the blocks of requests to the servers that continue the requests. One thread accepts, reads and writes; input never makes it wait
+// or use more than one frame of memory per connection. A consumer's request is handled only after its MAC is verified. The mutex is not
+// held while a block is copied, sealed or sent, or while a job's `over` runs.
 #include "runtime/remote/peer_server.h"
 
 #include <fmt/format.h>
@@ -17,21 +17,19 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/seconds.h"
 #include "runtime/remote/peer_server_state.h"
 
 namespace quire {
 namespace {
 
-constexpr std::size_t kMostPeerClients = 64;
-constexpr int kPeerBacklog = 64;
-constexpr int kBlocksOfTurn = 8;     // of one consumer, before the next one has its turn
-constexpr int kAsksOfTurn = 64;      // the same
-constexpr double kSilence_s = 60.0;  // of one that asks by name, between two questions
-constexpr int kPeerTick_ms = 50;     // while there is something that may be over by then
-
-std::chrono::steady_clock::duration peer_seconds(double seconds) {
-  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
-}
+constexpr std::size_t kMaxPeerClients = 64;
+constexpr int kPeerBacklog = 1024;       // if it is full, connecting takes a second longer
+constexpr int kAcceptsPerTurn = 16;      // per turn; accepted clients then have their turn and can prove the secret
+constexpr int kBlocksPerTurn = 8;        // blocks per turn of one consumer
+constexpr int kRequestsPerTurn = 64;     // requests per turn of one consumer
+constexpr double kIdleTimeout_s = 60.0;  // between two questions by offload key
+constexpr int kPeerTick_ms = 50;         // while a lease or a connection may expire
 
 std::string system_problem() {
   return std::generic_category().message(errno);
@@ -59,17 +57,18 @@ Result<int> listen_at(const std::string& host, std::uint16_t port) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
   const std::unique_ptr<addrinfo, FreePeerAddresses> addresses(found);
-  if (error != 0) return refuse("kv_host", fmt::format("{}: {}", host, gai_strerror(error)), "give an address of this machine");
+  if (error != 0)
+    return refuse("kv_host", fmt::format("cannot resolve {}: {}", host, gai_strerror(error)), "use an address of this machine");
   const int descriptor = socket(addresses->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return refuse("kv_host", host + ": " + system_problem(), "give an address of this machine");
+  if (descriptor < 0) return refuse("kv_host", host + ": cannot open a socket: " + system_problem(), "use an address of this machine");
   const int is_on = 1;
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &is_on, sizeof is_on);
   if (bind(descriptor, addresses->ai_addr, addresses->ai_addrlen) == 0 && listen(descriptor, kPeerBacklog) == 0) return descriptor;
   const bool is_taken = errno == EADDRINUSE || errno == EACCES;
-  const std::string problem = fmt::format("{}:{}: {}", host, port, system_problem());
+  const std::string problem = fmt::format("cannot listen on {}:{}: {}", host, port, system_problem());
   close(descriptor);
-  return is_taken ? refuse("kv_port", problem, "give another port, or 0 for a free one")
-                  : refuse("kv_host", problem, "give an address of this machine");
+  return is_taken ? refuse("kv_port", problem, "use another port, or 0 for any free port")
+                  : refuse("kv_host", problem, "use an address of this machine");
 }
 
 }  // namespace
@@ -82,7 +81,7 @@ Result<std::unique_ptr<PeerServer>> PeerServer::open(PeerServerOptions options) 
 }
 
 PeerServer::PeerServer(PeerServerOptions options, int listener, std::uint16_t port)
-    : options_(std::move(options)), listener_(listener), port_(port), seal_(options_.secret), longest_(peer_seconds(options_.lease_s)) {
+    : options_(std::move(options)), listener_(listener), port_(port), codec_(options_.secret), longest_(steady_seconds(options_.lease_s)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -96,7 +95,7 @@ PeerServer::~PeerServer() {
   close(listener_);
 }
 
-void PeerServer::promise(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks) {
+void PeerServer::open_lease(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks) {
   const auto lease = std::make_shared<Lease>();
   lease->ticket = ticket;
   lease->request_id = std::move(request_id);
@@ -105,7 +104,7 @@ void PeerServer::promise(std::uint64_t ticket, std::string request_id, std::vect
   const std::lock_guard lock(mutex_);
   lease->until = std::chrono::steady_clock::now() + longest_;
   const bool is_new = tickets_.emplace(lease->request_id, ticket).second && leases_.emplace(ticket, lease).second;
-  QUIRE_CHECK(is_new, "a lease is promised once");
+  QUIRE_CHECK(is_new, "a ticket or request id has at most one lease");
   ++stats_.num_leases;
 }
 
@@ -114,10 +113,10 @@ void PeerServer::keep(std::uint64_t ticket, std::uint32_t index, TierJob job) {
     const std::lock_guard lock(mutex_);
     const auto found = leases_.find(ticket);
     if (found == leases_.end() || found->second->is_over) {
-      late_.push_back(std::move(job));
+      late_jobs_.push_back(std::move(job));
     } else {
       Lease& lease = *found->second;
-      QUIRE_CHECK(index < lease.jobs.size() && !lease.jobs[index], "each block of a lease is kept once");
+      QUIRE_CHECK(index < lease.jobs.size() && !lease.jobs[index], "each block of a lease is added once");
       lease.jobs[index] = std::move(job);
       if (++lease.num_kept < lease.jobs.size()) return;
     }
@@ -135,13 +134,13 @@ void PeerServer::end(std::uint64_t ticket) {
     lease->is_over = true;
   }
   wake_.ring();
-  // One copy at most is under way, and no other one begins.
+  // At most one copy is in progress, and no other copy begins.
   const std::lock_guard copying(lease->copying);
 }
 
-void PeerServer::hurry(double seconds) {
+void PeerServer::expire_leases(double seconds) {
   const std::lock_guard lock(mutex_);
-  longest_ = std::min(longest_, peer_seconds(seconds));
+  longest_ = std::min(longest_, steady_seconds(seconds));
   const TimePoint until = std::chrono::steady_clock::now() + longest_;
   for (auto& [ticket, lease] : leases_) lease->until = std::min(lease->until, until);
 }
@@ -150,11 +149,12 @@ PeerServerStats PeerServer::stats() const {
   const std::lock_guard lock(mutex_);
   PeerServerStats stats = stats_;
   stats.num_refused = num_refused_;
+  stats.num_evicted_clients = num_evicted_clients_;
   stats.num_open_leases = static_cast<std::uint32_t>(leases_.size());
   return stats;
 }
 
-// At no less than its share of the processors: requests of others wait for it, and it has little to do.
+// This thread keeps its full share of the processors: requests of other servers wait for it, and it has little work.
 void PeerServer::run() {
   for (;;) {
     {
@@ -174,60 +174,76 @@ void PeerServer::wait() {
   std::vector<pollfd> polled;
   polled.reserve(clients_.size() + 2);
   polled.push_back({.fd = wake_.descriptor(), .events = POLLIN, .revents = 0});
-  // Where the process has no descriptor left, who knocks waits.
-  polled.push_back({.fd = cannot_accept_ ? -1 : listener_, .events = POLLIN, .revents = 0});
+  // If the process has no free descriptor, new connections wait in the backlog.
+  polled.push_back({.fd = is_out_of_descriptors_ ? -1 : listener_, .events = POLLIN, .revents = 0});
   bool has_leases = false;
   {
     const std::lock_guard lock(mutex_);
-    has_leases = !leases_.empty() || !late_.empty();
+    has_leases = !leases_.empty() || !late_jobs_.empty();
   }
   for (const std::unique_ptr<Client>& client : clients_)
     polled.push_back({.fd = client->link.descriptor(), .events = client->link.events(client->has_more), .revents = 0});
-  poll(polled.data(), polled.size(), has_leases || cannot_accept_ || !clients_.empty() ? kPeerTick_ms : -1);
+  poll(polled.data(), polled.size(), has_leases || is_out_of_descriptors_ || !clients_.empty() ? kPeerTick_ms : -1);
   wake_.taken();
 }
 
 void PeerServer::accept_some() {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    cannot_accept_ = descriptor < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
+    is_out_of_descriptors_ = descriptor < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS);
     if (descriptor < 0) return;
     auto client = std::make_unique<Client>(descriptor);
-    client->until = std::chrono::steady_clock::now() + peer_seconds(options_.patience_s);
-    // Told so, in what the system has room for at once.
-    if (clients_.size() >= kMostPeerClients) {
-      refuse(*client, PeerEnd::busy);
-      client->link.go_on();
+    client->until = std::chrono::steady_clock::now() + steady_seconds(std::min(options_.handshake_s, options_.timeout_s));
+    // The client is notified if the socket has room for the frame now.
+    if (clients_.size() >= kMaxPeerClients && !make_room()) {
+      refuse(*client, PeerCloseReason::busy);
+      client->link.advance();
       continue;
     }
     clients_.push_back(std::move(client));
   }
 }
 
-// Whether it goes on.
+// Unverified clients cost only a connection each, so they alone could take all slots. Removes the oldest unverified client, first among
+// clients that have not shown that they know the model. `clients_` is in order of arrival.
+bool PeerServer::make_room() {
+  for (const bool is_greeted : {false, true}) {
+    const auto found = std::ranges::find_if(
+        clients_, [&](const std::unique_ptr<Client>& client) { return !client->is_verified && client->is_greeted == is_greeted; });
+    if (found == clients_.end()) continue;
+    clients_.erase(found);
+    ++num_evicted_clients_;
+    return true;
+  }
+  return false;
+}
+
+// Returns whether the connection stays open.
 bool PeerServer::serve(Client& client) {
   client.has_more = false;
   for (int num_blocks = 0, num_frames = 0;;) {
     const bool had_output = client.link.has_output();
-    if (!client.link.go_on()) return false;
+    if (!client.link.advance()) return false;
     const bool is_flushed = !client.link.has_output();
     const TimePoint now = std::chrono::steady_clock::now();
-    const bool may_be_silent = client.takes_names && !client.is_taking() && !client.is_ending;
-    if (had_output && is_flushed) client.until = now + peer_seconds(may_be_silent ? kSilence_s : options_.patience_s);
+    const bool may_be_silent = client.is_block_client && !client.is_sending_requested() && !client.is_ending;
+    if (client.is_verified && had_output && is_flushed)
+      client.until = now + steady_seconds(may_be_silent ? kIdleTimeout_s : options_.timeout_s);
     if (now > client.until) return false;
     if (!is_flushed) return true;
     if (client.is_ending) return false;
-    if (client.lease != nullptr || client.is_taking()) {
-      client.lease != nullptr ? send_next(client) : send_taken(client);
-      client.has_more = ++num_blocks == kBlocksOfTurn;
+    if (client.lease != nullptr || client.is_sending_requested()) {
+      client.lease != nullptr ? send_next(client) : send_requested_blocks(client);
+      client.has_more = ++num_blocks == kBlocksPerTurn;
       if (client.has_more) return true;
       continue;
     }
     const std::optional<PeerFrame> frame = client.link.next();
     if (!frame) return !client.link.is_lost();
-    client.has_more = ++num_frames == kAsksOfTurn;
-    client.until = now + peer_seconds(options_.patience_s);
+    client.has_more = ++num_frames == kRequestsPerTurn;
     if (!take_frame(client, *frame)) return false;
+    // The handshake deadline stays until the client is verified.
+    if (client.is_verified) client.until = now + steady_seconds(options_.timeout_s);
     if (client.has_more) return true;
   }
 }
@@ -235,7 +251,7 @@ bool PeerServer::serve(Client& client) {
 void PeerServer::send_next(Client& client) {
   const std::shared_ptr<Lease> lease = client.lease;
   const Block& block = lease->blocks[client.next_block];
-  std::span<std::byte> bytes = PeerSeal::add_block(client.link.out(), client.next_block, block.bytes);
+  std::span<std::byte> bytes = PeerFrameCodec::add_block(client.link.out(), client.next_block, block.bytes);
   bool is_there = false;
   {
     const std::lock_guard copying(lease->copying);
@@ -243,11 +259,11 @@ void PeerServer::send_next(Client& client) {
     {
       const std::lock_guard lock(mutex_);
       is_there = !lease->is_over;
-      // It stays as it is until this thread ends the lease.
+      // The job does not change until this thread ends the lease.
       const std::optional<TierJob>& job = lease->jobs[client.next_block];
       kept = job ? &*job : nullptr;
       lease->was_served = true;
-      lease->until = std::max(lease->until, std::chrono::steady_clock::now() + peer_seconds(options_.patience_s));
+      lease->until = std::max(lease->until, std::chrono::steady_clock::now() + steady_seconds(options_.timeout_s));
     }
     is_there = is_there && (kept != nullptr ? kept->copy(bytes) : block.copy(bytes));
   }
@@ -255,10 +271,10 @@ void PeerServer::send_next(Client& client) {
     end(lease->ticket);
     client.link.out().clear();
     client.lease = nullptr;
-    refuse(client, PeerEnd::unknown_request);
+    refuse(client, PeerCloseReason::unknown_request);
     return;
   }
-  seal_.seal_block(client.link.out(), client.session, block.name, block.bytes);
+  codec_.seal_block(client.link.out(), client.session, block.name, block.bytes);
   {
     const std::lock_guard lock(mutex_);
     ++stats_.num_sent;
@@ -267,67 +283,68 @@ void PeerServer::send_next(Client& client) {
   if (++client.next_block == client.end_block) client.lease = nullptr;
 }
 
-// false: it is over with this client.
+// Returns false if the connection must be closed.
 bool PeerServer::take_frame(Client& client, const PeerFrame& frame) {
-  if (!client.is_greeted) return greet(client, frame);
-  return frame.kind == PeerKind::find || frame.kind == PeerKind::take ? answer_names(client, frame) : answer(client, frame);
+  if (!client.is_greeted) return handle_hello(client, frame);
+  return frame.kind == PeerKind::find || frame.kind == PeerKind::take ? handle_keys(client, frame) : answer(client, frame);
 }
 
-bool PeerServer::greet(Client& client, const PeerFrame& frame) {
-  const std::optional<PeerHello> hello = PeerSeal::read_hello(frame);
+bool PeerServer::handle_hello(Client& client, const PeerFrame& frame) {
+  const std::optional<PeerHello> hello = PeerFrameCodec::read_hello(frame);
   if (!hello) return false;
-  if (hello->version != kPeerVersion) return refuse(client, PeerEnd::other_version);
-  if (hello->fingerprint != options_.fingerprint) return refuse(client, PeerEnd::other_model);
+  if (hello->version != kPeerVersion) return refuse(client, PeerCloseReason::other_version);
+  if (hello->fingerprint != options_.fingerprint) return refuse(client, PeerCloseReason::other_model);
   client.session.fingerprint = options_.fingerprint;
   client.session.consumer = hello->nonce;
   if (getrandom(client.session.producer.data(), client.session.producer.size(), 0) != static_cast<ssize_t>(sizeof(PeerNonce))) return false;
-  seal_.add_welcome(client.link.out(), client.session, options_.engine_id);
+  codec_.add_welcome(client.link.out(), client.session, options_.engine_id);
   client.is_greeted = true;
   return true;
 }
 
 bool PeerServer::answer(Client& client, const PeerFrame& frame) {
-  const std::optional<PeerAsk> ask = seal_.read_ask(frame, client.session);
-  if (!ask) return refuse(client, PeerEnd::not_verified);
+  const std::optional<PeerRequest> request = codec_.read_request(frame, client.session);
+  if (!request) return refuse(client, PeerCloseReason::not_verified);
+  client.is_verified = true;
   const std::lock_guard lock(mutex_);
-  const auto found = tickets_.find(ask->request_id);
+  const auto found = tickets_.find(request->request_id);
   const std::shared_ptr<Lease> lease = found == tickets_.end() ? nullptr : leases_.at(found->second);
   const bool is_known = lease != nullptr && !lease->is_over;
   if (!is_known) {
     client.is_ending = true;
-    PeerSeal::add_bye(client.link.out(), PeerEnd::unknown_request);
+    PeerFrameCodec::add_bye(client.link.out(), PeerCloseReason::unknown_request);
     return true;
   }
   if (frame.kind == PeerKind::read) {
-    const std::uint64_t end = std::uint64_t{ask->first_block} + ask->num_blocks;
-    if (ask->num_blocks == 0 || end > lease->jobs.size()) return false;
+    const std::uint64_t end = std::uint64_t{request->first_block} + request->num_blocks;
+    if (request->num_blocks == 0 || end > lease->jobs.size()) return false;
     client.lease = lease;
-    client.next_block = ask->first_block;
+    client.next_block = request->first_block;
     client.end_block = static_cast<std::uint32_t>(end);
     return true;
   }
   if (frame.kind == PeerKind::renew) lease->until = std::max(lease->until, std::chrono::steady_clock::now() + longest_);
   if (frame.kind == PeerKind::done) lease->is_over = lease->was_served = true;
   client.is_ending = true;
-  PeerSeal::add_bye(client.link.out(), PeerEnd::served);
+  PeerFrameCodec::add_bye(client.link.out(), PeerCloseReason::served);
   return true;
 }
 
-bool PeerServer::refuse(Client& client, PeerEnd end) {
+bool PeerServer::refuse(Client& client, PeerCloseReason reason) {
   client.is_ending = true;
-  PeerSeal::add_bye(client.link.out(), end);
+  PeerFrameCodec::add_bye(client.link.out(), reason);
   ++num_refused_;
   return true;
 }
 
-// The server's thread: those whose time is over, or that somebody has ended.
+// Ends leases that have expired or were marked as over, or all of them. Called on the server's thread.
 void PeerServer::end_leases(bool all) {
   std::vector<std::shared_ptr<Lease>> over;
   std::vector<TierJob> late;
   {
     const std::lock_guard lock(mutex_);
     const TimePoint now = std::chrono::steady_clock::now();
-    late.swap(late_);
+    late.swap(late_jobs_);
     for (auto at = leases_.begin(); at != leases_.end();) {
       const std::shared_ptr<Lease>& lease = at->second;
       const bool is_expired = !lease->is_over && now >= lease->until;
@@ -343,12 +360,12 @@ void PeerServer::end_leases(bool all) {
     }
   }
   for (const std::shared_ptr<Lease>& lease : over) finish(lease);
-  for (const TierJob& job : late) job.over(TierOutcome::given_up);
+  for (const TierJob& job : late) job.over(TierOutcome::cancelled);
 }
 
 void PeerServer::finish(const std::shared_ptr<Lease>& lease) {
   for (std::optional<TierJob>& job : lease->jobs)
-    if (job) job->over(lease->was_served ? TierOutcome::done : TierOutcome::given_up);
+    if (job) job->over(lease->was_served ? TierOutcome::done : TierOutcome::cancelled);
 }
 
 }  // namespace quire

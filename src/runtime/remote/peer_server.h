@@ -1,12 +1,12 @@
 #pragma once
-// The side that gives blocks to other servers, by a thread of its own (peer_wire.h). By name, those of a shelf (peer_shelf.h), to whoever
-// has the key; and by leases, each of the blocks of a request that has ended here, to who asks for them. The bytes of these stay where they
-// are, in the KV cache, and are copied when they are sent.
+// Gives blocks to other servers, on a private thread (peer_wire.h). Any client that has the secret gets blocks of a `PeerBlockSource` by
+// offload key (peer_block_source.h). Blocks of a request that has ended here are kept by a lease for the client that asks for them. Their
+// bytes stay in the KV cache and are copied when they are sent.
 //
-// States of a lease, and who moves it on:
-//   (none)    -> promised  promise(): its request has ended, and who is told of it may ask at once
-//   promised  -> kept      keep(), of its last block: a plan has been made that says so
-//   any       -> over      the consumer has said so; its time is over; end(); the server goes: each block's `over` is called
+// States of a lease, and what moves it:
+//   (none)    -> promised  open_lease(): its request has ended, and a notified consumer may ask immediately
+//   promised  -> kept      keep() of its last block: a plan that stores the blocks has been made
+//   any       -> over      the consumer is done, the lease expires, end(), or the destructor: each block's `over` is called
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "quire/base/error.h"
-#include "runtime/remote/peer_link.h"
-#include "runtime/remote/peer_shelf.h"
+#include "runtime/remote/peer_block_source.h"
+#include "runtime/remote/peer_frame_stream.h"
 #include "runtime/remote/peer_wire.h"
-#include "runtime/remote/wake_up.h"
+#include "runtime/remote/wake_event.h"
 #include "runtime/tier/block_store.h"
 
 namespace quire {
@@ -31,26 +31,28 @@ namespace quire {
 struct PeerServerOptions {
   std::string host;  // an address of this machine
   std::uint16_t port = 0;
-  std::vector<std::byte> secret;  // empty: anybody can ask
+  std::vector<std::byte> secret;  // empty: any client may ask
   TierFingerprint fingerprint{};
   std::string engine_id;
   double lease_s = 60.0;
-  std::shared_ptr<PeerShelf> shelf = {};  // null: nothing is given by name
-  double patience_s = 5.0;                // with a consumer that neither takes what is sent nor says anything
+  std::shared_ptr<PeerBlockSource> block_source = {};  // null: no blocks are given by offload key
+  double timeout_s = 5.0;                              // with a consumer that neither reads nor sends
+  double handshake_s = 2.0;                            // from the connection to the first request with the right secret
 };
 
-// From the start.
+// Totals since the start, except `num_open_leases`.
 struct PeerServerStats {
   std::uint32_t num_open_leases = 0;
   std::uint64_t num_leases = 0, num_expired_leases = 0;
-  std::uint64_t num_sent = 0, bytes_sent = 0;  // blocks
-  std::uint64_t num_refused = 0;               // connections that asked for nothing that they may have
+  std::uint64_t num_sent = 0, bytes_sent = 0;  // blocks and their bytes
+  std::uint64_t num_refused = 0;               // connections that were refused
+  std::uint64_t num_evicted_clients = 0;       // unverified connections that were closed to make room
 };
 
-// All but the destructor from any thread; none of them waits.
+// Any thread may call the functions, except the destructor. None of them waits for the network.
 class PeerServer {
  public:
-  // Errors: `kv_host`, `kv_port`.
+  // Returns an error on `kv_host` or `kv_port` if it cannot listen there.
   static Result<std::unique_ptr<PeerServer>> open(PeerServerOptions options);
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;
@@ -58,21 +60,21 @@ class PeerServer {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
-  // A block that is given before it is kept: the bytes are there, and whoever promises it knows until when.
+  // A block that can be sent before keep(): its bytes are valid, and the caller of open_lease() knows for how long.
   struct Block {
     OffloadKey name;
     std::uint32_t bytes = 0;
     std::function<bool(std::span<std::byte> bytes)> copy;
   };
-  // `ticket` is the caller's name for it, used once; `request_id` that of consumers. Copies are made by the server's thread, until keep()
-  // or end() returns.
-  void promise(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks);
-  // Its copy() is called from then on, as often as the block is asked for. Of a lease that is over it is over at once.
+  // `ticket` is the caller's id of the lease, used once; consumers know the lease by `request_id`. The server's thread copies blocks until
+  // keep() or end() returns.
+  void open_lease(std::uint64_t ticket, std::string request_id, std::vector<Block> blocks);
+  // The server calls the job's copy() from now on, each time the block is requested. If the lease is over, the job ends immediately.
   void keep(std::uint64_t ticket, std::uint32_t index, TierJob job);
-  // No block of it is copied any more when it returns.
+  // No block of the lease is copied after this function returns.
   void end(std::uint64_t ticket);
-  // Nobody new will come here: no lease, begun or to begin, lasts longer than so from now on.
-  void hurry(double seconds);
+  // Limits all present and future leases to `seconds` from now on, because no new consumers will come.
+  void expire_leases(double seconds);
 
   [[nodiscard]] PeerServerStats stats() const;
 
@@ -85,31 +87,32 @@ class PeerServer {
   void run();
   void wait();
   void accept_some();
+  bool make_room();
   bool serve(Client& client);
   void send_next(Client& client);
   bool take_frame(Client& client, const PeerFrame& frame);
-  bool greet(Client& client, const PeerFrame& frame);
+  bool handle_hello(Client& client, const PeerFrame& frame);
   bool answer(Client& client, const PeerFrame& frame);
-  bool answer_names(Client& client, const PeerFrame& frame);
-  void send_taken(Client& client);
-  bool refuse(Client& client, PeerEnd end);
+  bool handle_keys(Client& client, const PeerFrame& frame);
+  void send_requested_blocks(Client& client);
+  bool refuse(Client& client, PeerCloseReason reason);
   void end_leases(bool all);
   void finish(const std::shared_ptr<Lease>& lease);
 
   const PeerServerOptions options_;
   const int listener_;
-  const WakeUp wake_;
+  const WakeEvent wake_;
   const std::uint16_t port_;
-  PeerSeal seal_;                                 // the thread's
-  std::vector<std::unique_ptr<Client>> clients_;  // the same
-  bool cannot_accept_ = false;                    // the same
-  std::atomic<std::uint64_t> num_refused_ = 0;
+  PeerFrameCodec codec_;                          // used only on the thread
+  std::vector<std::unique_ptr<Client>> clients_;  // used only on the thread
+  bool is_out_of_descriptors_ = false;            // used only on the thread
+  std::atomic<std::uint64_t> num_refused_ = 0, num_evicted_clients_ = 0;
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_, as all that follows.
+  // `mutex_` guards all members below.
   std::unordered_map<std::uint64_t, std::shared_ptr<Lease>> leases_;  // by ticket
-  std::unordered_map<std::string, std::uint64_t> tickets_;            // by the request's name
-  std::vector<TierJob> late_;                                         // that came when their lease was over
+  std::unordered_map<std::string, std::uint64_t> tickets_;            // by request id
+  std::vector<TierJob> late_jobs_;                                    // jobs that arrived after their lease was over
   std::chrono::steady_clock::duration longest_;
   PeerServerStats stats_;
   bool stops_ = false;

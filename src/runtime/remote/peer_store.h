@@ -1,7 +1,7 @@
 #pragma once
-// Blocks of other servers as a store (block_store.h), so that StoreTransport moves them: what is stored is kept for a consumer, by a lease
-// of peer_server.h, and what is loaded comes from a producer, by an errand of peer_fetcher.h. A place is a number that says which of the
-// two a job belongs to; it holds nothing itself.
+// Blocks of other servers as a `BlockStore` (block_store.h), so that `StoreTransport` can move them. A store job keeps a block for a
+// consumer by a lease of peer_server.h; a load job gets a block from a producer by a fetch of peer_fetcher.h. A slot is only a number
+// that links a job to its lease or fetch; it holds no bytes.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -13,14 +13,14 @@
 
 namespace quire {
 
-// Any thread.
+// Any thread may call the functions.
 class PeerStore final : public BlockStore {
  public:
-  // Null: it keeps nothing for others, or loads nothing.
+  // `server` is null if nothing is kept for others; `fetcher` is null if nothing is loaded.
   PeerStore(std::unique_ptr<PeerServer> server, std::unique_ptr<PeerFetcher> fetcher, std::uint32_t num_places, std::uint64_t block_bytes)
       : block_bytes_(block_bytes), server_(std::move(server)), fetcher_(std::move(fetcher)), uses_(num_places) {}
 
-  // Of the next job with this place: block `index` of a lease, or of an errand.
+  // Identifies the next job with a slot: block `index` of the lease or fetch `ticket`.
   struct Use {
     std::uint64_t ticket = 0;
     std::uint32_t index = 0;
@@ -39,7 +39,7 @@ class PeerStore final : public BlockStore {
   const std::unique_ptr<PeerServer> server_;
   const std::unique_ptr<PeerFetcher> fetcher_;
   std::mutex mutex_;
-  std::vector<Use> uses_;  // by place; guarded by mutex_
+  std::vector<Use> uses_;  // by slot; guarded by `mutex_`
 };
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// Frames to bytes and back. Used by the threads of peer_server.h and peer_fetcher.h, each with a seal of its own. Lengths are checked
-// before memory is taken or read: a payload that claims more than a frame may have ends the connection.
+// Encodes and decodes frames. The threads of peer_server.h, peer_fetcher.h and peer_cache.h use it, each with a separate `PeerFrameCodec`.
+// Lengths are checked before memory is allocated or read: a payload that claims to be longer than a frame may be ends the connection.
 #include "runtime/remote/peer_wire.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Number get_number(const std::byte* at) {
   return value;
 }
 
-// Appends to a frame.
+// Appends one frame to a buffer.
 class FrameWriter {
  public:
   FrameWriter(std::vector<std::byte>& out, PeerKind kind) : out_(out), at_(out.size()) {
@@ -37,11 +37,11 @@ class FrameWriter {
     put_number(out_.data() + out_.size() - sizeof value, value);
   }
   void text(std::string_view text) {
-    QUIRE_CHECK(text.size() <= kMostPeerName, "names are short");
+    QUIRE_CHECK(text.size() <= kMaxPeerIdBytes, "a text has at most kMaxPeerIdBytes bytes");
     number(static_cast<std::uint8_t>(text.size()));
     bytes(std::as_bytes(std::span(text)));
   }
-  // `later`: bytes that are still to come.
+  // `later`: payload bytes that are still to be appended.
   void finish(std::size_t later = 0) {
     put_number(out_.data() + at_, static_cast<std::uint32_t>(out_.size() - at_ - kPeerHeadBytes + later));
   }
@@ -52,7 +52,7 @@ class FrameWriter {
   const std::size_t at_;
 };
 
-// Takes a payload apart; what is not there makes it bad.
+// Parses a payload. A read past its end makes it bad.
 class PayloadReader {
  public:
   explicit PayloadReader(std::span<const std::byte> payload) : left_(payload) {}
@@ -70,7 +70,7 @@ class PayloadReader {
   }
   std::string text() {
     const auto length = number<std::uint8_t>();
-    if (length > kMostPeerName) is_bad_ = true;
+    if (length > kMaxPeerIdBytes) is_bad_ = true;
     const std::span<const std::byte> taken = bytes(length);
     return {reinterpret_cast<const char*>(taken.data()), taken.size()};
   }
@@ -78,7 +78,7 @@ class PayloadReader {
   void fill(std::span<std::byte, kBytes> into) {
     std::ranges::copy(bytes(kBytes), into.begin());
   }
-  // All of it was what it should be.
+  // Returns whether all fields were valid and nothing is left.
   [[nodiscard]] bool is_good() const { return !is_bad_ && left_.empty(); }
 
  private:
@@ -88,34 +88,34 @@ class PayloadReader {
 
 }  // namespace
 
-std::string_view peer_end_name(PeerEnd end) {
-  switch (end) {
-    case PeerEnd::served:
+std::string_view peer_close_reason_name(PeerCloseReason reason) {
+  switch (reason) {
+    case PeerCloseReason::served:
       return "served";
-    case PeerEnd::other_version:
-      return "it speaks another version";
-    case PeerEnd::other_model:
-      return "it has another model, layout or arithmetic";
-    case PeerEnd::not_verified:
+    case PeerCloseReason::other_version:
+      return "it uses another protocol version";
+    case PeerCloseReason::other_model:
+      return "its model, KV layout or arithmetic differs";
+    case PeerCloseReason::not_verified:
       return "it has another key";
-    case PeerEnd::unknown_request:
-      return "it keeps no blocks of that request";
-    case PeerEnd::busy:
+    case PeerCloseReason::unknown_request:
+      return "it holds no blocks of that request";
+    case PeerCloseReason::busy:
       return "it is busy";
-    case PeerEnd::shares_nothing:
+    case PeerCloseReason::no_block_sharing:
       return "it shares no blocks";
   }
   return "?";
 }
 
-std::span<std::byte> PeerFrames::room() {
+std::span<std::byte> PeerFrameParser::room() {
   std::copy(bytes_.begin() + static_cast<std::ptrdiff_t>(begin_), bytes_.begin() + static_cast<std::ptrdiff_t>(end_), bytes_.begin());
   end_ -= begin_;
   begin_ = 0;
   return std::span(bytes_).subspan(end_);
 }
 
-std::optional<PeerFrame> PeerFrames::next() {
+std::optional<PeerFrame> PeerFrameParser::next() {
   if (is_broken_ || end_ - begin_ < kPeerHeadBytes) return std::nullopt;
   const std::size_t length = get_number<std::uint32_t>(&bytes_[begin_]);
   const auto kind = static_cast<std::uint8_t>(bytes_[begin_ + 4]);
@@ -127,7 +127,7 @@ std::optional<PeerFrame> PeerFrames::next() {
   return frame;
 }
 
-Sha256Digest PeerSeal::mac_of(PeerKind kind, const PeerSession& session, const OffloadKey* name, std::span<const std::byte> payload) {
+Sha256Digest PeerFrameCodec::mac_of(PeerKind kind, const PeerSession& session, const OffloadKey* name, std::span<const std::byte> payload) {
   std::array<std::byte, 7> head{};
   head[0] = static_cast<std::byte>(kind);
   put_number(&head[1], kPeerVersion);
@@ -141,15 +141,15 @@ Sha256Digest PeerSeal::mac_of(PeerKind kind, const PeerSession& session, const O
   return mac_.finish();
 }
 
-// Its length has been written with the MAC's.
-void PeerSeal::seal(std::vector<std::byte>& out, std::size_t payload_at, PeerKind kind, const PeerSession& session,
-                    const OffloadKey* name) {
+// The frame's length field already includes the MAC.
+void PeerFrameCodec::seal(std::vector<std::byte>& out, std::size_t payload_at, PeerKind kind, const PeerSession& session,
+                          const OffloadKey* name) {
   const Sha256Digest mac = mac_of(kind, session, name, std::span(out).subspan(payload_at));
   const auto bytes = std::as_bytes(std::span(mac));
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-std::optional<std::span<std::byte>> PeerSeal::open(const PeerFrame& frame, const PeerSession& session, const OffloadKey* name) {
+std::optional<std::span<std::byte>> PeerFrameCodec::open(const PeerFrame& frame, const PeerSession& session, const OffloadKey* name) {
   if (frame.payload.size() < kPeerMacBytes) return std::nullopt;
   const std::span<std::byte> said = frame.payload.first(frame.payload.size() - kPeerMacBytes);
   const Sha256Digest mac = mac_of(frame.kind, session, name, said);
@@ -157,7 +157,7 @@ std::optional<std::span<std::byte>> PeerSeal::open(const PeerFrame& frame, const
   return said;
 }
 
-void PeerSeal::add_hello(std::vector<std::byte>& out, const PeerHello& hello) {
+void PeerFrameCodec::add_hello(std::vector<std::byte>& out, const PeerHello& hello) {
   FrameWriter writer(out, PeerKind::hello);
   writer.bytes(std::as_bytes(std::span(kPeerMagic)));
   writer.number(hello.version);
@@ -166,34 +166,34 @@ void PeerSeal::add_hello(std::vector<std::byte>& out, const PeerHello& hello) {
   writer.finish();
 }
 
-std::optional<PeerHello> PeerSeal::read_hello(const PeerFrame& frame) {
+std::optional<PeerHello> PeerFrameCodec::read_hello(const PeerFrame& frame) {
   if (frame.kind != PeerKind::hello) return std::nullopt;
   PayloadReader reader(frame.payload);
   if (!std::ranges::equal(reader.bytes(kPeerMagic.size()), std::as_bytes(std::span(kPeerMagic)))) return std::nullopt;
   PeerHello hello;
   hello.version = reader.number<std::uint16_t>();
-  // A later version may say more.
+  // A later version may have other fields.
   if (hello.version != kPeerVersion) return hello;
   reader.fill(std::as_writable_bytes(std::span(hello.fingerprint)));
   reader.fill(std::span(hello.nonce));
   return reader.is_good() ? std::optional(hello) : std::nullopt;
 }
 
-void PeerSeal::add_bye(std::vector<std::byte>& out, PeerEnd end) {
+void PeerFrameCodec::add_bye(std::vector<std::byte>& out, PeerCloseReason reason) {
   FrameWriter writer(out, PeerKind::bye);
-  writer.number(static_cast<std::uint8_t>(end));
+  writer.number(static_cast<std::uint8_t>(reason));
   writer.finish();
 }
 
-std::optional<PeerEnd> PeerSeal::read_bye(const PeerFrame& frame) {
+std::optional<PeerCloseReason> PeerFrameCodec::read_bye(const PeerFrame& frame) {
   if (frame.kind != PeerKind::bye) return std::nullopt;
   PayloadReader reader(frame.payload);
   const auto end = reader.number<std::uint8_t>();
-  if (!reader.is_good() || end > static_cast<std::uint8_t>(PeerEnd::shares_nothing)) return std::nullopt;
-  return static_cast<PeerEnd>(end);
+  if (!reader.is_good() || end > static_cast<std::uint8_t>(PeerCloseReason::no_block_sharing)) return std::nullopt;
+  return static_cast<PeerCloseReason>(end);
 }
 
-void PeerSeal::add_welcome(std::vector<std::byte>& out, const PeerSession& session, std::string_view engine_id) {
+void PeerFrameCodec::add_welcome(std::vector<std::byte>& out, const PeerSession& session, std::string_view engine_id) {
   FrameWriter writer(out, PeerKind::welcome);
   writer.bytes(session.producer);
   writer.text(engine_id);
@@ -201,8 +201,8 @@ void PeerSeal::add_welcome(std::vector<std::byte>& out, const PeerSession& sessi
   seal(out, writer.payload_at(), PeerKind::welcome, session, nullptr);
 }
 
-// The MAC is over the producer's number, which is in the payload itself.
-std::optional<PeerWelcome> PeerSeal::read_welcome(const PeerFrame& frame, PeerSession session) {
+// The MAC covers the producer's nonce, which is in the payload itself.
+std::optional<PeerWelcome> PeerFrameCodec::read_welcome(const PeerFrame& frame, PeerSession session) {
   if (frame.kind != PeerKind::welcome || frame.payload.size() < sizeof(PeerNonce)) return std::nullopt;
   std::ranges::copy(frame.payload.first(sizeof(PeerNonce)), session.producer.begin());
   const auto said = open(frame, session, nullptr);
@@ -214,35 +214,35 @@ std::optional<PeerWelcome> PeerSeal::read_welcome(const PeerFrame& frame, PeerSe
   return reader.is_good() ? std::optional(std::move(welcome)) : std::nullopt;
 }
 
-void PeerSeal::add_ask(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, const PeerAsk& ask) {
+void PeerFrameCodec::add_request(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, const PeerRequest& request) {
   FrameWriter writer(out, kind);
-  writer.text(ask.request_id);
-  writer.number(ask.first_block);
-  writer.number(ask.num_blocks);
+  writer.text(request.request_id);
+  writer.number(request.first_block);
+  writer.number(request.num_blocks);
   writer.finish(kPeerMacBytes);
   seal(out, writer.payload_at(), kind, session, nullptr);
 }
 
-std::optional<PeerAsk> PeerSeal::read_ask(const PeerFrame& frame, const PeerSession& session) {
-  const bool is_ask = frame.kind == PeerKind::read || frame.kind == PeerKind::done || frame.kind == PeerKind::renew;
-  const auto said = is_ask ? open(frame, session, nullptr) : std::nullopt;
+std::optional<PeerRequest> PeerFrameCodec::read_request(const PeerFrame& frame, const PeerSession& session) {
+  const bool is_request = frame.kind == PeerKind::read || frame.kind == PeerKind::done || frame.kind == PeerKind::renew;
+  const auto said = is_request ? open(frame, session, nullptr) : std::nullopt;
   if (!said) return std::nullopt;
   PayloadReader reader(*said);
-  PeerAsk ask;
-  ask.request_id = reader.text();
-  ask.first_block = reader.number<std::uint32_t>();
-  ask.num_blocks = reader.number<std::uint32_t>();
-  return reader.is_good() ? std::optional(std::move(ask)) : std::nullopt;
+  PeerRequest request;
+  request.request_id = reader.text();
+  request.first_block = reader.number<std::uint32_t>();
+  request.num_blocks = reader.number<std::uint32_t>();
+  return reader.is_good() ? std::optional(std::move(request)) : std::nullopt;
 }
 
-void PeerSeal::add_names(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, std::uint32_t number,
-                         std::span<const OffloadKey> names) {
-  QUIRE_CHECK(!names.empty() && names.size() <= kMostPeerNames, "a frame of names");
+void PeerFrameCodec::add_keys(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, std::uint32_t number,
+                              std::span<const OffloadKey> names) {
+  QUIRE_CHECK(!names.empty() && names.size() <= kMaxPeerKeys, "a frame has 1 to kMaxPeerKeys offload keys");
   FrameWriter writer(out, kind);
   writer.number(number);
   writer.number(static_cast<std::uint16_t>(names.size()));
   for (const OffloadKey& name : names) {
-    QUIRE_CHECK(name.group <= UINT16_MAX, "cache groups are few");
+    QUIRE_CHECK(name.group <= UINT16_MAX, "a cache group number fits into 16 bits");
     writer.number(static_cast<std::uint16_t>(name.group));
     writer.bytes(std::as_bytes(std::span(name.hash)));
   }
@@ -250,16 +250,16 @@ void PeerSeal::add_names(std::vector<std::byte>& out, const PeerSession& session
   seal(out, writer.payload_at(), kind, session, nullptr);
 }
 
-// Memory is taken for names that are there, not for those that it says there are.
-std::optional<PeerNames> PeerSeal::read_names(const PeerFrame& frame, const PeerSession& session) {
+// Memory is allocated only for offload keys that are in the payload, not for the count that it claims.
+std::optional<PeerKeyList> PeerFrameCodec::read_keys(const PeerFrame& frame, const PeerSession& session) {
   const bool is_names = frame.kind == PeerKind::find || frame.kind == PeerKind::take;
   const auto said = is_names ? open(frame, session, nullptr) : std::nullopt;
   if (!said) return std::nullopt;
   PayloadReader reader(*said);
-  PeerNames names;
+  PeerKeyList names;
   names.number = reader.number<std::uint32_t>();
   const auto count = reader.number<std::uint16_t>();
-  if (count == 0 || count > kMostPeerNames || said->size() != 6 + count * (2 + sizeof(OffloadKey::hash))) return std::nullopt;
+  if (count == 0 || count > kMaxPeerKeys || said->size() != 6 + count * (2 + sizeof(OffloadKey::hash))) return std::nullopt;
   names.names.resize(count);
   for (OffloadKey& name : names.names) {
     name.group = reader.number<std::uint16_t>();
@@ -268,8 +268,8 @@ std::optional<PeerNames> PeerSeal::read_names(const PeerFrame& frame, const Peer
   return reader.is_good() ? std::optional(std::move(names)) : std::nullopt;
 }
 
-void PeerSeal::add_found(std::vector<std::byte>& out, const PeerSession& session, const PeerFound& found) {
-  QUIRE_CHECK(found.has.size() <= kMostPeerNames, "as many as were asked for");
+void PeerFrameCodec::add_found(std::vector<std::byte>& out, const PeerSession& session, const PeerFound& found) {
+  QUIRE_CHECK(found.has.size() <= kMaxPeerKeys, "an answer has at most kMaxPeerKeys entries");
   FrameWriter writer(out, PeerKind::found);
   writer.number(found.number);
   writer.number(static_cast<std::uint16_t>(found.has.size()));
@@ -282,14 +282,14 @@ void PeerSeal::add_found(std::vector<std::byte>& out, const PeerSession& session
   seal(out, writer.payload_at(), PeerKind::found, session, nullptr);
 }
 
-std::optional<PeerFound> PeerSeal::read_found(const PeerFrame& frame, const PeerSession& session) {
+std::optional<PeerFound> PeerFrameCodec::read_found(const PeerFrame& frame, const PeerSession& session) {
   const auto said = frame.kind == PeerKind::found ? open(frame, session, nullptr) : std::nullopt;
   if (!said) return std::nullopt;
   PayloadReader reader(*said);
   PeerFound found;
   found.number = reader.number<std::uint32_t>();
   const auto count = reader.number<std::uint16_t>();
-  if (count > kMostPeerNames) return std::nullopt;
+  if (count > kMaxPeerKeys) return std::nullopt;
   found.has.resize(count);
   unsigned bits = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -299,14 +299,14 @@ std::optional<PeerFound> PeerSeal::read_found(const PeerFrame& frame, const Peer
   return reader.is_good() ? std::optional(std::move(found)) : std::nullopt;
 }
 
-void PeerSeal::add_gone(std::vector<std::byte>& out, const PeerSession& session, std::uint32_t number) {
+void PeerFrameCodec::add_gone(std::vector<std::byte>& out, const PeerSession& session, std::uint32_t number) {
   FrameWriter writer(out, PeerKind::gone);
   writer.number(number);
   writer.finish(kPeerMacBytes);
   seal(out, writer.payload_at(), PeerKind::gone, session, nullptr);
 }
 
-std::optional<std::uint32_t> PeerSeal::read_gone(const PeerFrame& frame, const PeerSession& session) {
+std::optional<std::uint32_t> PeerFrameCodec::read_gone(const PeerFrame& frame, const PeerSession& session) {
   const auto said = frame.kind == PeerKind::gone ? open(frame, session, nullptr) : std::nullopt;
   if (!said) return std::nullopt;
   PayloadReader reader(*said);
@@ -314,7 +314,7 @@ std::optional<std::uint32_t> PeerSeal::read_gone(const PeerFrame& frame, const P
   return reader.is_good() ? std::optional(number) : std::nullopt;
 }
 
-std::span<std::byte> PeerSeal::add_block(std::vector<std::byte>& out, std::uint32_t index, std::size_t block_bytes) {
+std::span<std::byte> PeerFrameCodec::add_block(std::vector<std::byte>& out, std::uint32_t index, std::size_t block_bytes) {
   FrameWriter writer(out, PeerKind::block);
   writer.number(index);
   writer.finish(block_bytes + kPeerMacBytes);
@@ -322,13 +322,13 @@ std::span<std::byte> PeerSeal::add_block(std::vector<std::byte>& out, std::uint3
   return std::span(out).last(block_bytes);
 }
 
-void PeerSeal::seal_block(std::vector<std::byte>& out, const PeerSession& session, const OffloadKey& name, std::size_t block_bytes) {
-  QUIRE_CHECK(out.size() >= 4 + block_bytes, "a block was added");
+void PeerFrameCodec::seal_block(std::vector<std::byte>& out, const PeerSession& session, const OffloadKey& name, std::size_t block_bytes) {
+  QUIRE_CHECK(out.size() >= 4 + block_bytes, "add_block() added a block of this size");
   seal(out, out.size() - 4 - block_bytes, PeerKind::block, session, &name);
 }
 
-std::optional<std::span<std::byte>> PeerSeal::read_block(const PeerFrame& frame, const PeerSession& session, const OffloadKey& name,
-                                                         std::uint32_t index, std::size_t block_bytes) {
+std::optional<std::span<std::byte>> PeerFrameCodec::read_block(const PeerFrame& frame, const PeerSession& session, const OffloadKey& name,
+                                                               std::uint32_t index, std::size_t block_bytes) {
   if (frame.kind != PeerKind::block || frame.payload.size() != peer_block_payload(block_bytes)) return std::nullopt;
   if (get_number<std::uint32_t>(frame.payload.data()) != index) return std::nullopt;
   const auto said = open(frame, session, &name);

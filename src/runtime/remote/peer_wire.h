@@ -1,20 +1,20 @@
 #pragma once
-// What two servers say to each other while one takes KV blocks from the other: frames of "length (4, little endian), kind (1), payload", of
-// which the other side may have sent anything. A connection begins with hello and welcome, and then serves one request (a consumer, a
-// producer), or gives blocks by their names for as long as both like (peer_cache.h):
+// Protocol for taking KV blocks from another server: frames of "length (4 bytes, little endian), kind (1), payload". Received bytes are not
+// trusted. A connection begins with hello and welcome. It then serves one request of a consumer to a producer, or gives blocks by offload
+// key for as long as both sides keep it open (peer_cache.h):
 //
-//   consumer  hello    magic, version, fingerprint of the model and its layout, a number drawn for this connection
-//   producer  welcome  a number of its own, its engine's name, MAC
-//   consumer  read     the request, which of its blocks, MAC          then for each:   producer  block   its index, its bytes, MAC
-//   consumer  done     the request, MAC: its blocks may go            or renew: they are still wanted
-//   producer  bye      how it went
+//   consumer  hello    magic, version, fingerprint of the model and its layout, a nonce for this connection
+//   producer  welcome  its nonce, its engine id, MAC
+//   consumer  read     request id, range of blocks, MAC              then per block:   producer  block   index, bytes, MAC
+//   consumer  done     request id, MAC: the blocks may be freed      or renew: they are still needed
+//   producer  bye      outcome
 //
-//   consumer  find     a number, names, MAC                           producer  found   the number, which of them it holds, MAC
-//   consumer  take     a number, names, MAC          then for each:   producer  block   the number, one more each, as above; or gone: MAC
+//   consumer  find     number, offload keys, MAC                     producer  found   the number, which keys it holds, MAC
+//   consumer  take     number, offload keys, MAC    then per block:   producer  block   next number, bytes, MAC; or gone: number, MAC
 //
-// A MAC is HMAC-SHA-256 with the deployment's key over kind, version, fingerprint, both numbers and payload; a block's over its name and
-// cache group besides. So what was said on another connection, by a stranger, of another model or of other tokens is not taken for true.
-// Without a key the same check finds errors, and keeps nobody out.
+// A MAC is HMAC-SHA-256 with the deployment's secret over kind, version, fingerprint, both nonces and payload; a block's MAC also covers
+// its block hash and cache group. A frame from another connection, a stranger, another model or other tokens therefore does not verify.
+// Without a secret the check still detects errors, but it does not keep strangers out.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,11 +32,11 @@ namespace quire {
 
 inline constexpr std::uint16_t kPeerVersion = 1;
 inline constexpr std::size_t kPeerHeadBytes = 5, kPeerMacBytes = sizeof(Sha256Digest);
-inline constexpr std::size_t kMostPeerName = 128;  // bytes of a request's or an engine's name
-// Of all payloads but a block's and a list of names.
-inline constexpr std::size_t kMostPeerPayload = 512;
-inline constexpr std::size_t kMostPeerNames = 128;  // in a find or take
-inline constexpr std::size_t kMostPeerNamesPayload = 6 + kMostPeerNames * (2 + 32) + kPeerMacBytes;
+inline constexpr std::size_t kMaxPeerIdBytes = 128;  // bytes of a request id or engine id
+// Largest payload in bytes of all frames except blocks and lists of offload keys.
+inline constexpr std::size_t kMaxPeerPayload = 512;
+inline constexpr std::size_t kMaxPeerKeys = 128;  // offload keys in a find or take
+inline constexpr std::size_t kMaxPeerKeysPayload = 6 + kMaxPeerKeys * (2 + 32) + kPeerMacBytes;
 inline constexpr std::size_t peer_block_payload(std::size_t block_bytes) {
   return 4 + block_bytes + kPeerMacBytes;
 }
@@ -45,16 +45,16 @@ using PeerNonce = std::array<std::byte, 16>;
 
 enum class PeerKind : std::uint8_t { hello = 1, welcome, read, block, done, renew, bye, find, found, take, gone };
 
-enum class PeerEnd : std::uint8_t {
+enum class PeerCloseReason : std::uint8_t {
   served,
   other_version,
-  other_model,      // or another layout, dtype, block size, naming of blocks, arithmetic
-  not_verified,     // another key
-  unknown_request,  // it never was here, or its time is over
+  other_model,      // or another layout, dtype, block size, hash mode or arithmetic
+  not_verified,     // another secret
+  unknown_request,  // unknown here, or its lease is over
   busy,
-  shares_nothing  // by name
+  no_block_sharing  // it gives no blocks by offload key
 };
-std::string_view peer_end_name(PeerEnd end);
+std::string_view peer_close_reason_name(PeerCloseReason reason);
 
 struct PeerHello {
   std::uint16_t version = kPeerVersion;
@@ -65,43 +65,43 @@ struct PeerWelcome {
   PeerNonce nonce{};
   std::string engine_id;
 };
-// read, done or renew
-struct PeerAsk {
+// Payload of read, done or renew.
+struct PeerRequest {
   std::string request_id;
-  std::uint32_t first_block = 0, num_blocks = 0;  // read
+  std::uint32_t first_block = 0, num_blocks = 0;  // for read
 };
 
-// find or take. The number says which of them an answer is for; a take's, that of its first block: it grows with each of them.
-struct PeerNames {
+// Payload of find or take. An answer repeats `number`. In a take it is the number of the first block; each later block adds one.
+struct PeerKeyList {
   std::uint32_t number = 0;
   std::vector<OffloadKey> names;
 };
 struct PeerFound {
   std::uint32_t number = 0;
-  std::vector<bool> has;  // by name
+  std::vector<bool> has;  // in the order of the offload keys
 };
 
-// What the MACs of a connection are over.
+// Values of a connection that its MACs cover.
 struct PeerSession {
   TierFingerprint fingerprint{};
   PeerNonce consumer{}, producer{};
 };
 
-// A view into what was received.
+// View of a received frame.
 struct PeerFrame {
   PeerKind kind = PeerKind::bye;
   std::span<std::byte> payload;
 };
 
-// What comes in on a connection, in pieces, as frames. It takes memory for one frame of the longest payload, once.
-class PeerFrames {
+// Splits the received bytes of a connection into frames. It allocates a buffer for one frame of the longest payload, once.
+class PeerFrameParser {
  public:
-  explicit PeerFrames(std::size_t most_payload) : bytes_(kPeerHeadBytes + most_payload) {}
+  explicit PeerFrameParser(std::size_t max_payload) : bytes_(kPeerHeadBytes + max_payload) {}
 
-  // Where more is to be read to; empty where a whole frame waits to be taken. Ends the view of the last one.
+  // Returns the buffer for more bytes; empty only while a whole frame waits to be taken. Invalidates the view of the last frame.
   std::span<std::byte> room();
   void filled(std::size_t num_bytes) { end_ += num_bytes; }
-  // The next one that is whole. nullopt: more must come, or nothing that comes can be understood.
+  // Returns the next whole frame; nullopt: more bytes are needed, or the input is invalid (`is_broken()`).
   std::optional<PeerFrame> next();
   [[nodiscard]] bool is_broken() const { return is_broken_; }
 
@@ -111,43 +111,43 @@ class PeerFrames {
   bool is_broken_ = false;
 };
 
-// One thread.
-class PeerSeal {
+// Writes and verifies frames. Used by one thread.
+class PeerFrameCodec {
  public:
-  explicit PeerSeal(std::span<const std::byte> secret) : mac_(secret) {}
+  explicit PeerFrameCodec(std::span<const std::byte> secret) : mac_(secret) {}
 
-  // Frames, appended to `out`.
+  // The next functions append a frame to `out`.
   static void add_hello(std::vector<std::byte>& out, const PeerHello& hello);
-  static void add_bye(std::vector<std::byte>& out, PeerEnd end);
+  static void add_bye(std::vector<std::byte>& out, PeerCloseReason reason);
   void add_welcome(std::vector<std::byte>& out, const PeerSession& session, std::string_view engine_id);
-  void add_ask(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, const PeerAsk& ask);
-  // kMostPeerNames at most.
-  void add_names(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, std::uint32_t number,
-                 std::span<const OffloadKey> names);
+  void add_request(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, const PeerRequest& request);
+  // At most `kMaxPeerKeys` offload keys.
+  void add_keys(std::vector<std::byte>& out, const PeerSession& session, PeerKind kind, std::uint32_t number,
+                std::span<const OffloadKey> names);
   void add_found(std::vector<std::byte>& out, const PeerSession& session, const PeerFound& found);
   void add_gone(std::vector<std::byte>& out, const PeerSession& session, std::uint32_t number);
-  // Of a block that is yet to be written: where its bytes belong. seal_block() is to follow, with nothing appended in between.
+  // Begins the frame of a block and returns the span for its bytes. seal_block() must follow, with nothing appended in between.
   static std::span<std::byte> add_block(std::vector<std::byte>& out, std::uint32_t index, std::size_t block_bytes);
   void seal_block(std::vector<std::byte>& out, const PeerSession& session, const OffloadKey& name, std::size_t block_bytes);
 
-  // nullopt: it is none, or nobody with the key has said it here.
+  // These functions return nullopt if the frame has another kind, is malformed, or has a MAC that does not verify.
   static std::optional<PeerHello> read_hello(const PeerFrame& frame);
-  static std::optional<PeerEnd> read_bye(const PeerFrame& frame);
-  // `session` has all but the producer's number.
+  static std::optional<PeerCloseReason> read_bye(const PeerFrame& frame);
+  // `session` has everything but the producer's nonce.
   std::optional<PeerWelcome> read_welcome(const PeerFrame& frame, PeerSession session);
-  std::optional<PeerAsk> read_ask(const PeerFrame& frame, const PeerSession& session);
-  std::optional<PeerNames> read_names(const PeerFrame& frame, const PeerSession& session);
+  std::optional<PeerRequest> read_request(const PeerFrame& frame, const PeerSession& session);
+  std::optional<PeerKeyList> read_keys(const PeerFrame& frame, const PeerSession& session);
   std::optional<PeerFound> read_found(const PeerFrame& frame, const PeerSession& session);
-  // The block's number.
+  // Returns the block's number.
   std::optional<std::uint32_t> read_gone(const PeerFrame& frame, const PeerSession& session);
-  // The bytes of the block.
+  // Returns the bytes of the block.
   std::optional<std::span<std::byte>> read_block(const PeerFrame& frame, const PeerSession& session, const OffloadKey& name,
                                                  std::uint32_t index, std::size_t block_bytes);
 
  private:
   Sha256Digest mac_of(PeerKind kind, const PeerSession& session, const OffloadKey* name, std::span<const std::byte> payload);
   void seal(std::vector<std::byte>& out, std::size_t payload_at, PeerKind kind, const PeerSession& session, const OffloadKey* name);
-  // The payload without its MAC.
+  // Returns the payload without its MAC.
   std::optional<std::span<std::byte>> open(const PeerFrame& frame, const PeerSession& session, const OffloadKey* name);
 
   KeyedMac mac_;

@@ -17,7 +17,7 @@ namespace {
 
 std::unexpected<Error> bad_address(const char* what) {
   return fail(ErrorCode::invalid_argument, "kv_remote", what,
-              "give redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix:///path");
+              "use redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix:///path");
 }
 
 template <class Number>
@@ -30,7 +30,7 @@ std::optional<Number> number_of(std::string_view text) {
 
 }  // namespace
 
-// A name that only begins like an address of this machine can be anybody's.
+// Only exact addresses are local: a host name that merely begins like one may belong to any machine.
 bool RemoteAddress::is_local() const {
   in_addr address{};
   const bool is_v4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
@@ -44,30 +44,30 @@ std::string RemoteAddress::name() const {
 
 Result<RemoteAddress> parse_remote_address(std::string_view text) {
   const auto url = boost::urls::parse_uri(text);
-  if (!url) return bad_address("it is no URL");
+  if (!url) return bad_address("the address is not a valid URL");
   RemoteAddress address;
   const std::string_view scheme = url->scheme();
   const std::string path = url->path();
-  if (url->has_query() || url->has_fragment()) return bad_address("a query or fragment means nothing here");
+  if (url->has_query() || url->has_fragment()) return bad_address("the address must not have a query or a fragment");
   address.user = url->user();
   address.password = url->password();
   if (scheme == "unix") {
-    if (!url->host().empty() || url->has_port() || path.size() < 2) return bad_address("a socket has a path and no host");
+    if (!url->host().empty() || url->has_port() || path.size() < 2) return bad_address("a unix:// address must have a path and no host");
     address.unix_path = path;
     return address;
   }
-  if (scheme != "redis" && scheme != "rediss") return bad_address("it is neither redis://, rediss:// nor unix://");
+  if (scheme != "redis" && scheme != "rediss") return bad_address("the address must begin with redis://, rediss:// or unix://");
   address.is_tls = scheme == "rediss";
   address.host = url->host_address();
-  if (address.host.empty()) return bad_address("it has no host");
+  if (address.host.empty()) return bad_address("the address has no host");
   if (url->has_port()) {
     const auto port = parse_port(std::string_view(url->port()));
-    if (!port) return bad_address("its port is no number from 1 to 65535");
+    if (!port) return bad_address("the port must be a number from 1 to 65535");
     address.port = *port;
   }
   if (path.size() > 1) {
     const auto database = number_of<std::uint32_t>(std::string_view(path).substr(1));
-    if (!database) return bad_address("behind the host stands the number of a database");
+    if (!database) return bad_address("the path after the host must be a database number");
     address.database = *database;
   }
   return address;

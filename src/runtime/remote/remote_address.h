@@ -1,5 +1,5 @@
 #pragma once
-// Where a store in the network is, as its users write it, and how to get in there.
+// Address of a store in the network, in the form that users write, with its credentials.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,15 +14,16 @@ struct RemoteAddress : NetAddress {
 
   std::string user, password;  // empty: none
   std::uint32_t database = 0;
-  std::string ca_file;  // certificates that are trusted; empty: those of the system
+  std::string ca_file;  // trusted certificates; empty: the system's
 
-  // Nobody outside of this machine is asked.
+  // Returns whether the host is this machine.
   [[nodiscard]] bool is_local() const;
-  // Without user and password: for messages.
+  // Returns the address without user and password, for messages.
   [[nodiscard]] std::string name() const;
 };
 
-// redis://[user:password@]host[:port][/database], rediss:// for TLS, unix:///path of a socket. Errors name `kv_remote`, and no password.
+// Parses redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix:///path of a socket. Errors name `kv_remote` and
+// contain no password.
 Result<RemoteAddress> parse_remote_address(std::string_view text);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// A connection with hiredis' reader behind it. hiredis' own contexts are not used: its asynchronous one ends the program when a store sends
-// a reply that nobody asked for, and neither limits what a store may make it keep. Used by one thread, a line's (remote_line.h), which
-// decides what a loss means; nothing here waits or throws.
+// A connection that parses replies with hiredis' reader. It does not use hiredis' contexts: the asynchronous one ends the program when a
+// store sends an unexpected reply, and neither limits the memory that a store can make it use. One thread uses it, the thread of a
+// `RemoteConnectionPool` (remote_connection_pool.h), which decides what a loss means. Nothing here waits or throws.
 #include "runtime/remote/remote_connection.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kReadAtOnce = std::size_t{256} << 10U;
 
-// No command of ours is answered by a list: a store that sends one does not make us keep it. The count's type differs between versions.
+// No command of ours is answered by a list, so a list takes no memory here. The type of the count differs between versions of hiredis.
 template <class Count>
 void* refuse_list(const redisReadTask* /*task*/, Count /*num_elements*/) {
   return nullptr;
@@ -49,7 +49,7 @@ RemoteReply reply_of(redisReply& reply) {
     case REDIS_REPLY_ERROR:
       return {.kind = RemoteReplyKind::error, .text = text};
     default:
-      return {.kind = RemoteReplyKind::error, .text = "a reply of a kind that was not asked for"};
+      return {.kind = RemoteReplyKind::error, .text = "the store sent a reply of an unexpected type"};
   }
 }
 
@@ -62,11 +62,11 @@ Result<void> check_remote_client() {
 struct RemoteConnection::State {
   State(const RemoteAddress& address, std::shared_ptr<const NetTls> tls, std::uint64_t most)
       : stream(address, std::move(tls)), max_reply_bytes(most), reader(redisReaderCreate()), buffer(kReadAtOnce) {
-    QUIRE_CHECK(reader != nullptr, "out of memory");
+    QUIRE_CHECK(reader != nullptr, "allocation of the reply reader succeeds");
     functions = *reader->fn;
     functions.createArray = refuse_list;
     reader->fn = &functions;
-    reader->maxbuf = 0;  // its buffer is kept between replies
+    reader->maxbuf = 0;  // keeps the reader's buffer between replies
   }
 
   void lose(std::string reason) {
@@ -85,15 +85,15 @@ struct RemoteConnection::State {
     }
     char* command = nullptr;
     const long long size = redisFormatCommandArgv(&command, static_cast<int>(words.size()), begins.data(), sizes.data());
-    QUIRE_CHECK(size > 0, "out of memory");
+    QUIRE_CHECK(size > 0, "allocation of the command succeeds");
     output.push_back({.command = std::unique_ptr<char, FreeCommand>(command), .size = static_cast<std::size_t>(size)});
   }
 
-  // Before all others. Their answers are looked at here.
-  void introduce(const RemoteAddress& address) {
+  // Sends the login commands before all others. next() handles their replies.
+  void send_handshake(const RemoteAddress& address) {
     const auto say = [this](std::vector<std::string> words) {
       send(words);
-      ++num_introductions;
+      ++num_handshake_replies;
     };
     if (!address.password.empty() && address.user.empty()) say({"AUTH", address.password});
     if (!address.password.empty() && !address.user.empty()) say({"AUTH", address.user, address.password});
@@ -123,18 +123,18 @@ struct RemoteConnection::State {
   const std::uint64_t max_reply_bytes;
   redisReplyObjectFunctions functions{};
   std::unique_ptr<redisReader, FreeReader> reader;
-  std::unique_ptr<redisReply, FreeReply> reply;  // the last one
+  std::unique_ptr<redisReply, FreeReply> reply;  // the last reply
   std::vector<std::byte> buffer;
   std::deque<Output> output;
-  std::size_t num_written = 0;        // of the first
-  std::size_t num_introductions = 0;  // that are not answered
+  std::size_t num_written = 0;            // bytes of the first output
+  std::size_t num_handshake_replies = 0;  // login commands without a reply
   bool is_lost = false, has_opened = false;
   std::string why;
 };
 
 RemoteConnection::RemoteConnection(const RemoteAddress& address, std::shared_ptr<const NetTls> tls, std::uint64_t max_reply_bytes)
     : state_(std::make_unique<State>(address, std::move(tls), max_reply_bytes)) {
-  state_->introduce(address);
+  state_->send_handshake(address);
 }
 
 RemoteConnection::~RemoteConnection() = default;
@@ -143,15 +143,15 @@ void RemoteConnection::send(std::span<const std::string> words) {
   state_->send(words);
 }
 
-// One read at a time, so that what has come is used before more is kept.
-bool RemoteConnection::go_on() {
+// Reads once per call, so that received replies are used before more bytes are buffered.
+bool RemoteConnection::advance() {
   State& state = *state_;
   if (state.is_lost) return false;
-  switch (state.stream.go_on()) {
+  switch (state.stream.advance()) {
     case NetStream::State::opening:
       return true;
     case NetStream::State::lost:
-      state.lose(state.stream.why_lost());
+      state.lose(state.stream.lost_reason());
       return false;
     case NetStream::State::open:
       state.has_opened = true;
@@ -160,8 +160,8 @@ bool RemoteConnection::go_on() {
   if (state.write_some()) num_read = state.stream.read(state.buffer);
   if (num_read > 0 && redisReaderFeed(state.reader.get(), reinterpret_cast<const char*>(state.buffer.data()),
                                       static_cast<std::size_t>(num_read)) != REDIS_OK)
-    state.lose("a reply that could not be read");
-  if (state.stream.go_on() == NetStream::State::lost) state.lose(state.stream.why_lost());
+    state.lose("the store sent a reply that could not be parsed");
+  if (state.stream.advance() == NetStream::State::lost) state.lose(state.stream.lost_reason());
   return !state.is_lost;
 }
 
@@ -170,17 +170,17 @@ std::optional<RemoteReply> RemoteConnection::next() {
   for (;;) {
     void* taken = nullptr;
     if (state.reader->err != 0 || redisReaderGetReply(state.reader.get(), &taken) != REDIS_OK) {
-      state.lose(fmt::format("no RESP: {}", state.reader->errstr));
+      state.lose(fmt::format("the store sent invalid RESP: {}", state.reader->errstr));
       return std::nullopt;
     }
     state.reply.reset(static_cast<redisReply*>(taken));
     if (state.reply == nullptr) {
-      if (state.reader->len - state.reader->pos > state.max_reply_bytes) state.lose("a reply that is longer than any block");
+      if (state.reader->len - state.reader->pos > state.max_reply_bytes) state.lose("the store sent a reply that is longer than any block");
       return std::nullopt;
     }
     const RemoteReply reply = reply_of(*state.reply);
-    if (state.num_introductions == 0) return reply;
-    --state.num_introductions;
+    if (state.num_handshake_replies == 0) return reply;
+    --state.num_handshake_replies;
     if (reply.kind == RemoteReplyKind::error) {
       state.lose(std::string(reply.text));
       return std::nullopt;
@@ -196,7 +196,7 @@ bool RemoteConnection::has_opened() const {
   return state_->has_opened;
 }
 
-const std::string& RemoteConnection::why_lost() const {
+const std::string& RemoteConnection::lost_reason() const {
   return state_->why;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// One connection to a store that speaks RESP (Redis, Valkey, ...): commands go out one after the other, replies come back in that order.
-// Replies are read by hiredis; where the build has none, nothing is opened (remote_connection_absent.cpp).
+// One connection to a store that speaks RESP (Redis, Valkey, ...). Commands are sent in order, and replies come back in that order. hiredis
+// parses the replies; a build without hiredis opens no connection (remote_connection_absent.cpp).
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,15 +17,15 @@ namespace quire {
 
 enum class RemoteReplyKind : std::uint8_t {
   nil,
-  status,  // "OK", in `text`
+  status,  // "OK" in `text`
   integer,
   bytes,
-  error,  // `text` says which
-  lost,   // none came: the connection ended, or took too long
-  unsent  // nobody wants it any more
+  error,  // `text` is the message
+  lost,   // no reply: the connection ended or timed out
+  unsent  // the caller no longer needs it
 };
 
-// A view, valid until the next reply is asked for.
+// A view, valid until the next reply is read.
 struct RemoteReply {
   RemoteReplyKind kind = RemoteReplyKind::lost;
   std::int64_t integer = 0;
@@ -33,10 +33,10 @@ struct RemoteReply {
   std::string_view text{};
 };
 
-// Errors: `kv_remote`, this build has no client.
+// Returns an error on `kv_remote` if this build has no client.
 Result<void> check_remote_client();
 
-// One thread. A reply is believed in nothing: it may have any kind and length up to `max_reply_bytes`, and come unasked.
+// Used by one thread. Replies are not trusted: a reply may have any kind and any length up to `max_reply_bytes`, and may come unasked.
 class RemoteConnection {
  public:
   RemoteConnection(const RemoteAddress& address, std::shared_ptr<const NetTls> tls, std::uint64_t max_reply_bytes);
@@ -44,17 +44,17 @@ class RemoteConnection {
   RemoteConnection(const RemoteConnection&) = delete;
   RemoteConnection& operator=(const RemoteConnection&) = delete;
 
-  // Queues a command; sent when the connection is there, and user, password and database are.
+  // Queues a command. It is sent when the connection is open, after the commands for user, password and database.
   void send(std::span<const std::string> words);
-  // When poll() says so: writes and reads what can be at once. false: it is lost.
-  bool go_on();
-  // The next reply that has come to a command of send(). Until none is left, before go_on() again; then is_lost() may be true as well.
+  // Writes and reads without waiting; called when poll() reports events. Returns false if the connection is lost.
+  bool advance();
+  // Returns the next reply to a command of send(). Call it until none is left before the next advance(); is_lost() may be true afterwards.
   std::optional<RemoteReply> next();
 
   [[nodiscard]] bool is_lost() const;
-  // It once was open: what it reached is a store.
+  // Returns whether the connection was ever open, which means that a store is there.
   [[nodiscard]] bool has_opened() const;
-  [[nodiscard]] const std::string& why_lost() const;
+  [[nodiscard]] const std::string& lost_reason() const;
   [[nodiscard]] int descriptor() const;
   [[nodiscard]] short events() const;
 

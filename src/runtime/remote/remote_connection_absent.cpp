@@ -1,15 +1,15 @@
-// Builds without hiredis: stores in the network are refused where they are asked for, and nobody comes to the rest.
+// For builds without hiredis: check_remote_client() refuses a store in the network when it is configured, so the rest is never called.
 #include "runtime/remote/remote_connection.h"
 
 namespace quire {
 
 Result<void> check_remote_client() {
-  return fail(ErrorCode::unsupported, "kv_remote", "this build has no hiredis, which speaks with such stores",
-              "build with libhiredis-dev installed, or do without");
+  return fail(ErrorCode::unsupported, "kv_remote", "this build does not include hiredis, the Redis client library",
+              "install libhiredis-dev and build again, or leave this option out");
 }
 
 struct RemoteConnection::State {
-  std::string why = "this build has no hiredis";
+  std::string why = "this build does not include hiredis";
 };
 
 RemoteConnection::RemoteConnection(const RemoteAddress& /*address*/, std::shared_ptr<const NetTls> /*tls*/,
@@ -20,7 +20,7 @@ RemoteConnection::~RemoteConnection() = default;
 
 void RemoteConnection::send(std::span<const std::string> /*words*/) {}
 
-bool RemoteConnection::go_on() {
+bool RemoteConnection::advance() {
   return false;
 }
 
@@ -36,7 +36,7 @@ bool RemoteConnection::has_opened() const {
   return false;
 }
 
-const std::string& RemoteConnection::why_lost() const {
+const std::string& RemoteConnection::lost_reason() const {
   return state_->why;
 }
 

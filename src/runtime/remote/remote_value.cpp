@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kMagic = "quire-kv";
 constexpr std::uint32_t kVersion = 1;
-constexpr std::size_t kShownOfSecret = 8;
+constexpr std::size_t kSecretPrefixBytes = 8;
 
 using RemoteHeader = std::array<std::byte, kRemoteHeaderBytes>;
 
@@ -30,20 +30,20 @@ RemoteHeader header_of(std::uint64_t block_bytes) {
 
 }  // namespace
 
-// A MAC of a word that no value's is over, so that it gives nothing away but which deployment it is.
+// The prefix is a MAC of a word that no value's MAC covers, so it reveals only which deployment this is.
 RemoteKeys::RemoteKeys(std::span<const std::byte> secret, const TierFingerprint& fingerprint) {
   KeyedMac mac(secret);
   mac.update(std::as_bytes(std::span(std::string_view("deployment"))));
   const Sha256Digest shown = mac.finish();
-  prefix_ = fmt::format("quire:{}:{}:", to_hex(std::span(shown).first(kShownOfSecret)), to_hex(fingerprint));
+  prefix_ = fmt::format("quire:{}:{}:", to_hex(std::span(shown).first(kSecretPrefixBytes)), to_hex(fingerprint));
 }
 
 std::string RemoteKeys::key_of(const OffloadKey& name) const {
   return fmt::format("{}{}:{}", prefix_, to_hex(name.hash), name.group);
 }
 
-// The key's length comes first, so that no bytes move between key and header.
-Sha256Digest RemoteSeal::mac_of(std::string_view key, std::span<const std::byte> sealed) {
+// The key's length comes first, so that bytes cannot shift between key and header.
+Sha256Digest RemoteValueCodec::mac_of(std::string_view key, std::span<const std::byte> sealed) {
   std::array<std::byte, 4> length{};
   put_u32(length.data(), key.size());
   mac_.update(length);
@@ -52,14 +52,14 @@ Sha256Digest RemoteSeal::mac_of(std::string_view key, std::span<const std::byte>
   return mac_.finish();
 }
 
-void RemoteSeal::seal(std::string_view key, std::span<std::byte> value) {
+void RemoteValueCodec::seal(std::string_view key, std::span<std::byte> value) {
   QUIRE_CHECK(value.size() > remote_value_bytes(0), "a value has room for a block");
   std::ranges::copy(header_of(value.size() - remote_value_bytes(0)), value.begin());
   const Sha256Digest mac = mac_of(key, value.first(value.size() - kRemoteMacBytes));
   std::ranges::copy(std::as_bytes(std::span(mac)), value.last(kRemoteMacBytes).begin());
 }
 
-std::optional<std::span<std::byte>> RemoteSeal::open(std::string_view key, std::span<std::byte> value, std::uint64_t block_bytes) {
+std::optional<std::span<std::byte>> RemoteValueCodec::open(std::string_view key, std::span<std::byte> value, std::uint64_t block_bytes) {
   if (value.size() != remote_value_bytes(block_bytes)) return std::nullopt;
   if (!std::ranges::equal(value.first(kRemoteHeaderBytes), header_of(block_bytes))) return std::nullopt;
   const Sha256Digest mac = mac_of(key, value.first(value.size() - kRemoteMacBytes));

@@ -1,10 +1,10 @@
 #pragma once
-// What a block is called in a store that others write to as well, and how what comes back is known to be what was stored:
+// Key of a block in a store that other programs write to as well, and how a returned value is verified:
 //
-//   key    quire:<8 bytes of the deployment's key, hashed>:<fingerprint>:<name of the block>:<cache group>, in hexadecimal
+//   key    quire:<8 bytes of a MAC with the deployment's secret>:<fingerprint>:<block hash>:<cache group>, bytes in hexadecimal
 //   value  "quire-kv" and a version (8 + 4 bytes), length of the block (4, little endian), the block, HMAC-SHA-256 (32)
 //
-// The MAC is over key, header and block, so a value is of use under its own key alone.
+// The MAC covers key, header and block, so a value is valid only under the key that it was stored under.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,14 +20,14 @@ namespace quire {
 
 inline constexpr std::size_t kRemoteHeaderBytes = 16, kRemoteMacBytes = sizeof(Sha256Digest);
 
-// Of a block with so many bytes.
+// Returns the bytes of the value for a block of `block_bytes` bytes.
 inline constexpr std::uint64_t remote_value_bytes(std::uint64_t block_bytes) {
   return kRemoteHeaderBytes + block_bytes + kRemoteMacBytes;
 }
 
 class RemoteKeys {
  public:
-  // Deployments with other keys do not see each other's blocks, and models neither.
+  // Deployments with different secrets do not see each other's blocks, nor do different models.
   RemoteKeys(std::span<const std::byte> secret, const TierFingerprint& fingerprint);
   [[nodiscard]] std::string key_of(const OffloadKey& name) const;
 
@@ -35,14 +35,14 @@ class RemoteKeys {
   std::string prefix_;
 };
 
-// One thread.
-class RemoteSeal {
+// Seals and verifies values. Used by one thread.
+class RemoteValueCodec {
  public:
-  explicit RemoteSeal(std::span<const std::byte> secret) : mac_(secret) {}
+  explicit RemoteValueCodec(std::span<const std::byte> secret) : mac_(secret) {}
 
-  // `value` has the bytes of the block where they belong: header and MAC are written.
+  // Writes header and MAC. The bytes of the block are in `value` already, between the two.
   void seal(std::string_view key, std::span<std::byte> value);
-  // The block in it; nullopt: it is not what was sealed under this key, whole and unchanged, with a block of so many bytes.
+  // Returns the block in `value`; nullopt: `value` was not sealed under this key with a block of `block_bytes` bytes, or it was changed.
   std::optional<std::span<std::byte>> open(std::string_view key, std::span<std::byte> value, std::uint64_t block_bytes);
 
  private:

@@ -1,6 +1,6 @@
-// Temperature, filters and the draw for one row of logits. Called by the sampler, on any thread of the pool, with scratch of its own.
-// Candidates are gathered in the order of token ids and summed in that order, so the token depends on the row and the random number alone.
-// Most rows never sort the vocabulary: thresholds cut it down first.
+// Applies temperature and filters to one row of logits and draws a token. The sampler calls it on any thread of the pool, each with
+// separate scratch memory. Candidates are gathered and summed in the order of token ids, so the token depends on the row and the random
+// number alone. Most rows never sort the vocabulary: thresholds cut it down first.
 #include "runtime/sample/candidates.h"
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 namespace quire {
 namespace {
 
-// exp(-5) of the likeliest token's weight: a first guess of how deep a top_p set reaches.
+// First guess of how far a top_p set reaches: down to exp(-5) of the likeliest token's weight.
 constexpr float kFirstDepth = 5.0F;
-constexpr float kDeepest = 90.0F;  // weights below this are zero
+constexpr float kMaxDepth = 90.0F;  // tokens below this depth have weight zero
 
 struct Shape {
   float max;
   float inverse_temperature;
 };
 
-// Entries with a logit of at least `threshold`, as weights relative to the likeliest.
+// Gathers the tokens with a logit of at least `threshold`, with weights relative to the likeliest token.
 void gather(std::span<const float> row, Shape shape, float threshold, std::vector<Scored>& candidates) {
   candidates.clear();
   for (std::size_t i = 0; i < row.size(); ++i)
@@ -35,11 +35,11 @@ double mass_of(std::span<const Scored> entries) {
   return sum;
 }
 
-// The candidates hold the whole top_p set without holding the whole vocabulary, as a rule.
-// Tries a shallow cut first and doubles its depth while too little mass lies above it.
+// Gathers candidates that contain the whole top_p set, usually without the rest of the vocabulary. It tries a shallow cut first and doubles
+// its depth while too little mass is above it.
 void gather_for_top_p(std::span<const float> row, Shape shape, double target, std::vector<Scored>& candidates) {
   float depth = kFirstDepth;
-  while (depth < kDeepest) {
+  while (depth < kMaxDepth) {
     gather(row, shape, shape.max - depth / shape.inverse_temperature, candidates);
     if (mass_of(candidates) >= target * (1.0 + 1e-6)) return;
     depth *= 2;
@@ -56,11 +56,11 @@ TokenId pick(std::span<const Scored> entries, double uniform) {
     last = entry.score > 0.0F ? entry.token : last;
     if (sum > target) return entry.token;
   }
-  QUIRE_CHECK(last >= 0, "no candidate has any weight");
+  QUIRE_CHECK(last >= 0, "at least one candidate has a positive weight");
   return last;
 }
 
-// Without filters: block sums first, then one block token by token.
+// Draws without filters: finds the block by block sums, then the token within the block.
 TokenId pick_from_row(std::span<const float> row, Shape shape, double uniform, std::vector<double>& block_sums) {
   block_sums.resize(num_sum_blocks(row.size()));
   const double target = uniform * exp_sum(row, shape.max, shape.inverse_temperature, block_sums);
@@ -82,7 +82,7 @@ TokenId pick_from_row(std::span<const float> row, Shape shape, double uniform, s
     sum += static_cast<double>(weight);
     if (weight > 0.0F && sum > target) break;
   }
-  QUIRE_CHECK(last >= 0, "the chosen block has no weight");
+  QUIRE_CHECK(last >= 0, "the chosen block has a candidate with a positive weight");
   return last;
 }
 
@@ -97,7 +97,7 @@ std::size_t select_mass(std::span<Scored> entries, double target) {
   std::size_t begin = 0;
   std::size_t end = entries.size();
   double above = 0.0;  // mass of entries[0, begin), all preferred to the rest
-  // Halves the part in which the border lies: partition, then look at the mass above it.
+  // Halves the part that contains the border: partitions it, then compares the mass above the middle with the target.
   while (end - begin > 8) {
     const auto middle = entries.begin() + static_cast<std::ptrdiff_t>(begin + (end - begin) / 2);
     std::nth_element(entries.begin() + static_cast<std::ptrdiff_t>(begin), middle, entries.begin() + static_cast<std::ptrdiff_t>(end));

@@ -7,8 +7,8 @@ namespace quire {
 NgramProposer::NgramProposer(const NgramOptions& options, std::uint32_t max_model_len)
     : options_(options), max_model_len_(max_model_len), borders_(options.prompt_lookup_max) {}
 
-// Knuth, Morris and Pratt from the end of the history to its begin: borders_[i] is the length of the longest proper prefix of the reversed
-// history that ends at its place i, for the first prompt_lookup_max places.
+// Runs Knuth, Morris and Pratt from the end of the history to its start. borders_[i] is the length of the longest proper prefix of the
+// reversed history that ends at index i, for the first prompt_lookup_max indices.
 std::span<const TokenId> NgramProposer::propose(std::span<const TokenId> history) {
   const auto size = static_cast<std::uint32_t>(history.size());
   if (size < options_.prompt_lookup_min || size >= max_model_len_) return {};
@@ -19,7 +19,7 @@ std::span<const TokenId> NgramProposer::propose(std::span<const TokenId> history
   for (std::uint32_t i = 1; i < size;) {
     if (reversed(matched) == reversed(i)) {
       ++matched;
-      if (matched >= best) {  // of equally long ones the last here, which is the earliest in the text
+      if (matched >= best) {  // of equal lengths the last one here, which is the earliest in the history
         best = matched;
         place = i;
       }

@@ -1,6 +1,6 @@
 #pragma once
-// Drafts by looking up what has been said: the last tokens are searched for in all that went before, and what followed them there is
-// proposed. The rules are vLLM's (v0.19.0, v1/spec_decode/ngram_proposer.py).
+// Proposes draft tokens by n-gram lookup: it searches the history for the last tokens, and proposes the tokens that followed them there.
+// The rules are vLLM's (v0.19.0, v1/spec_decode/ngram_proposer.py).
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,16 +10,16 @@
 
 namespace quire {
 
-// Owned by a worker, called after sampling for each request that sampled. It reads the whole history every time: a few microseconds for
+// Owned by a worker and called after sampling, for each request that sampled. It reads the whole history every time: a few microseconds for
 // thousands of tokens, less than a row of the model takes.
 class NgramProposer {
  public:
   explicit NgramProposer(const NgramOptions& options, std::uint32_t max_model_len);
   [[nodiscard]] const NgramOptions& options() const { return options_; }
 
-  // What may follow `history` (prompt and outputs): the tokens behind the earliest place where its longest suffix of
-  // prompt_lookup_min to prompt_lookup_max tokens stands already. At most num_speculative_tokens, no more than the context has room for,
-  // and none where there is no such place. O(tokens); a view into `history`.
+  // Returns draft tokens after `history` (prompt and outputs). It takes the longest suffix, of prompt_lookup_min to prompt_lookup_max
+  // tokens, that also occurs earlier in the history. The result is a view of the tokens after its earliest occurrence, or empty if there is
+  // none. It has at most num_speculative_tokens, and no more than the context has room for. Takes O(tokens) time.
   [[nodiscard]] std::span<const TokenId> propose(std::span<const TokenId> history);
 
  private:

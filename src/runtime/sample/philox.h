@@ -1,6 +1,6 @@
 #pragma once
-// Philox4x32-10 (Salmon et al., SC'11): a counter-based generator. The value for (seed, index) depends on nothing else, so a request's
-// draws do not change with the batch, a preemption or a restart.
+// Philox4x32-10 (Salmon et al., SC'11): a counter-based generator. The value depends on (seed, index) alone, so a request's draws do not
+// change with the batch, a preemption or a restart.
 #include <array>
 #include <cstdint>
 
@@ -18,14 +18,14 @@ inline std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> coun
   return counter;
 }
 
-// The index-th 64 random bits of the stream named by `seed`.
+// Returns the index-th 64 random bits of the stream of `seed`.
 inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t index) {
   const auto words = philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32U), 0, 0},
                                 {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)});
   return (std::uint64_t{words[1]} << 32U) | words[0];
 }
 
-// Uniform in [0, 1) with 53 bits.
+// Returns a uniform number in [0, 1) with 53 random bits.
 inline double random_uniform(std::uint64_t seed, std::uint64_t index) {
   return static_cast<double>(random_bits(seed, index) >> 11U) * 0x1.0p-53;
 }

@@ -1,6 +1,6 @@
-// Loops over one row of logits: maximum, exponentials, sums, the best entries. Called by the sampler on any thread. Each loop works in 16
-// independent lanes, which the compiler turns into vectors of any width, and joins them in a fixed order: the bits are the same on every
-// machine. NaN and infinities are noticed in the same pass as the maximum.
+// Loops over one row of logits: maximum, exponentials, sums, the best entries. The sampler calls them on any thread. Each loop works in 16
+// independent lanes, which the compiler turns into vectors of any width, and joins them in a fixed order. The bits are therefore the same
+// on every machine. The pass that finds the maximum also detects NaN and infinities.
 #include "runtime/sample/row_math.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kLanes = 16;
-// Up to here a heap of the best beats a selection over a copy of the row.
+// Up to this count, a heap of the best entries is faster than a selection over a copy of the row.
 constexpr std::uint32_t kHeapLimit = 256;
 
 // After Cephes (base/exp_constants.h); a fixed sequence of operations without a branch.
@@ -45,14 +45,14 @@ double block_exp_sum(const float* row, std::size_t size, float max, float invers
   return sum;
 }
 
-// True if any of the kLanes entries is above `threshold`.
+// Returns true if any of the kLanes entries is above `threshold`.
 inline bool any_above(const float* row, float threshold) {
   bool any = false;
   for (std::size_t lane = 0; lane < kLanes; ++lane) any |= row[lane] > threshold;
   return any;
 }
 
-// Keeps `heap` the `count` best seen; its front is the worst of them.
+// Keeps the `count` best entries so far in `heap`; its front is the worst of them.
 void offer(std::vector<Scored>& heap, std::uint32_t count, Scored entry) {
   if (heap.size() < count) {
     heap.push_back(entry);
@@ -64,7 +64,7 @@ void offer(std::vector<Scored>& heap, std::uint32_t count, Scored entry) {
   }
 }
 
-// Sixteen entries at a time are compared with the worst that is kept: nearly all of them are below it, and then the heap is not touched.
+// Compares sixteen entries at a time with the worst entry in the heap. Nearly all are below it, and then the heap is not touched.
 void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<Scored>& heap) {
   heap.clear();
   float threshold = -kInfinity;
@@ -85,7 +85,7 @@ void best_by_heap(std::span<const float> row, std::uint32_t count, std::vector<S
   offer_range(row.size());
 }
 
-// NaN where an entry is below `lowest` or not comparable to it.
+// Returns the maximum, or NaN if it is infinite or if an entry is below `lowest` or not comparable to it.
 float max_from(std::span<const float> row, float lowest) {
   std::array<float, kLanes> lanes;
   lanes.fill(-kInfinity);
@@ -123,7 +123,7 @@ float finite_row_max(std::span<const float> row) {
 
 TokenId first_index_of(std::span<const float> row, float max) {
   const auto found = std::find(row.begin(), row.end(), max);
-  QUIRE_CHECK(found != row.end(), "max is not of this row");
+  QUIRE_CHECK(found != row.end(), "max is a value of this row");
   return static_cast<TokenId>(found - row.begin());
 }
 

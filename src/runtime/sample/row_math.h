@@ -11,29 +11,29 @@ namespace quire {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// e^x for x <= 0 within 3e-7 relative; 0 below -87 and for -infinity. Written so that loops over it vectorize.
+// Returns e^x for x <= 0 with a relative error within 3e-7, and 0 below -87 and for -infinity. Loops over it vectorize.
 float exp_nonpositive(float x);
 
-// The largest logit, or NaN if the row holds a NaN, a +infinity, or nothing above -infinity: such a row has no distribution.
+// Returns the largest logit, or NaN if the row holds a NaN, a +infinity, or nothing above -infinity: such a row has no distribution.
 float row_max(std::span<const float> row);
-// The same of a row as the model gave it, before anything is masked: there a -infinity is no number either.
+// Like row_max(), for a row as the model computed it, before masking: a -infinity makes the result NaN, too.
 float finite_row_max(std::span<const float> row);
 
-// The lowest index among the largest entries; `max` is row_max(row).
+// Returns the lowest index among the largest entries; `max` is row_max(row).
 TokenId first_index_of(std::span<const float> row, float max);
 
-// Sum of exp((row[i] - max) * inverse_temperature), taken over consecutive blocks of kSumBlock entries; block_sums, if not empty, takes the
-// sum of each block.
+// Returns the sum of exp((row[i] - max) * inverse_temperature), taken over consecutive blocks of kSumBlock entries. If `block_sums` is not
+// empty, it receives the sum of each block.
 inline constexpr std::size_t kSumBlock = 512;
 inline std::size_t num_sum_blocks(std::size_t size) {
   return (size + kSumBlock - 1) / kSumBlock;
 }
 double exp_sum(std::span<const float> row, float max, float inverse_temperature, std::span<double> block_sums = {});
 
-// Number of entries above `value`.
+// Returns the number of entries above `value`.
 std::uint32_t count_greater(std::span<const float> row, float value);
 
-// A token with a logit, or with a weight relative to the likeliest: what the score is, its user says.
+// A token with a score, which is a logit or a weight relative to the likeliest token, depending on the caller.
 struct Scored {
   float score = 0.0F;
   TokenId token = 0;
@@ -41,10 +41,10 @@ struct Scored {
   friend bool operator<(const Scored& a, const Scored& b) { return a.score != b.score ? a.score > b.score : a.token < b.token; }
 };
 
-// The `count` most preferred entries of the row, in order, into `best` (its capacity is reused). -infinity never enters.
+// Writes the `count` most preferred entries of the row, in order, to `best`, and reuses its capacity. Entries of -infinity are left out.
 void top_entries(std::span<const float> row, std::uint32_t count, std::vector<Scored>& best);
 
-// The count-th largest value of the row (1 <= count <= size): by heap for few, by selection in `scratch` for many.
+// Returns the count-th largest value of the row (1 <= count <= size). Uses a heap for few entries, and a selection in `scratch` for many.
 float kth_largest(std::span<const float> row, std::uint32_t count, std::vector<Scored>& scratch);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// From logits to tokens, for all rows of a step. Called by the worker after each pass; rows are shared out among the threads of the pool.
-// What a request gets must not depend on who else is in the batch, so each row uses the request's own state and a counter-based random
-// number (philox.h), and scratch is per thread and empty of meaning between rows.
+// Turns logits into tokens, for all rows of a step. The worker calls it after each pass; the threads of the pool share the rows. Results of
+// a request must not depend on other requests in the batch. Each row therefore uses the request's own state and a counter-based random
+// number (philox.h). Scratch memory is per thread and carries nothing from row to row.
 #include "runtime/sample/sampler.h"
 
 #include <algorithm>
@@ -20,11 +20,11 @@ namespace quire {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-// One row takes tens of microseconds: a wake-up of the pool pays from a few rows on.
+// One row takes tens of microseconds, so waking the pool pays off from a few rows on.
 constexpr std::size_t kParallelRows = 4;
 
-// Outputs of each distinct token of a request; 0: it is in the prompt only. An array as large as the vocabulary, per slot, would cost tens
-// of megabytes.
+// Number of outputs per distinct token of a request; 0: the token is in the prompt only. An array of the vocabulary's size per slot would
+// take tens of megabytes.
 using TokenCounts = boost::unordered_flat_map<TokenId, std::uint32_t>;
 
 bool wants_penalties(const SamplingParams& params) {
@@ -57,18 +57,18 @@ void write_logprobs(std::span<const float> logits, float max, TokenId token, std
 
 }  // namespace
 
-// What the sampler remembers of a request, from admit() to release(). A preempted request is admitted anew with its outputs, from which
-// counts and kept outputs are made again: it goes on as if nothing had happened.
+// The sampler's state of a request, from admit() to release(). A preempted request is admitted again with its outputs. Counts and kept
+// outputs are rebuilt from them, so sampling continues as if there had been no preemption.
 struct Sampler::SlotState {
   bool taken = false;
   bool has_penalties = false;
   std::uint64_t seed = 0;
   std::uint32_t num_outputs = 0;
   SamplingParams params;
-  TokenCounts counts;            // kept only under penalties
-  std::vector<TokenId> outputs;  // the last ones, kept only with bad_words
-  TimestampState timestamps;     // kept only under such rules
-  std::size_t num_kept = 0;      // of them, at least: what may stand before the last token of a word
+  TokenCounts counts;            // used only with penalties
+  std::vector<TokenId> outputs;  // the last ones, used only with bad_words
+  TimestampState timestamps;     // used only with timestamp rules
+  std::size_t num_kept = 0;      // outputs kept, at least: they may precede the last token of a word
 };
 
 // One per thread of the pool.
@@ -95,23 +95,23 @@ Sampler::~Sampler() = default;
 
 void Sampler::admit(const AdmittedRequest& request) {
   SlotState& state = slots_[request.slot.value];
-  QUIRE_CHECK(!state.taken, "the slot is taken");
+  QUIRE_CHECK(!state.taken, "an admitted request gets a free slot");
   state.taken = true;
   state.params = *request.sampling;
   const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::uint32_t>(id) < vocab_size_; };
-  QUIRE_CHECK(std::ranges::all_of(state.params.stop_token_ids, known), "the border lets token ids of the model through only");
+  QUIRE_CHECK(std::ranges::all_of(state.params.stop_token_ids, known), "stop_token_ids are token IDs of the model");
   QUIRE_CHECK(std::ranges::all_of(state.params.logit_bias, [&](const auto& entry) { return known(entry.first); }));
   QUIRE_CHECK(std::ranges::all_of(state.params.allowed_token_ids, known));
   QUIRE_CHECK(std::ranges::all_of(state.params.bad_words, [&](const auto& word) { return !word.empty() && known(word.back()); }));
-  // Without a seed of its own a request is its own stream.
+  // A request without a seed uses its id as the seed of its stream.
   state.seed = state.params.seed.value_or(request.id.value);
-  // Counts on from the outputs it has: the n-th output of a request always uses the n-th random number of its stream.
+  // The count continues from the existing outputs: the n-th output of a request always uses the n-th random number of its stream.
   state.num_outputs = static_cast<std::uint32_t>(request.tokens.size()) - request.num_prompt_tokens;
   state.num_kept = 0;
   for (const std::vector<TokenId>& word : state.params.bad_words) state.num_kept = std::max(state.num_kept, word.size() - 1);
   const auto outputs = request.tokens.last(std::min<std::size_t>(state.num_outputs, state.num_kept));
   state.outputs.assign(outputs.begin(), outputs.end());
-  state.outputs.reserve(2 * state.num_kept);  // no step allocates
+  state.outputs.reserve(2 * state.num_kept);  // so that no step allocates
   const TimestampRules& times = state.params.timestamps;
   QUIRE_CHECK(std::cmp_less(times.first_time, vocab_size_) && std::ranges::all_of(times.not_first, known));
   for (const std::vector<TokenId>& choice : times.begins) QUIRE_CHECK(!choice.empty() && std::ranges::all_of(choice, known));
@@ -120,14 +120,14 @@ void Sampler::admit(const AdmittedRequest& request) {
   if (state.has_penalties) {
     const std::uint64_t most = request.num_prompt_tokens + std::uint64_t{state.params.max_tokens};
     state.counts = {};
-    state.counts.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(most, vocab_size_)));  // no step allocates
+    state.counts.reserve(static_cast<std::size_t>(std::min<std::uint64_t>(most, vocab_size_)));  // so that no step allocates
     std::ranges::for_each(request.tokens.first(request.num_prompt_tokens), [&](TokenId token) { state.counts.try_emplace(token); });
     std::ranges::for_each(request.tokens.subspan(request.num_prompt_tokens), [&](TokenId token) { ++state.counts[token]; });
   }
 }
 
 void Sampler::release(Slot slot) {
-  QUIRE_CHECK(slots_[slot.value].taken, "the slot is free already");
+  QUIRE_CHECK(slots_[slot.value].taken, "a released slot is in use");
   slots_[slot.value].taken = false;
 }
 
@@ -143,31 +143,31 @@ void Sampler::for_rows(std::size_t count, Body body) {
 }
 
 void Sampler::sample(std::span<const SampleRow> rows, std::vector<SampleOutcome>& outcomes, std::vector<std::uint32_t>& counts) {
-  firsts_.clear();
+  first_outcomes_.clear();
   std::uint32_t num_places = 0;
   for (const SampleRow& row : rows) {
-    firsts_.push_back(num_places);
+    first_outcomes_.push_back(num_places);
     num_places += 1 + static_cast<std::uint32_t>(row.drafts.size());
   }
   outcomes.resize(num_places);
   counts.resize(rows.size());
   for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) {
-    counts[i] = sample_row(rows[i], std::span(outcomes).subspan(firsts_[i], 1 + rows[i].drafts.size()), scratch);
+    counts[i] = sample_row(rows[i], std::span(outcomes).subspan(first_outcomes_[i], 1 + rows[i].drafts.size()), scratch);
   });
-  // No drafts: every row has its one outcome in place. Else outcomes move together, over places that nothing was drawn for.
+  // Without draft tokens, every row has its one outcome in place. Otherwise outcomes move together over the unused entries.
   if (num_places == rows.size()) return;
   std::size_t num_taken = 0;
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::uint32_t j = 0; j < counts[i]; ++j, ++num_taken)
-      if (num_taken != firsts_[i] + j) std::swap(outcomes[num_taken], outcomes[firsts_[i] + j]);
+      if (num_taken != first_outcomes_[i] + j) std::swap(outcomes[num_taken], outcomes[first_outcomes_[i] + j]);
   outcomes.resize(num_taken);
 }
 
-// Row after row, as long as what is drawn is the draft that was computed behind it.
+// Samples row after row, as long as the sampled token equals the draft token that the next row follows.
 std::uint32_t Sampler::sample_row(const SampleRow& row, std::span<SampleOutcome> outcomes, Scratch& scratch) {
   QUIRE_CHECK(row.logits.size() == outcomes.size() * vocab_size_);
   const std::size_t num_words = row.allowed.empty() ? 0 : (vocab_size_ + 31) / 32;
-  QUIRE_CHECK(row.allowed.size() == outcomes.size() * num_words, "a mask has a bit per token of the vocabulary");
+  QUIRE_CHECK(row.allowed.size() == outcomes.size() * num_words, "a mask has one bit per token of the vocabulary");
   for (std::uint32_t i = 0;; ++i) {
     sample_one({row.slot, row.logits.subspan(i * std::size_t{vocab_size_}, vocab_size_), row.allowed.subspan(i * num_words, num_words)},
                outcomes[i], scratch);
@@ -177,12 +177,12 @@ std::uint32_t Sampler::sample_row(const SampleRow& row, std::span<SampleOutcome>
   }
 }
 
-void Sampler::score(std::span<const FollowedRow> rows, std::span<PositionLogprobs> logprobs) {
+void Sampler::score(std::span<const PromptLogprobRow> rows, std::span<PositionLogprobs> logprobs) {
   QUIRE_CHECK(rows.size() == logprobs.size());
   for_rows(rows.size(), [&](std::size_t i, Scratch& scratch) { score_row(rows[i], logprobs[i], scratch); });
 }
 
-void Sampler::score_row(const FollowedRow& row, PositionLogprobs& logprobs, Scratch& scratch) const {
+void Sampler::score_row(const PromptLogprobRow& row, PositionLogprobs& logprobs, Scratch& scratch) const {
   QUIRE_CHECK(row.logits.size() == vocab_size_ && row.token >= 0 && static_cast<std::uint32_t>(row.token) < vocab_size_);
   logprobs.entries.clear();
   const float max = finite_row_max(row.logits);
@@ -229,7 +229,7 @@ std::span<const float> Sampler::adjusted(const SlotState& state, std::span<const
 
 void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& scratch) {
   SlotState& state = slots_[row.slot.value];
-  QUIRE_CHECK(state.taken, "a row of a free slot");
+  QUIRE_CHECK(state.taken, "the slot of a sampled row is in use");
   outcome.token = 0;
   outcome.logprobs.entries.clear();
   const float given_max = finite_row_max(row.logits);
@@ -246,7 +246,7 @@ void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& 
     return;
   }
   outcome.status = SampleOutcome::Status::ok;
-  const bool has_choice = state.timestamps.choice(state.params.timestamps) != nullptr;  // which is not drawn
+  const bool has_choice = state.timestamps.choice(state.params.timestamps) != nullptr;  // taken without a draw
   if (has_choice || state.params.temperature < kGreedyTemperature) {
     outcome.token = first_index_of(logits, max);
   } else {
@@ -263,10 +263,10 @@ void Sampler::sample_one(const SampleRow& row, SampleOutcome& outcome, Scratch& 
   ++state.num_outputs;
   if (state.has_penalties) ++state.counts[outcome.token];
   if (state.params.timestamps.first_time > 0) state.timestamps.add(state.params.timestamps, outcome.token);
-  if (state.num_kept > 0) keep_output(state, outcome.token);
+  if (state.num_kept > 0) record_output(state, outcome.token);
 }
 
-void Sampler::keep_output(SlotState& state, TokenId token) {
+void Sampler::record_output(SlotState& state, TokenId token) {
   if (state.outputs.size() == 2 * state.num_kept)
     state.outputs.erase(state.outputs.begin(), state.outputs.end() - static_cast<std::ptrdiff_t>(state.num_kept - 1));
   state.outputs.push_back(token);

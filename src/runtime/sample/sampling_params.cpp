@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint32_t kMaxLogprobs = 20;
 constexpr float kMaxBias = 100.0F;
-// Every new token is compared with the outputs before it, once for each length of a pattern.
+// Every new token is compared with the outputs before it, once per pattern length.
 constexpr std::int32_t kMaxPatternTokens = 256;
 constexpr std::int32_t kMaxRepetitions = 1024;
 
@@ -18,7 +18,7 @@ std::unexpected<Error> out_of_range(const char* field, double seen, const char* 
   return fail(ErrorCode::invalid_argument, field, fmt::format("{} is out of range", seen), fmt::format("use a value {}", range));
 }
 
-// NaN is in no range.
+// Returns false for NaN.
 bool within(float value, float low, float high) {
   return value >= low && value <= high;
 }
@@ -33,7 +33,7 @@ Result<void> validate_repetition(const RepetitionDetection& repetition) {
   return {};
 }
 
-// Ids are checked against the vocabulary by the engine, which knows the model; here only for what no model has.
+// Rejects ids that no model has. The engine knows the model and checks ids against its vocabulary.
 Result<void> validate_ids(const SamplingParams& params) {
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < 0) return out_of_range("logit_bias", token, "that is a token id of the model");
@@ -48,11 +48,11 @@ Result<void> validate_ids(const SamplingParams& params) {
   if (times.first_time > 0 && (times.end < 0 || times.end >= times.first_time))
     return out_of_range("timestamps.end", times.end, "below timestamps.first_time");
   for (const std::vector<TokenId>& choice : times.begins)
-    if (choice.empty()) return fail(ErrorCode::invalid_argument, "timestamps.begins", "holds a choice of nothing", "leave it out");
+    if (choice.empty()) return fail(ErrorCode::invalid_argument, "timestamps.begins", "contains an empty choice", "leave it out");
   for (const TokenId token : times.not_first)
     if (token < 0) return out_of_range("timestamps.not_first", token, "that is a token id of the model");
   for (const std::vector<TokenId>& word : params.bad_words) {
-    if (word.empty()) return fail(ErrorCode::invalid_argument, "bad_words", "holds a word without tokens", "leave it out");
+    if (word.empty()) return fail(ErrorCode::invalid_argument, "bad_words", "contains a word without tokens", "leave it out");
     for (const TokenId token : word)
       if (token < 0) return out_of_range("bad_words", token, "that is a token id of the model");
   }

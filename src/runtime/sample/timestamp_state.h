@@ -1,5 +1,5 @@
 #pragma once
-// What TimestampRules need of the outputs of a request, and what they do to the next row of logits.
+// Tracks the outputs of a request for TimestampRules, and applies the rules to the next row of logits.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,21 +11,21 @@ namespace quire {
 
 class TimestampState {
  public:
-  // Of a request that has these outputs.
+  // Starts a request that already has these outputs.
   void begin(const TimestampRules& rules, std::span<const TokenId> outputs);
   void add(const TimestampRules& rules, TokenId output);
-  // What the next output is one of, whatever else is masked; null: the text has begun.
+  // Returns the tokens that the next output is chosen from, whatever else is masked, or null if the text has begun.
   [[nodiscard]] const std::vector<TokenId>* choice(const TimestampRules& rules) const {
-    return num_before_ < rules.begins.size() ? &rules.begins[num_before_] : nullptr;
+    return num_forced_ < rules.begins.size() ? &rules.begins[num_forced_] : nullptr;
   }
-  // In the text: masks what may not come next. `logits` may be changed in no other way afterwards.
+  // Masks the tokens that may not come next, once the text has begun. It must be the last change of `logits`.
   void apply(const TimestampRules& rules, std::span<float> logits) const;
 
  private:
-  std::size_t num_before_ = 0;     // outputs that are TimestampRules::begins
-  std::uint32_t num_outputs_ = 0;  // behind them
-  bool last_is_time_ = false, second_last_is_time_ = false;
-  TokenId last_time_ = -1;  // none yet
+  std::size_t num_forced_ = 0;     // outputs chosen from TimestampRules::begins
+  std::uint32_t num_outputs_ = 0;  // outputs after these
+  bool last_is_timestamp_ = false, second_last_is_timestamp_ = false;
+  TokenId last_timestamp_ = -1;  // -1: none yet
 };
 
 }  // namespace quire

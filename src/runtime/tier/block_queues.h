@@ -1,5 +1,5 @@
 #pragma once
-// The two ways to move blocks of a file.
+// Two ways to read and write the blocks of a file.
 #include <cstdint>
 #include <memory>
 
@@ -7,11 +7,11 @@
 
 namespace quire {
 
-// pread and pwrite on a few threads. The descriptor stays the caller's.
-// `depth`: blocks under way at most. Either way a queue is used by one thread, but for wake().
+// Uses pread and pwrite on a few threads. The caller keeps the descriptor. `depth`: most blocks in flight. One thread uses a queue of
+// either kind, except for wake().
 std::unique_ptr<BlockQueue> make_thread_queue(int descriptor, std::uint32_t depth);
 
-// Null where the build has no liburing, or the kernel (or a container's seccomp filter) refuses.
+// Uses io_uring. Returns null if the build has no liburing, or if the kernel (or a container's seccomp filter) refuses it.
 std::unique_ptr<BlockQueue> make_uring_queue(int descriptor, std::uint32_t depth);
 
 }  // namespace quire

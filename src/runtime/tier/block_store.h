@@ -1,5 +1,5 @@
 #pragma once
-// Where a tier's blocks lie, as what moves them there and back (store_transport.h) sees it: a folder, or a store in the network.
+// The storage of a tier's blocks, as the transport (store_transport.h) sees it: a folder, or a store in the network.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,33 +11,33 @@ namespace quire {
 
 enum class TierOutcome : std::uint8_t {
   done,
-  absent,   // a load: the place does not hold the name (or is not read yet)
-  refused,  // a load: what was read does not verify; the place is empty now
-  failed,   // the store failed, or the place is in use; after a store the place is empty
-  given_up  // nobody wants the bytes any more
+  absent,    // load: the slot does not hold the key (or is not read yet)
+  refused,   // load: the bytes do not verify; the slot is empty now
+  failed,    // the store failed, or the slot is in use; a failed write leaves the slot empty
+  cancelled  // the bytes are not needed any more
 };
 
-// A block to store or to load. Both functions are called by one thread for all stores and by another for all loads; they must not throw,
-// and submit no job of the other kind.
+// A block to store or to load. One thread calls both functions for all stores, and another thread for all loads. The functions must not
+// throw and must not submit a job of the other direction.
 struct TierJob {
   enum class Verb : std::uint8_t { store, load };
   Verb verb = Verb::store;
   std::uint32_t place = 0;
   OffloadKey name;
-  std::uint32_t bytes = 0;  // at most block_bytes; a load: those that were stored
-  // Fills the bytes that are to be stored, or takes those that were loaded and verified. false: nobody wants them any more.
+  std::uint32_t bytes = 0;  // at most block_bytes; for a load: the stored size
+  // Fills the bytes to store, or takes bytes that were loaded and verified. Returns false if the bytes are not needed any more.
   std::function<bool(std::span<std::byte> bytes)> copy;
-  std::function<void(TierOutcome outcome)> over;  // once
+  std::function<void(TierOutcome outcome)> over;  // called once
 };
 
-// Any thread.
+// All functions may be called on any thread.
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
   [[nodiscard]] virtual std::uint32_t num_places() const = 0;
-  // Of the largest block that it takes.
+  // Returns the bytes of the largest block that the store takes.
   [[nodiscard]] virtual std::uint64_t block_bytes() const = 0;
-  // Returns at once. What was stored last under a name is what a load of that name gives, or it is a miss.
+  // Returns immediately. A load of a key gives the bytes that were last stored under it, or it is a miss.
   virtual void submit(TierJob job) = 0;
 };
 

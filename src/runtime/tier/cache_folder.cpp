@@ -1,6 +1,6 @@
-// `quire cache` on a disk tier's folder: list, verify, drop. One thread, and no server beside it: the folder's lock is held while the
-// object lives. It reads the table as the tier itself does and changes nothing but for drop(). A block is good if its bytes verify under
-// its name, whatever the table says besides.
+// Implements `quire cache` on a disk tier's folder: list, verify, drop. It uses one thread, and no server may use the folder: its lock is
+// held while the object lives. It reads the table as the tier does; only drop() changes anything. A block is good if its bytes verify under
+// its key, whatever else the table says.
 #include "quire/cache_folder.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ namespace quire {
 namespace {
 
 constexpr const char* kFolder = "folder";
-// Enough to keep a disk busy; memory for as many blocks.
+// Enough to keep a disk busy; each read needs memory for one block.
 constexpr std::uint32_t kReadsAtATime = 8;
 constexpr std::uint64_t kEntriesAtATime = 4096;
 
@@ -28,8 +28,8 @@ struct AlignedDelete {
   void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kTierPageBytes}); }
 };
 
-// The folder's own words say --kv-disk, which nobody has given here.
-Error about_folder(Error error) {
+// Errors from the folder name --kv-disk, which is not an option here.
+Error with_folder_field(Error error) {
   if (error.field.starts_with("kv_disk")) error.field = kFolder;
   return error;
 }
@@ -55,22 +55,22 @@ class OpenCacheFolder final : public CacheFolder {
   const TierHeader header_;
   CacheFolderInfo info_;
   std::vector<CachedBlock> blocks_;
-  std::vector<Checksum> checksums_;  // by place
+  std::vector<Checksum> checksums_;  // by slot
 };
 
 Result<void> OpenCacheFolder::read_table() {
   const Result<std::uint64_t> disk_bytes = files_->disk_bytes();
-  if (!disk_bytes) return std::unexpected(about_folder(disk_bytes.error()));
+  if (!disk_bytes) return std::unexpected(with_folder_field(disk_bytes.error()));
   info_.disk_bytes = *disk_bytes;
   const Result<std::uint64_t> size = files_->table_bytes();
-  if (!size) return std::unexpected(about_folder(size.error()));
+  if (!size) return std::unexpected(with_folder_field(size.error()));
   info_.num_places = (std::max(*size, entry_offset(0)) - entry_offset(0)) / kEntryBytes;
   checksums_.resize(info_.num_places);
   std::vector<std::byte> bytes(kEntriesAtATime * kEntryBytes);
   for (std::uint64_t first = 0; first < info_.num_places; first += kEntriesAtATime) {
     const std::uint64_t count = std::min(kEntriesAtATime, info_.num_places - first);
     const std::span<std::byte> part = std::span(bytes).first(count * kEntryBytes);
-    if (Result<void> read = files_->read_table(entry_offset(first), part); !read) return std::unexpected(about_folder(read.error()));
+    if (Result<void> read = files_->read_table(entry_offset(first), part); !read) return std::unexpected(with_folder_field(read.error()));
     for (std::uint64_t i = 0; i < count; ++i) {
       TierEntry entry;
       const EntryState state = decode_entry(part.subspan(i * kEntryBytes, kEntryBytes), header_, first + i, entry);
@@ -87,7 +87,7 @@ Result<void> OpenCacheFolder::read_table() {
   return {};
 }
 
-// In the order of their places, so that the disk is read from front to back.
+// Reads the blocks in the order of their slots, so that the disk is read from front to back.
 Result<void> OpenCacheFolder::verify(const std::function<void(double)>& progress, std::vector<CachedBlock>& bad) {
   std::vector<CachedBlock> wanted = blocks_;
   std::ranges::sort(wanted, {}, &CachedBlock::place);
@@ -95,7 +95,7 @@ Result<void> OpenCacheFolder::verify(const std::function<void(double)>& progress
                                                                std::byte[kReadsAtATime * header_.place_bytes]);
   if (memory == nullptr)
     return fail(ErrorCode::too_large, kFolder,
-                fmt::format("there is no memory for {} blocks of {} bytes", kReadsAtATime, header_.place_bytes));
+                fmt::format("cannot allocate memory for {} blocks of {} bytes", kReadsAtATime, header_.place_bytes));
   const auto buffer_of = [&](std::uint32_t tag, const CachedBlock& block) {
     return std::span(memory.get() + tag * header_.place_bytes, padded_to_page(block.bytes));
   };
@@ -103,7 +103,7 @@ Result<void> OpenCacheFolder::verify(const std::function<void(double)>& progress
   std::array<CachedBlock, kReadsAtATime> reading;  // by tag
   std::vector<std::uint32_t> idle(kReadsAtATime);
   std::iota(idle.begin(), idle.end(), 0U);
-  std::vector<BlockIoOver> over;
+  std::vector<BlockIoCompletion> over;
   for (std::size_t next = 0, num_over = 0; num_over < wanted.size(); num_over += over.size()) {
     for (; next < wanted.size() && !idle.empty(); ++next, idle.pop_back()) {
       reading[idle.back()] = wanted[next];
@@ -112,7 +112,7 @@ Result<void> OpenCacheFolder::verify(const std::function<void(double)>& progress
     }
     over.clear();
     queue->collect(true, over);
-    for (const BlockIoOver& one : over) {
+    for (const BlockIoCompletion& one : over) {
       const CachedBlock& block = reading[one.tag];
       const bool is_good =
           one.is_done && payload_checksum(header_, block.name, block.bytes, buffer_of(one.tag, block)) == checksums_[block.place];
@@ -141,14 +141,16 @@ Result<void> OpenCacheFolder::drop() {
 Result<std::unique_ptr<CacheFolder>> CacheFolder::open(const std::string& folder) {
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::path(folder) / "quire-table", error))
-    return fail(ErrorCode::not_found, kFolder, fmt::format("'{}' holds no disk tier", folder), "give the folder of quire serve --kv-disk");
+    return fail(ErrorCode::not_found, kFolder, fmt::format("'{}' does not contain a disk tier", folder),
+                "use the folder of quire serve --kv-disk");
   auto files = open_tier_folder(folder, TierIo::automatic);
-  if (!files) return std::unexpected(about_folder(std::move(files.error())));
+  if (!files) return std::unexpected(with_folder_field(std::move(files.error())));
   const auto found = read_tier_header(**files);
-  if (!found) return std::unexpected(about_folder(found.error()));
+  if (!found) return std::unexpected(with_folder_field(found.error()));
   const TierHeader header = found->value_or(TierHeader{});
-  if (header.place_bytes == 0 || header.place_bytes != padded_to_page(header.place_bytes) || header.place_bytes > kMostTierBlockBytes)
-    return fail(ErrorCode::corrupt, kFolder, fmt::format("the header of '{}' is broken: a server would begin with an empty tier", folder),
+  if (header.place_bytes == 0 || header.place_bytes != padded_to_page(header.place_bytes) || header.place_bytes > kMaxTierBlockBytes)
+    return fail(ErrorCode::corrupt, kFolder,
+                fmt::format("the header of '{}' is corrupted: a server would start with an empty tier", folder),
                 "remove its quire-* files");
   auto opened = std::make_unique<OpenCacheFolder>(folder, std::move(*files), header);
   if (Result<void> read = opened->read_table(); !read) return std::unexpected(read.error());

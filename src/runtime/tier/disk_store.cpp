@@ -3,54 +3,54 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "runtime/tier/disk_mover.h"
-#include "runtime/tier/disk_places.h"
+#include "runtime/tier/disk_io_worker.h"
+#include "runtime/tier/disk_slots.h"
 #include "runtime/tier/tier_opening.h"
 
 namespace quire {
 
 namespace {
 
-constexpr std::uint32_t kMostDepth = 256;
+constexpr std::uint32_t kMaxDepth = 256;
 
 }  // namespace
 
-// Each direction has its queue and its thread.
-// Movers before places before files, in the order in which they must end: movers finish what is under way.
+// Each direction has a queue and a thread. The members are destroyed in reverse order: the movers first finish the blocks in flight, then
+// `places` and `files` end.
 struct DiskStore::State {
   State(std::unique_ptr<TierFiles> opened, const OpenedTier& tier, std::uint64_t bytes)
       : files(std::move(opened)), places(*files, tier), block_bytes(bytes) {}
 
   const std::unique_ptr<TierFiles> files;
-  DiskPlaces places;
+  DiskSlots places;
   const std::uint64_t block_bytes;
-  std::unique_ptr<DiskMover> loads, stores;
+  std::unique_ptr<DiskIoWorker> loads, stores;
 };
 
 Result<std::unique_ptr<DiskStore>> DiskStore::open(std::unique_ptr<TierFiles> files, const DiskStoreOptions& options) {
-  if (options.block_bytes == 0 || options.block_bytes > kMostTierBlockBytes)
-    return fail(ErrorCode::invalid_argument, "block_bytes", fmt::format("{} is not 1 to {}", options.block_bytes, kMostTierBlockBytes),
-                "choose a smaller block_size");
-  if (options.depth == 0 || options.depth > kMostDepth)
-    return fail(ErrorCode::invalid_argument, "depth", fmt::format("{} is not 1 to {}", options.depth, kMostDepth));
+  if (options.block_bytes == 0 || options.block_bytes > kMaxTierBlockBytes)
+    return fail(ErrorCode::invalid_argument, "block_bytes",
+                fmt::format("is {}, but must be 1 to {}", options.block_bytes, kMaxTierBlockBytes), "choose a smaller block_size");
+  if (options.depth == 0 || options.depth > kMaxDepth)
+    return fail(ErrorCode::invalid_argument, "depth", fmt::format("is {}, but must be 1 to {}", options.depth, kMaxDepth));
   const TierShape shape{options.budget_bytes, padded_to_page(options.block_bytes), options.fingerprint};
   const Result<OpenedTier> tier = open_tier(*files, shape);
   if (!tier) return std::unexpected(tier.error());
   auto state = std::make_unique<State>(std::move(files), *tier, options.block_bytes);
   for (const TierJob::Verb verb : {TierJob::Verb::load, TierJob::Verb::store}) {
-    std::unique_ptr<BlockQueue> queue = state->files->open_queue(DiskMover::kBuffersPerDepth * options.depth);
+    std::unique_ptr<BlockQueue> queue = state->files->open_queue(DiskIoWorker::kBuffersPerDepth * options.depth);
     if (queue == nullptr)
-      return fail(ErrorCode::unsupported, "io", "this build or this kernel has no io_uring", "leave the choice to quire, or take threads");
-    std::unique_ptr<DiskMover>& mover = verb == TierJob::Verb::load ? state->loads : state->stores;
-    mover = DiskMover::start(state->places, std::move(queue),
-                             {.verb = verb,
-                              .depth = options.depth,
-                              .place_bytes = tier->header.place_bytes,
-                              .bytes_per_second = options.bytes_per_second,
-                              .gives_way = options.gives_way && verb == TierJob::Verb::store});
-    if (mover == nullptr)
+      return fail(ErrorCode::unsupported, "io", "this build of quire or this kernel does not support io_uring", "use automatic or threads");
+    std::unique_ptr<DiskIoWorker>& worker = verb == TierJob::Verb::load ? state->loads : state->stores;
+    worker = DiskIoWorker::start(state->places, std::move(queue),
+                                 {.verb = verb,
+                                  .depth = options.depth,
+                                  .place_bytes = tier->header.place_bytes,
+                                  .bytes_per_second = options.bytes_per_second,
+                                  .yields_cores = options.yields_cores && verb == TierJob::Verb::store});
+    if (worker == nullptr)
       return fail(ErrorCode::too_large, "depth",
-                  fmt::format("there is no memory for {} blocks of {} bytes", options.depth, shape.place_bytes), "move fewer at a time");
+                  fmt::format("cannot allocate memory for {} blocks of {} bytes", options.depth, shape.place_bytes), "use a smaller depth");
   }
   return std::unique_ptr<DiskStore>(new DiskStore(std::move(state)));
 }
@@ -67,7 +67,8 @@ std::uint64_t DiskStore::block_bytes() const {
 }
 
 void DiskStore::submit(TierJob job) {
-  QUIRE_CHECK(job.place < num_places() && job.bytes > 0 && job.bytes <= state_->block_bytes, "no such place, or no such block");
+  QUIRE_CHECK(job.place < num_places() && job.bytes > 0 && job.bytes <= state_->block_bytes,
+              "a job has an existing slot and at most one block of data");
   (job.verb == TierJob::Verb::load ? state_->loads : state_->stores)->submit(std::move(job));
 }
 
@@ -75,8 +76,8 @@ std::uint32_t DiskStore::restored(std::uint32_t first, std::vector<RestoredBlock
   return state_->places.restored(first, into);
 }
 
-std::optional<RestoredBlock> DiskStore::held_from(std::uint32_t first) const {
-  return state_->places.held_from(first);
+std::optional<RestoredBlock> DiskStore::next_held_block(std::uint32_t first) const {
+  return state_->places.next_held_block(first);
 }
 
 DiskStoreStats DiskStore::stats() const {

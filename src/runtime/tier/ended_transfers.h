@@ -1,6 +1,5 @@
 #pragma once
-// What a transport tells of transfers that have ended: collected by its threads, taken by poll(). Whoever calls holds the transport's
-// mutex.
+// Ended transfers of a transport: the transport's threads add them, and poll() takes them. The caller must hold the transport's mutex.
 #include <utility>
 #include <vector>
 
@@ -10,14 +9,14 @@ namespace quire {
 
 class EndedTransfers {
  public:
-  // `bad`: blocks that did not come; completion.bad_blocks is set when it is told.
+  // `bad`: blocks that were not loaded; `report()` sets completion.bad_blocks.
   void add(const TransferCompletion& completion, std::vector<BlockId> bad) { ended_.push_back({completion, std::move(bad)}); }
 
-  // Appends all that have ended since the last time. Their bad blocks are there until the next one.
-  void tell(std::vector<TransferCompletion>& out) {
-    told_.swap(ended_);
+  // Appends all transfers that have ended since the last call. Their bad blocks are valid until the next call.
+  void report(std::vector<TransferCompletion>& out) {
+    reported_.swap(ended_);
     ended_.clear();
-    for (const Ended& one : told_) {
+    for (const Ended& one : reported_) {
       out.push_back(one.completion);
       out.back().bad_blocks = one.bad;
     }
@@ -28,7 +27,7 @@ class EndedTransfers {
     TransferCompletion completion;
     std::vector<BlockId> bad;
   };
-  std::vector<Ended> ended_, told_;
+  std::vector<Ended> ended_, reported_;
 };
 
 }  // namespace quire

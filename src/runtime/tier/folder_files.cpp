@@ -1,7 +1,6 @@
-// A folder of the file system.
-// Opened by the engine when a tier is set up, and by `quire cache`; used by the movers' threads. The lock lives as long as the object, so
-// two processes never write to one folder. Files are the owner's alone: blocks tell what users wrote. Blocks pass by the page cache where
-// the file system allows it, since they are cached in the KV cache already.
+// The files of a disk tier in a folder. Opened by the engine when it sets up a tier, and by `quire cache`; used by the movers' threads. The
+// lock lives as long as the object, so two processes never write to one folder. Only the owner can read the files, because blocks reveal
+// what users wrote. Blocks bypass the page cache if the file system allows it, because the KV cache caches them already.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -24,9 +23,9 @@ namespace {
 
 constexpr const char* kFolderField = "kv_disk";
 constexpr const char* kBudgetField = "kv_disk_budget";
-constexpr mode_t kOwnerOnly = 0600;  // blocks tell what users wrote
+constexpr mode_t kOwnerOnly = 0600;  // blocks reveal what users wrote
 
-// Closes what it holds.
+// Owns a file descriptor and closes it.
 class Descriptor {
  public:
   explicit Descriptor(int value = -1) : value_(value) {}
@@ -52,8 +51,8 @@ std::unexpected<Error> os_error(const char* field, const std::string& what, std:
   return fail(ErrorCode::io, field, fmt::format("{}: {}", what, std::strerror(errno)), std::move(remedy));
 }
 
-// What a file takes of the file system.
-Result<std::uint64_t> taken_bytes(int descriptor) {
+// Returns the disk space that a file uses.
+Result<std::uint64_t> allocated_bytes(int descriptor) {
   struct stat status{};
   if (fstat(descriptor, &status) != 0) return os_error(kFolderField, "fstat");
   return static_cast<std::uint64_t>(status.st_blocks) * 512;
@@ -62,26 +61,26 @@ Result<std::uint64_t> taken_bytes(int descriptor) {
 Result<Descriptor> open_in(const Descriptor& folder, const std::string& path, const char* name, int flags) {
   Descriptor file(openat(folder.get(), name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flags, kOwnerOnly));
   if (!file.is_open())
-    return os_error(kFolderField, fmt::format("{}/{} cannot be opened", path, name), "give a folder that this user may read and write");
+    return os_error(kFolderField, fmt::format("{}/{} cannot be opened", path, name), "use a folder that this user can read and write");
   return file;
 }
 
-// The lock lives as long as its descriptor. The file says who has it.
+// Locks the folder. The lock lives as long as its descriptor. The lock file contains the ID of the process that has it.
 Result<Descriptor> lock_folder(const Descriptor& folder, const std::string& path) {
   Result<Descriptor> lock = open_in(folder, path, "quire-lock", 0);
   if (!lock) return lock;
   if (flock(lock->get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return os_error(kFolderField, fmt::format("{} cannot be locked", path), "give a folder on a local disk");
+    if (errno != EWOULDBLOCK) return os_error(kFolderField, fmt::format("{} cannot be locked", path), "use a folder on a local disk");
     std::array<char, 32> owner{};
     const ssize_t size = pread(lock->get(), owner.data(), owner.size(), 0);
     return fail(
         ErrorCode::io, kFolderField,
-        fmt::format("process {} uses {}", std::string_view(owner.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))), path),
-        "give each process a folder of its own");
+        fmt::format("process {} is using {}", std::string_view(owner.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))), path),
+        "use a separate folder for each process");
   }
   const std::string own = fmt::format("{}", getpid());
   if (ftruncate(lock->get(), 0) != 0 || pwrite(lock->get(), own.data(), own.size(), 0) != static_cast<ssize_t>(own.size()))
-    return os_error(kFolderField, fmt::format("{}/quire-lock cannot be written", path), "give a folder with room and the right to write");
+    return os_error(kFolderField, fmt::format("{}/quire-lock cannot be written", path), "use a writable folder on a disk with free space");
   return lock;
 }
 
@@ -98,7 +97,7 @@ class FolderFiles final : public TierFiles {
   Result<std::uint64_t> disk_bytes() override {
     std::uint64_t sum = 0;
     for (const Descriptor* one : {&folder_, &lock_, &blocks_, &table_}) {
-      const Result<std::uint64_t> bytes = taken_bytes(one->get());
+      const Result<std::uint64_t> bytes = allocated_bytes(one->get());
       if (!bytes) return bytes;
       sum += *bytes;
     }
@@ -116,16 +115,17 @@ class FolderFiles final : public TierFiles {
     struct stat status{};
     if (fstat(descriptor, &status) != 0) return os_error(kFolderField, path_);
     if (static_cast<std::uint64_t>(status.st_size) > bytes && ftruncate(descriptor, static_cast<off_t>(bytes)) != 0)
-      return os_error(kFolderField, fmt::format("a file of {} cannot be cut", path_));
+      return os_error(kFolderField, fmt::format("a file of {} cannot be truncated", path_));
     if (bytes == 0) return {};
     if (Result<void> room = check_room(status, bytes); !room) return room;
     if (fallocate(descriptor, 0, 0, static_cast<off_t>(bytes)) == 0) return {};
-    // Where the file system cannot promise, a write that finds no room fails.
+    // If the file system cannot reserve the space, a later write without room fails.
     if (errno == EOPNOTSUPP && ftruncate(descriptor, static_cast<off_t>(bytes)) == 0) return {};
     const int error = errno;
     if (ftruncate(descriptor, std::min(status.st_size, static_cast<off_t>(bytes))) != 0) return os_error(kFolderField, path_);
     errno = error;
-    return os_error(kBudgetField, fmt::format("{} bytes cannot be had in {}", bytes, path_), "give a smaller budget, or make room");
+    return os_error(kBudgetField, fmt::format("{} bytes cannot be allocated in {}", bytes, path_),
+                    "use a smaller budget, or free space on the disk");
   }
 
   Result<void> read_table(std::uint64_t offset, std::span<std::byte> bytes) override {
@@ -151,15 +151,15 @@ class FolderFiles final : public TierFiles {
  private:
   [[nodiscard]] int descriptor_of(TierFile file) const { return (file == TierFile::blocks ? blocks_ : table_).get(); }
 
-  // A fallocate that fails for want of room may have filled the disk before.
+  // Checks first, because a fallocate that fails may have filled the disk before.
   Result<void> check_room(const struct stat& status, std::uint64_t bytes) const {
     struct statvfs system{};
     if (fstatvfs(folder_.get(), &system) != 0) return os_error(kFolderField, path_);
     const std::uint64_t room = std::uint64_t{system.f_bavail} * system.f_frsize;
     const std::uint64_t has = static_cast<std::uint64_t>(status.st_blocks) * 512;
     if (bytes <= has || bytes - has <= room) return {};
-    return fail(ErrorCode::io, kBudgetField, fmt::format("{} bytes are wanted in {}, {} are free", bytes - has, path_, room),
-                "give a smaller budget, or make room");
+    return fail(ErrorCode::io, kBudgetField, fmt::format("{} bytes are needed in {}, but {} are free", bytes - has, path_, room),
+                "use a smaller budget, or free space on the disk");
   }
 
   Result<void> whole(ssize_t moved, std::size_t size, const char* verb) const {
@@ -173,7 +173,7 @@ class FolderFiles final : public TierFiles {
   const TierIo io_;
 };
 
-// Past the page cache where the file system allows it: some refuse the flag, some only the first read.
+// Opens the blocks' file past the page cache if the file system allows it. Some file systems refuse the flag, some only the first read.
 Result<Descriptor> open_blocks(const Descriptor& folder, const std::string& path) {
   Descriptor direct(openat(folder.get(), "quire-blocks", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_DIRECT, kOwnerOnly));
   alignas(kTierPageBytes) std::array<std::byte, kTierPageBytes> probe;
@@ -201,11 +201,11 @@ Result<std::unique_ptr<TierFiles>> open_tier_folder(const std::string& folder, T
     const std::filesystem::path above = std::filesystem::path(folder).parent_path();
     if (!above.empty()) std::filesystem::create_directories(above, error);
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-      return os_error(kFolderField, fmt::format("{} cannot be made", folder), "give a folder that this user may read and write");
+      return os_error(kFolderField, fmt::format("{} cannot be created", folder), "use a folder that this user can read and write");
   }
   Descriptor handle(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!handle.is_open())
-    return os_error(kFolderField, fmt::format("{} cannot be opened", folder), "give a folder that this user may read and write");
+    return os_error(kFolderField, fmt::format("{} cannot be opened", folder), "use a folder that this user can read and write");
   Result<Descriptor> lock = lock_folder(handle, folder);
   if (!lock) return std::unexpected(lock.error());
   Result<Descriptor> blocks = open_blocks(handle, folder);

@@ -1,9 +1,9 @@
-// States of a transfer, and who moves it between them:
+// States of a transfer, and what moves it between them:
 //   open  start()
-//   over  its last block (the store's thread); the watch, when it takes too long; wait(), of a store; detach()
-// start(), poll() and wait() come from the thread that leads the step, block_over() from the store's threads, the watch has its own. Locks
-// are taken in one order: a transfer's, then the transport's. Once a transfer is over, no thread of the store touches the KV cache for it:
-// that is what lets a step go on beside a disk that hangs.
+//   over  its last block (the store's thread); the watch, when it takes too long; wait(), for a store; detach()
+// The thread that leads the step calls start(), poll() and wait(). The store's threads call on_block_done(). The watch has a private
+// thread. Locks are taken in one order: a transfer's, then the transport's. Once a transfer is over, no thread of the store touches the KV
+// cache for it. A step can therefore continue while a disk hangs.
 #include "runtime/tier/store_transport.h"
 
 #include <algorithm>
@@ -11,33 +11,26 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/seconds.h"
 
 namespace quire {
 
 using SteadyClock = std::chrono::steady_clock;
 
-namespace {
-
-SteadyClock::duration steady_seconds(double seconds) {
-  return std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(seconds));
-}
-
-}  // namespace
-
-struct StoreTransport::Moving {
+struct StoreTransport::PendingTransfer {
   TransferId id;
   TransferDirection direction = TransferDirection::load;
   std::uint32_t group = 0;
   std::vector<BlockId> blocks;
   SteadyClock::time_point begin;
 
-  std::mutex mutex;  // held while blocks are copied, so that none is once the transfer is over; before the transport's
+  std::mutex mutex;  // held while blocks are copied, so that no copy runs after the transfer's end; taken before the transport's
   bool is_over = false;
   std::size_t num_left = 0;
   std::uint64_t bytes = 0;
   std::vector<bool> is_bad;
 
-  // Between the pages of a block and what the store has of it. false: too late.
+  // Copies between the pages of a block and the store's bytes of it. Returns false if the transfer is over.
   bool copy(const KvPages& pages, std::size_t index, std::span<std::byte> bytes_of_block) {
     const std::lock_guard lock(mutex);
     if (is_over) return false;
@@ -53,11 +46,11 @@ struct StoreTransport::Moving {
   }
 };
 
-StoreTransport::StoreTransport(std::shared_ptr<BlockStore> store, double patience_seconds, bool gives_up_stores,
-                               std::optional<double> store_patience_seconds)
+StoreTransport::StoreTransport(std::shared_ptr<BlockStore> store, double timeout_seconds, bool cancels_late_stores,
+                               std::optional<double> store_timeout_seconds)
     : store_(std::move(store)),
-      patience_{steady_seconds(patience_seconds), steady_seconds(store_patience_seconds.value_or(patience_seconds))},
-      gives_up_stores_(gives_up_stores),
+      timeout_{steady_seconds(timeout_seconds), steady_seconds(store_timeout_seconds.value_or(timeout_seconds))},
+      cancels_late_stores_(cancels_late_stores),
       assigned_(store_->num_places()) {}
 
 StoreTransport::~StoreTransport() {
@@ -75,15 +68,16 @@ std::uint64_t StoreTransport::assign(std::uint32_t place, const OffloadKey& name
 bool StoreTransport::find(std::uint64_t number, std::uint32_t& place, OffloadKey& name) const {
   place = static_cast<std::uint32_t>(number);
   const std::lock_guard lock(mutex_);
-  QUIRE_CHECK(place < assigned_.size(), "a connector names places that it was given");
+  QUIRE_CHECK(place < assigned_.size(), "the slot of a transfer exists");
   name = assigned_[place].name;
   return assigned_[place].generation == number >> 32U;
 }
 
 void StoreTransport::attach(const KvPages& pages, std::function<void()> notify) {
-  QUIRE_CHECK(!watch_.joinable(), "attached once");
+  QUIRE_CHECK(!watch_.joinable(), "a transport is attached once");
   for (std::size_t group = 0; group < pages.layout->groups.size(); ++group)
-    QUIRE_CHECK(pages.layout->group_block_bytes(group) <= store_->block_bytes(), "the store was opened for smaller blocks");
+    QUIRE_CHECK(pages.layout->group_block_bytes(group) <= store_->block_bytes(),
+                "a slot of the store is large enough for a block of each group");
   pages_ = pages;
   notify_ = std::move(notify);
   {
@@ -96,7 +90,7 @@ void StoreTransport::attach(const KvPages& pages, std::function<void()> notify) 
 bool StoreTransport::read_block(std::uint32_t group, BlockId block, std::span<std::byte> into) const {
   const std::lock_guard lock(pages_mutex_);
   if (!is_attached_) return false;
-  QUIRE_CHECK(into.size() == pages_.layout->group_block_bytes(group), "room for the block");
+  QUIRE_CHECK(into.size() == pages_.layout->group_block_bytes(group), "the buffer has the size of the block");
   for (std::uint32_t tensor = 0; tensor < pages_.layout->groups[group].layers.size(); ++tensor) {
     const std::span<std::byte> page = pages_.page(tensor, block);
     std::memcpy(into.data(), page.data(), page.size());
@@ -106,64 +100,64 @@ bool StoreTransport::read_block(std::uint32_t group, BlockId block, std::span<st
 }
 
 void StoreTransport::start(const Transfer& transfer) {
-  QUIRE_CHECK(!transfer.blocks.empty(), "a transfer of nothing");
-  auto moving = std::make_shared<Moving>();
-  moving->id = transfer.id;
-  moving->direction = transfer.direction;
-  moving->group = transfer.group;
-  moving->blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
-  moving->begin = SteadyClock::now();
-  moving->num_left = transfer.blocks.size();
-  moving->is_bad.resize(transfer.blocks.size());
+  QUIRE_CHECK(!transfer.blocks.empty(), "a transfer has at least one block");
+  auto pending = std::make_shared<PendingTransfer>();
+  pending->id = transfer.id;
+  pending->direction = transfer.direction;
+  pending->group = transfer.group;
+  pending->blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
+  pending->begin = SteadyClock::now();
+  pending->num_left = transfer.blocks.size();
+  pending->is_bad.resize(transfer.blocks.size());
   {
     const std::lock_guard lock(mutex_);
-    open_[transfer.id] = moving;
+    open_[transfer.id] = pending;
   }
-  for (std::size_t i = 0; i < transfer.blocks.size(); ++i) submit(moving, i, transfer.places[i]);
+  for (std::size_t i = 0; i < transfer.blocks.size(); ++i) submit(pending, i, transfer.places[i]);
 }
 
-void StoreTransport::submit(const std::shared_ptr<Moving>& moving, std::size_t index, std::uint64_t number) {
-  // Once the transfer is over, these touch neither this object nor the pages: the store may outlive both.
-  TierJob job{.verb = moving->direction == TransferDirection::store ? TierJob::Verb::store : TierJob::Verb::load,
+void StoreTransport::submit(const std::shared_ptr<PendingTransfer>& pending, std::size_t index, std::uint64_t number) {
+  // Once the transfer is over, these functions touch neither this object nor the pages: the store may outlive both.
+  TierJob job{.verb = pending->direction == TransferDirection::store ? TierJob::Verb::store : TierJob::Verb::load,
               .place = 0,
               .name = {},
-              .bytes = static_cast<std::uint32_t>(pages_.layout->group_block_bytes(moving->group)),
-              .copy = [this, moving, index](std::span<std::byte> bytes) { return moving->copy(pages_, index, bytes); },
-              .over = [this, moving, index](TierOutcome outcome) { block_over(moving, index, outcome); }};
+              .bytes = static_cast<std::uint32_t>(pages_.layout->group_block_bytes(pending->group)),
+              .copy = [this, pending, index](std::span<std::byte> bytes) { return pending->copy(pages_, index, bytes); },
+              .over = [this, pending, index](TierOutcome outcome) { on_block_done(pending, index, outcome); }};
   if (find(number, job.place, job.name))
     store_->submit(std::move(job));
   else
-    block_over(moving, index, TierOutcome::absent);
+    on_block_done(pending, index, TierOutcome::absent);
 }
 
-void StoreTransport::block_over(const std::shared_ptr<Moving>& moving, std::size_t index, TierOutcome outcome) {
-  std::unique_lock lock(moving->mutex);
-  if (moving->is_over) return;
-  moving->is_bad[index] = outcome != TierOutcome::done;
+void StoreTransport::on_block_done(const std::shared_ptr<PendingTransfer>& pending, std::size_t index, TierOutcome outcome) {
+  std::unique_lock lock(pending->mutex);
+  if (pending->is_over) return;
+  pending->is_bad[index] = outcome != TierOutcome::done;
   if (outcome == TierOutcome::done) {
-    moving->bytes += pages_.layout->group_block_bytes(moving->group);
+    pending->bytes += pages_.layout->group_block_bytes(pending->group);
     const std::lock_guard own(mutex_);
-    // Patience counts from the last block that moved, so a slow disk is not a dead one.
-    moved_[static_cast<std::size_t>(moving->direction)] = SteadyClock::now();
+    // The timeout counts from the last block that moved, so a slow disk is not treated as a dead one.
+    last_progress_[static_cast<std::size_t>(pending->direction)] = SteadyClock::now();
   }
-  if (--moving->num_left == 0) end(*moving, lock);
+  if (--pending->num_left == 0) end(*pending, lock);
 }
 
-// Of a load, blocks that did not come are named; of a store nobody asks which.
-void StoreTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
-  moving.is_over = true;
+// Ends the transfer. A load reports the blocks that were not loaded; for a store no caller needs such a list.
+void StoreTransport::end(PendingTransfer& pending, std::unique_lock<std::mutex>& lock) {
+  pending.is_over = true;
   const TransferCompletion completion{
-      .transfer = moving.id,
-      .outcome = std::ranges::count(moving.is_bad, true) == 0 ? TransferOutcome::done : TransferOutcome::failed,
-      .bytes = moving.bytes,
-      .seconds = std::chrono::duration<double>(SteadyClock::now() - moving.begin).count()};
+      .transfer = pending.id,
+      .outcome = std::ranges::count(pending.is_bad, true) == 0 ? TransferOutcome::done : TransferOutcome::failed,
+      .bytes = pending.bytes,
+      .seconds = std::chrono::duration<double>(SteadyClock::now() - pending.begin).count()};
   std::vector<BlockId> bad;
-  for (std::size_t i = 0; i < moving.blocks.size() && moving.direction == TransferDirection::load; ++i)
-    if (moving.is_bad[i]) bad.push_back(moving.blocks[i]);
+  for (std::size_t i = 0; i < pending.blocks.size() && pending.direction == TransferDirection::load; ++i)
+    if (pending.is_bad[i]) bad.push_back(pending.blocks[i]);
   {
     const std::lock_guard own(mutex_);
     ended_.add(completion, std::move(bad));
-    open_.erase(moving.id);
+    open_.erase(pending.id);
     ++num_notifying_;
     changed_.notify_all();
   }
@@ -174,42 +168,42 @@ void StoreTransport::end(Moving& moving, std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-void StoreTransport::give_up(const std::shared_ptr<Moving>& moving) {
-  std::unique_lock lock(moving->mutex);
-  if (moving->is_over) return;
-  moving->is_bad.assign(moving->is_bad.size(), true);
-  end(*moving, lock);
+void StoreTransport::cancel(const std::shared_ptr<PendingTransfer>& pending) {
+  std::unique_lock lock(pending->mutex);
+  if (pending->is_over) return;
+  pending->is_bad.assign(pending->is_bad.size(), true);
+  end(*pending, lock);
 }
 
 void StoreTransport::poll(std::vector<TransferCompletion>& over) {
   const std::lock_guard lock(mutex_);
-  ended_.tell(over);
+  ended_.report(over);
 }
 
 void StoreTransport::wait(TransferId transfer) {
   std::unique_lock lock(mutex_);
   const auto found = open_.find(transfer);
   if (found == open_.end()) return;
-  if (gives_up_stores_ && found->second->direction == TransferDirection::store) {
-    const std::shared_ptr<Moving> moving = found->second;
+  if (cancels_late_stores_ && found->second->direction == TransferDirection::store) {
+    const std::shared_ptr<PendingTransfer> pending = found->second;
     lock.unlock();
-    give_up(moving);
+    cancel(pending);
     lock.lock();
   }
   changed_.wait(lock, [&] { return !open_.contains(transfer); });
 }
 
-// Ends what gets nowhere. Transfers begin in the order of their numbers, so the first one of a direction is the oldest.
+// Ends transfers that make no progress. Transfers begin in the order of their IDs, so the first one of a direction is the oldest.
 void StoreTransport::watch() {
   std::unique_lock lock(mutex_);
   while (!stops_) {
-    std::shared_ptr<Moving> late;
-    SteadyClock::time_point next = SteadyClock::now() + std::min(patience_[0], patience_[1]);
+    std::shared_ptr<PendingTransfer> late;
+    SteadyClock::time_point next = SteadyClock::now() + std::min(timeout_[0], timeout_[1]);
     for (const TransferDirection direction : {TransferDirection::load, TransferDirection::store}) {
       const auto oldest = std::ranges::find_if(open_, [&](const auto& one) { return one.second->direction == direction; });
       if (oldest == open_.end()) continue;
-      const SteadyClock::time_point due =
-          std::max(oldest->second->begin, moved_[static_cast<std::size_t>(direction)]) + patience_[static_cast<std::size_t>(direction)];
+      const SteadyClock::time_point due = std::max(oldest->second->begin, last_progress_[static_cast<std::size_t>(direction)]) +
+                                          timeout_[static_cast<std::size_t>(direction)];
       if (due <= SteadyClock::now()) late = oldest->second;
       next = std::min(next, due);
     }
@@ -217,16 +211,16 @@ void StoreTransport::watch() {
       changed_.wait_until(lock, next);
       continue;
     }
-    ++num_late_[static_cast<std::size_t>(late->direction)];
+    ++num_timed_out_[static_cast<std::size_t>(late->direction)];
     lock.unlock();
-    give_up(late);
+    cancel(late);
     lock.lock();
   }
 }
 
-std::uint64_t StoreTransport::num_late(TransferDirection direction) const {
+std::uint64_t StoreTransport::num_timed_out(TransferDirection direction) const {
   const std::lock_guard lock(mutex_);
-  return num_late_[static_cast<std::size_t>(direction)];
+  return num_timed_out_[static_cast<std::size_t>(direction)];
 }
 
 void StoreTransport::detach() {
@@ -234,16 +228,16 @@ void StoreTransport::detach() {
     const std::lock_guard lock(pages_mutex_);
     is_attached_ = false;
   }
-  std::vector<std::shared_ptr<Moving>> left;
+  std::vector<std::shared_ptr<PendingTransfer>> left;
   {
     const std::lock_guard lock(mutex_);
     stops_ = true;
     changed_.notify_all();
-    for (const auto& [id, moving] : open_) left.push_back(moving);
+    for (const auto& [id, pending] : open_) left.push_back(pending);
   }
   watch_.join();
-  for (const std::shared_ptr<Moving>& moving : left) give_up(moving);
-  // Who was told that a transfer is over may destroy this before its notice has been given.
+  for (const std::shared_ptr<PendingTransfer>& pending : left) cancel(pending);
+  // A caller that has seen the end in poll() may destroy this object before the callback has returned.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return num_notifying_ == 0; });
 }

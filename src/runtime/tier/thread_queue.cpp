@@ -12,9 +12,9 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMostIoThreads = 4;
+constexpr std::uint32_t kMaxIoThreads = 4;
 
-// What a disk moves at once may be less than what it was asked for: near a full disk, or where a file was cut. That is a failure.
+// A disk may move fewer bytes than requested: near a full disk, or in a file that was cut. That counts as a failure.
 bool move_block(int descriptor, const BlockIo& io) {
   ssize_t moved = -1;
   do {
@@ -25,11 +25,11 @@ bool move_block(int descriptor, const BlockIo& io) {
   return moved == static_cast<ssize_t>(io.bytes.size());
 }
 
-// For kernels and containers without io_uring: the same interface by blocking calls on up to four threads.
+// For kernels and containers without io_uring: makes blocking calls on up to four threads.
 class ThreadQueue final : public BlockQueue {
  public:
   ThreadQueue(int descriptor, std::uint32_t depth) : descriptor_(descriptor) {
-    for (std::uint32_t i = 0; i < std::min(depth, kMostIoThreads); ++i) threads_.emplace_back([this] { run(); });
+    for (std::uint32_t i = 0; i < std::min(depth, kMaxIoThreads); ++i) threads_.emplace_back([this] { run(); });
   }
   ~ThreadQueue() override {
     {
@@ -48,7 +48,7 @@ class ThreadQueue final : public BlockQueue {
     wanted_.notify_one();
   }
 
-  void collect(bool wait, std::vector<BlockIoOver>& over) override {
+  void collect(bool wait, std::vector<BlockIoCompletion>& over) override {
     std::unique_lock lock(mutex_);
     if (wait) ended_.wait(lock, [this] { return is_woken_ || !over_.empty(); });
     is_woken_ = false;
@@ -66,7 +66,7 @@ class ThreadQueue final : public BlockQueue {
 
  private:
   void run() {
-    set_thread_nice(kNiceBeside);
+    set_thread_nice(kBackgroundNice);
     std::unique_lock lock(mutex_);
     for (;;) {
       wanted_.wait(lock, [this] { return stops_ || !waiting_.empty(); });
@@ -85,7 +85,7 @@ class ThreadQueue final : public BlockQueue {
   std::mutex mutex_;
   std::condition_variable wanted_, ended_;
   std::deque<BlockIo> waiting_;
-  std::vector<BlockIoOver> over_;
+  std::vector<BlockIoCompletion> over_;
   bool is_woken_ = false;
   bool stops_ = false;
   std::vector<std::thread> threads_;

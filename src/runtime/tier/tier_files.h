@@ -1,6 +1,6 @@
 #pragma once
-// The seam between a disk tier and its folder: a file of blocks and a table. Everything that a tier reads or writes goes through it, so
-// that tests can lose, tear, reorder and refuse it.
+// The seam between a disk tier and its folder: a file of blocks and a table. A tier reads and writes only through it, so that tests can
+// lose, tear, reorder and refuse data.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,55 +13,55 @@
 
 namespace quire {
 
-// A block to move between memory and the blocks' file; offset, size and address are multiples of 4 KiB.
+// A block to move between memory and the blocks' file. Offset, size and address are multiples of 4 KiB.
 struct BlockIo {
-  std::uint32_t tag = 0;  // below the queue's depth; of one that is under way, nobody else's
+  std::uint32_t tag = 0;  // below the queue's depth; unique among the blocks in flight
   bool is_write = false;
   std::uint64_t offset = 0;
-  std::span<std::byte> bytes;  // stay until it is over
+  std::span<std::byte> bytes;  // must stay valid until the move is over
 };
 
-struct BlockIoOver {
+struct BlockIoCompletion {
   std::uint32_t tag = 0;
-  bool is_done = false;  // all of it was moved
+  bool is_done = false;  // all bytes were moved
 };
 
-// Moves blocks, several at a time, and ends them in any order. One thread calls it, but for wake().
+// Moves several blocks at a time, which may end in any order. One thread calls it, except for wake().
 class BlockQueue {
  public:
-  virtual ~BlockQueue() = default;  // nothing may be under way
-  // At most as many at a time as the queue was opened for.
+  virtual ~BlockQueue() = default;  // no block may be in flight
+  // Begins a move. At most the queue's depth may be in flight.
   virtual void submit(const BlockIo& io) = 0;
-  // Appends what is over. `wait`: returns when there is something, or after a wake() that no collect() has seen.
-  virtual void collect(bool wait, std::vector<BlockIoOver>& over) = 0;
+  // Appends the moves that have ended. `wait`: returns when one has ended, or after a wake() that no collect() has seen.
+  virtual void collect(bool wait, std::vector<BlockIoCompletion>& over) = 0;
   virtual void wake() = 0;
 };
 
 enum class TierFile : std::uint8_t { blocks, table };
 
-// One call at a time, but for the queues.
+// Accepts one call at a time, except for the queues.
 class TierFiles {
  public:
   virtual ~TierFiles() = default;
-  // What the folder takes of the file system, as `du` counts it.
+  // Returns the disk space that the folder uses, as `du` counts it.
   virtual Result<std::uint64_t> disk_bytes() = 0;
   virtual Result<std::uint64_t> table_bytes() = 0;
-  // Grown by zeros, which have their place in the file system where it can promise that; cut at the end.
+  // Grows the file by zeros, or cuts its end. The file system reserves the space if it can.
   virtual Result<void> resize(TierFile file, std::uint64_t bytes) = 0;
   virtual Result<void> read_table(std::uint64_t offset, std::span<std::byte> bytes) = 0;
   virtual Result<void> write_table(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
-  // What was written to the table outlives a loss of power.
+  // Ensures that writes to the table survive a loss of power.
   virtual Result<void> sync_table() = 0;
   virtual std::unique_ptr<BlockQueue> open_queue(std::uint32_t depth) = 0;
 };
 
 enum class TierIo : std::uint8_t {
-  automatic,  // io_uring where build and kernel have it, else threads
+  automatic,  // io_uring if the build and the kernel have it, otherwise threads
   io_uring,
   threads
 };
 
-// Which file of blocks a folder has; nullopt: none.
+// Identifies a folder's file of blocks; identity_of() returns nullopt if there is no such file.
 struct FileIdentity {
   std::uint64_t device = 0, number = 0;
 
@@ -69,12 +69,12 @@ struct FileIdentity {
 };
 std::optional<FileIdentity> identity_of(const std::string& folder);
 
-// What this user may still take of the file system that the folder lies in. Errors: `kv_disk`.
+// Returns the bytes that this user may still use in the folder's file system. Errors name `kv_disk`.
 Result<std::uint64_t> free_bytes(const std::string& folder);
 
-// Makes the folder and its files (quire-lock, quire-blocks, quire-table) where they are missing, and locks it until the object dies.
-// Errors: another process (or another tier of this one) has it; no right to write there; the build or the kernel has no io_uring and it was
-// asked for.
+// Creates the folder and its files (quire-lock, quire-blocks, quire-table) if they are missing, and locks the folder until the object is
+// destroyed. Errors: another process, or another tier of this process, has the lock; no right to write there. If io_uring was requested and
+// is not available, open_queue() returns null.
 Result<std::unique_ptr<TierFiles>> open_tier_folder(const std::string& folder, TierIo io);
 
 }  // namespace quire

@@ -11,13 +11,13 @@ void TierHealth::note(std::uint64_t num_done, std::uint64_t num_failed, double n
   const std::uint64_t done = num_done - std::exchange(num_done_, num_done);
   const std::uint64_t failed = num_failed - std::exchange(num_failed_, num_failed);
   if (failed > done)
-    num_in_row_ += failed;
+    num_consecutive_failures_ += failed;
   else if (done > 0)
-    num_in_row_ = 0;
-  if (is_left_out()) return;  // what was begun before
+    num_consecutive_failures_ = 0;
+  if (is_disabled()) return;  // operations that began before the pause
   const bool is_on_trial = state_ == State::on_trial;
-  if (num_in_row_ >= (is_on_trial ? 1 : kMostFailures)) {
-    leave_out(now_s);
+  if (num_consecutive_failures_ >= (is_on_trial ? 1 : kMaxFailures)) {
+    disable(now_s);
   } else if (is_on_trial && done > 0) {
     state_ = State::used;
     pause_s_ = kFirstPause_s;
@@ -26,21 +26,21 @@ void TierHealth::note(std::uint64_t num_done, std::uint64_t num_failed, double n
 
 void TierHealth::set_gone(bool gone, double now_s) {
   if (std::exchange(gone_, gone) == gone) return;
-  if (gone && !is_left_out()) leave_out(now_s);
+  if (gone && !is_disabled()) disable(now_s);
   trial_due_s_ = now_s;
 }
 
 void TierHealth::begin_trial() {
-  QUIRE_CHECK(is_left_out() && !gone_, "only what is left out is tried");
+  QUIRE_CHECK(is_disabled() && !gone_, "a trial begins only for a tier that is excluded and not closed");
   state_ = State::on_trial;
-  num_in_row_ = 0;
+  num_consecutive_failures_ = 0;
 }
 
-void TierHealth::leave_out(double now_s) {
-  state_ = State::left_out;
+void TierHealth::disable(double now_s) {
+  state_ = State::disabled;
   trial_due_s_ = now_s + pause_s_;
   pause_s_ = std::min(2.0 * pause_s_, kLongestPause_s);
-  ++num_times_left_out_;
+  ++num_times_disabled_;
 }
 
 }  // namespace quire

@@ -1,43 +1,43 @@
 #pragma once
-// Whether a tier is used in one direction, by what it did lately.
+// Decides whether a tier is used in one direction, from its latest successes and failures.
 //
-//   used      -> left out   kMostFailures in a row
-//   left out  -> on trial   begin_trial(), when its pause is over
-//   on trial  -> used       something was done: the next pause is the shortest again
-//   on trial  -> left out   a failure: the next pause is twice as long
-//   any       -> left out   it is gone; it is on trial when it is there again
+//   used      -> disabled   kMaxFailures in a row
+//   disabled  -> on trial   begin_trial(), after the pause
+//   on trial  -> used       a success: the next pause is the shortest again
+//   on trial  -> disabled   a failure: the next pause is twice as long
+//   any       -> disabled   the tier is gone; a trial is due when it is there again
 #include <cstdint>
 
 namespace quire {
 
 class TierHealth {
  public:
-  static constexpr std::uint32_t kMostFailures = 3;
+  static constexpr std::uint32_t kMaxFailures = 3;
   static constexpr double kFirstPause_s = 1.0, kLongestPause_s = 60.0;
 
-  // What was done and what failed, from the start, as of `now_s`. Where more failed than was done since the last time, all failures since
-  // count as a row.
+  // Takes the total successes and failures as of `now_s`. If failures outnumber successes since the last call, they extend the row of
+  // failures.
   void note(std::uint64_t num_done, std::uint64_t num_failed, double now_s);
   void set_gone(bool gone, double now_s);
 
-  [[nodiscard]] bool is_used() const { return state_ == State::used; }
-  [[nodiscard]] bool is_left_out() const { return state_ == State::left_out; }
-  // Left out, and its pause is over.
-  [[nodiscard]] bool is_trial_due(double now_s) const { return is_left_out() && !gone_ && now_s >= trial_due_s_; }
+  [[nodiscard]] bool is_enabled() const { return state_ == State::used; }
+  [[nodiscard]] bool is_disabled() const { return state_ == State::disabled; }
+  // Returns whether the direction is disabled and its pause is over.
+  [[nodiscard]] bool is_trial_due(double now_s) const { return is_disabled() && !gone_ && now_s >= trial_due_s_; }
   void begin_trial();
 
-  [[nodiscard]] std::uint64_t num_times_left_out() const { return num_times_left_out_; }
+  [[nodiscard]] std::uint64_t num_times_disabled() const { return num_times_disabled_; }
 
  private:
-  enum class State : std::uint8_t { used, left_out, on_trial };
-  void leave_out(double now_s);
+  enum class State : std::uint8_t { used, disabled, on_trial };
+  void disable(double now_s);
 
   State state_ = State::used;
   bool gone_ = false;
-  std::uint64_t num_done_ = 0, num_failed_ = 0, num_in_row_ = 0;
+  std::uint64_t num_done_ = 0, num_failed_ = 0, num_consecutive_failures_ = 0;
   double pause_s_ = kFirstPause_s;
   double trial_due_s_ = 0.0;
-  std::uint64_t num_times_left_out_ = 0;
+  std::uint64_t num_times_disabled_ = 0;
 };
 
 }  // namespace quire

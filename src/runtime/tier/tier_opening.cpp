@@ -1,6 +1,6 @@
-// How a tier's folder is judged and given its size. Called once, when a store is opened, on the engine's thread. Before a folder is
-// accepted nothing in it is changed: one of another model, layout or version is refused as it is. The header is written alternately to two
-// pages and synchronised, so that a loss of power leaves one that is good.
+// Checks a tier's folder and sets the sizes of its files. Called once, by the thread that opens a store. Nothing in a folder is changed
+// before it is accepted: a folder of another model, layout or version is refused as it is. The header is written alternately to two pages
+// and synchronised, so that a loss of power leaves one valid page.
 #include "runtime/tier/tier_opening.h"
 
 #include <fmt/format.h>
@@ -22,8 +22,9 @@ std::uint64_t table_size(std::uint64_t num_places) {
   return padded_to_page(entry_offset(num_places));
 }
 
-// What the file system may take for its own maps: preallocated space that is written in any order falls into pieces, at worst two for each
-// block and each page of the table, and ext4 keeps at least 170 of them in a page. Beside it folder, lock and maps that are never full.
+// Returns the bytes that the file system may use for its maps. Preallocated space that is written in any order is split into extents: at
+// worst two for each block and each page of the table. ext4 keeps at least 170 extents in a page. Adds the folder, the lock and partly
+// filled maps.
 std::uint64_t map_bytes(std::uint64_t num_places, std::uint64_t place_bytes) {
   const std::uint64_t pieces =
       2 * (num_places + table_size(num_places) / kTierPageBytes) + num_places * place_bytes / (std::uint64_t{64} << 20U);
@@ -41,7 +42,7 @@ TierHeader new_header(const TierShape& shape) {
   return header;
 }
 
-Result<void> give_sizes(TierFiles& files, std::uint32_t num_places, const TierShape& shape, bool is_new) {
+Result<void> resize_files(TierFiles& files, std::uint32_t num_places, const TierShape& shape, bool is_new) {
   Result<void> sized = is_new ? files.resize(TierFile::table, 0) : Result<void>{};
   if (sized) sized = files.resize(TierFile::blocks, num_places * shape.place_bytes);
   if (sized) sized = files.resize(TierFile::table, table_size(num_places));
@@ -49,9 +50,10 @@ Result<void> give_sizes(TierFiles& files, std::uint32_t num_places, const TierSh
     const Result<std::uint64_t> taken = files.disk_bytes();
     if (!taken) return std::unexpected(taken.error());
     if (*taken > shape.budget_bytes)
-      sized = fail(ErrorCode::too_large, "kv_disk_budget",
-                   fmt::format("the file system takes {} bytes for {} in {} places", *taken, num_places * shape.place_bytes, num_places),
-                   "give a folder on another file system");
+      sized =
+          fail(ErrorCode::too_large, "kv_disk_budget",
+               fmt::format("the file system uses {} bytes for {} bytes in {} slots", *taken, num_places * shape.place_bytes, num_places),
+               "use a folder on another file system");
   }
   if (!sized && is_new)
     for (const TierFile file : {TierFile::blocks, TierFile::table}) static_cast<void>(files.resize(file, 0));
@@ -76,14 +78,15 @@ Result<std::optional<TierHeader>> read_tier_header(TierFiles& files) {
   }
   if (newest || worst <= HeaderState::damaged) return newest;
   if (worst == HeaderState::foreign)
-    return fail(ErrorCode::corrupt, "kv_disk", "quire-table in the folder is no table of a disk tier",
-                "give another folder, or remove the file");
-  return fail(ErrorCode::unsupported, "kv_disk", "the folder holds a tier of another version of quire, or with other checksums",
-              "give another folder, or remove its quire-* files");
+    return fail(ErrorCode::corrupt, "kv_disk", "quire-table in the folder is not the table of a disk tier",
+                "use another folder, or remove the file");
+  return fail(ErrorCode::unsupported, "kv_disk",
+              "the folder contains a tier of another version of quire, or a tier with another checksum algorithm",
+              "use another folder, or remove its quire-* files");
 }
 
-// The sizes grow with the number of places, so halving finds the most.
-std::uint32_t places_within(std::uint64_t budget_bytes, std::uint64_t place_bytes) {
+// The sizes grow with the number of slots, so a binary search finds the largest number.
+std::uint32_t num_slots_within(std::uint64_t budget_bytes, std::uint64_t place_bytes) {
   std::uint64_t low = 0;
   std::uint64_t high = std::min(kMostPlaces, budget_bytes / place_bytes) + 1;
   while (high - low > 1) {
@@ -94,19 +97,19 @@ std::uint32_t places_within(std::uint64_t budget_bytes, std::uint64_t place_byte
 }
 
 Result<OpenedTier> open_tier(TierFiles& files, const TierShape& shape) {
-  OpenedTier tier{.header = {}, .num_places = places_within(shape.budget_bytes, shape.place_bytes)};
+  OpenedTier tier{.header = {}, .num_places = num_slots_within(shape.budget_bytes, shape.place_bytes)};
   if (tier.num_places == 0)
     return fail(ErrorCode::invalid_argument, "kv_disk_budget",
-                fmt::format("{} bytes have no room for a block of {}", shape.budget_bytes, shape.place_bytes),
-                fmt::format("give at least {}", folder_size(1, shape.place_bytes)));
+                fmt::format("{} bytes are too small for one block of {} bytes", shape.budget_bytes, shape.place_bytes),
+                fmt::format("use at least {} bytes", folder_size(1, shape.place_bytes)));
   const Result<std::optional<TierHeader>> found = read_tier_header(files);
   if (!found) return std::unexpected(found.error());
   const bool is_new = !found->has_value();
   tier.header = found->value_or(new_header(shape));
   if (tier.header.fingerprint != shape.fingerprint || tier.header.place_bytes != shape.place_bytes)
-    return fail(ErrorCode::invalid_argument, "kv_disk", "the folder holds blocks of another model, or in another layout",
-                "give each its own folder, or remove its quire-* files");
-  if (Result<void> sized = give_sizes(files, tier.num_places, shape, is_new); !sized) return std::unexpected(sized.error());
+    return fail(ErrorCode::invalid_argument, "kv_disk", "the folder contains blocks of another model or another layout",
+                "use a separate folder for each model, or remove its quire-* files");
+  if (Result<void> sized = resize_files(files, tier.num_places, shape, is_new); !sized) return std::unexpected(sized.error());
   ++tier.header.incarnation;
   std::array<std::byte, kTierPageBytes> page;
   encode_header(tier.header, page);

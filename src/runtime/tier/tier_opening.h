@@ -1,5 +1,5 @@
 #pragma once
-// What is done once when a tier is opened: its header is judged, its files get their size.
+// Work done once when a tier is opened: its header is checked, and its files get their size.
 #include <cstdint>
 #include <optional>
 
@@ -20,10 +20,12 @@ struct OpenedTier {
   std::uint32_t num_places = 0;
 };
 
-// Of the table's two header pages the newer good one; nullopt: a tier would begin empty. Errors: the table is of another version, or none.
+// Returns the newer valid one of the table's two header pages; nullopt if a tier would begin empty. Errors: the table has another version,
+// or is not a tier's.
 Result<std::optional<TierHeader>> read_tier_header(TierFiles& files);
 
-// Errors: see DiskStore::open. Nothing of a folder that is refused has changed, but for files that are missing in it.
+// Checks the folder and sets the sizes of its files. Errors: see DiskStore::open(). A refused folder stays unchanged, except that missing
+// files were created.
 Result<OpenedTier> open_tier(TierFiles& files, const TierShape& shape);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// The bytes of header, entries and checksums of a disk tier. Pure functions; any thread. Nothing that was read is believed before its
-// checksum fits, and each checksum is bound to what it stands for: an entry to its place, a payload to its name, both to this folder and
-// this model. The layout is fixed by kTierVersion: a change of one byte needs another version.
+// Encodes and decodes the header, entries and checksums of a disk tier. Pure functions; any thread. Nothing that was read is trusted before
+// its checksum matches. Each checksum is bound to its subject: an entry to its slot, a payload to its key, both to this folder and this
+// model. kTierVersion fixes the layout: a change of one byte needs another version.
 #include "runtime/tier/tier_table.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "the table is little-e
 
 constexpr std::array<char, 16> kMagic = {'q', 'u', 'i', 'r', 'e', ' ', 'd', 'i', 's', 'k', ' ', 't', 'i', 'e', 'r', '\n'};
 
-// SHA-256 where the build has no xxhash: slower, and a tier of the other kind is refused.
+// Returns the kind of checksum: 2 for SHA-256, if the build has no xxhash. SHA-256 is slower. A tier with the other kind is refused.
 std::uint32_t checksum_kind() {
   return xxhash_available() ? 1 : 2;
 }
@@ -31,8 +31,7 @@ Checksum checksum_of(std::span<const std::byte> bytes) {
   return checksum;
 }
 
-// Writes and reads fields one after the other.
-// Over memory that its user has checked for size.
+// Writes and reads fields one after the other. The caller must have checked that the memory is large enough.
 class Cursor {
  public:
   explicit Cursor(std::byte* at) : at_(at) {}
@@ -55,8 +54,8 @@ bool is_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
 }
 
-// The fields of an entry, what fills it, and what it is bound to.
-// With what it is bound to behind the fields: the same entry in another place, or in another folder, does not verify.
+// Returns the checksum of an entry's fields and padding, followed by the values that it is bound to. The same entry in another slot or
+// folder does not verify.
 Checksum entry_checksum(std::span<const std::byte> bytes, const TierHeader& header, std::uint64_t place) {
   std::array<std::byte, kEntryBytes + sizeof header.identity + sizeof header.fingerprint + sizeof place> bound{};
   std::ranges::copy(bytes.first(kEntryBytes - sizeof(Checksum)), bound.begin());
@@ -77,7 +76,7 @@ Checksum read_checksum(std::span<const std::byte> bytes) {
 }  // namespace
 
 HeaderState decode_header(std::span<const std::byte> page, TierHeader& header) {
-  QUIRE_CHECK(page.size() == kTierPageBytes, "a header is a page");
+  QUIRE_CHECK(page.size() == kTierPageBytes, "a header has the size of a page");
   if (is_zero(page)) return HeaderState::blank;
   if (std::memcmp(page.data(), kMagic.data(), kMagic.size()) != 0) return HeaderState::foreign;
   std::array<std::byte, kTierPageBytes> copy;
@@ -97,7 +96,7 @@ HeaderState decode_header(std::span<const std::byte> page, TierHeader& header) {
 }
 
 void encode_header(const TierHeader& header, std::span<std::byte> page) {
-  QUIRE_CHECK(page.size() == kTierPageBytes, "a header is a page");
+  QUIRE_CHECK(page.size() == kTierPageBytes, "a header has the size of a page");
   std::ranges::fill(page, std::byte{0});
   Cursor cursor(page.data());
   cursor.put(kMagic);
@@ -111,7 +110,7 @@ void encode_header(const TierHeader& header, std::span<std::byte> page) {
 }
 
 EntryState decode_entry(std::span<const std::byte> bytes, const TierHeader& header, std::uint64_t place, TierEntry& entry) {
-  QUIRE_CHECK(bytes.size() == kEntryBytes, "an entry");
+  QUIRE_CHECK(bytes.size() == kEntryBytes, "an entry has kEntryBytes bytes");
   if (is_zero(bytes)) return EntryState::empty;
   if (entry_checksum(bytes, header, place) != read_checksum<kEntryBytes>(bytes)) return EntryState::damaged;
   std::array<std::byte, kEntryBytes> copy;
@@ -127,7 +126,7 @@ EntryState decode_entry(std::span<const std::byte> bytes, const TierHeader& head
 }
 
 void encode_entry(const TierEntry& entry, const TierHeader& header, std::uint64_t place, std::span<std::byte> bytes) {
-  QUIRE_CHECK(bytes.size() == kEntryBytes, "an entry");
+  QUIRE_CHECK(bytes.size() == kEntryBytes, "an entry has kEntryBytes bytes");
   std::ranges::fill(bytes, std::byte{0});
   Cursor cursor(bytes.data());
   cursor.put(entry.sequence);

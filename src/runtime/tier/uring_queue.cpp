@@ -1,6 +1,6 @@
-// io_uring: one thread keeps many blocks under way. uring_queue_absent.cpp stands in where liburing is not installed.
-// Used by one mover's thread, but for wake(), which rings an eventfd that the ring listens to. Every block has one tag and one completion;
-// a block that was moved in part counts as failed.
+// io_uring: one thread keeps many blocks in flight. uring_queue_absent.cpp replaces this file if liburing is not installed. Used by one
+// mover's thread, except for wake(), which signals an eventfd that the ring polls. Every block has one tag and one completion; a block that
+// was moved only in part counts as failed.
 #include <liburing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -32,7 +32,7 @@ class UringQueue final : public BlockQueue {
   [[nodiscard]] bool is_open() const { return is_open_; }
 
   void submit(const BlockIo& io) override {
-    QUIRE_CHECK(io.tag < sizes_.size(), "more than the queue was opened for");
+    QUIRE_CHECK(io.tag < sizes_.size(), "the queue has room for the request");
     sizes_[io.tag] = io.bytes.size();
     io_uring_sqe* entry = next_entry();
     const auto size = static_cast<unsigned>(io.bytes.size());
@@ -44,7 +44,7 @@ class UringQueue final : public BlockQueue {
     send(0);
   }
 
-  void collect(bool wait, std::vector<BlockIoOver>& over) override {
+  void collect(bool wait, std::vector<BlockIoCompletion>& over) override {
     if (wait) send(1);
     unsigned head = 0;
     unsigned num_seen = 0;
@@ -70,7 +70,7 @@ class UringQueue final : public BlockQueue {
  private:
   io_uring_sqe* next_entry() {
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    QUIRE_CHECK(entry != nullptr, "more than the queue was opened for");
+    QUIRE_CHECK(entry != nullptr, "the queue has room for the request");
     return entry;
   }
   void listen() {
@@ -79,12 +79,12 @@ class UringQueue final : public BlockQueue {
     io_uring_sqe_set_data64(entry, kWakeTag);
     send(0);
   }
-  // Hands what was prepared to the kernel; for want of memory there it stays prepared for the next time.
+  // Submits the prepared entries to the kernel. If the kernel has no memory for them, they stay prepared for the next call.
   void send(unsigned num_awaited) {
     int sent = 0;
     do sent = io_uring_submit_and_wait(&ring_, num_awaited);
     while (sent == -EINTR || (num_awaited > 0 && (sent == -EAGAIN || sent == -EBUSY)));
-    QUIRE_CHECK(sent >= 0 || sent == -EAGAIN || sent == -EBUSY, "io_uring ends no more");
+    QUIRE_CHECK(sent >= 0 || sent == -EAGAIN || sent == -EBUSY, "io_uring accepts requests and returns results");
   }
 
   const int descriptor_;

@@ -1,4 +1,4 @@
-// Linked instead of uring_queue.cpp where liburing is not installed.
+// Linked instead of uring_queue.cpp if liburing is not installed.
 #include "runtime/tier/block_queues.h"
 
 namespace quire {

@@ -4,8 +4,8 @@
 
 namespace quire {
 
-RoutedTransport::RoutedTransport(std::shared_ptr<Transport> rest) : rest_(rest.get()) {
-  if (rest != nullptr) all_.push_back(std::move(rest));
+RoutedTransport::RoutedTransport(std::shared_ptr<Transport> default_transport) : default_(default_transport.get()) {
+  if (default_transport != nullptr) all_.push_back(std::move(default_transport));
 }
 
 void RoutedTransport::add(std::uint32_t tier, std::shared_ptr<Transport> transport) {
@@ -20,8 +20,8 @@ void RoutedTransport::attach(const KvPages& pages, std::function<void()> notify)
 
 void RoutedTransport::start(const Transfer& transfer) {
   const auto found = by_tier_.find(transfer.tier);
-  Transport* const transport = found != by_tier_.end() ? found->second : rest_;
-  QUIRE_CHECK(transport != nullptr, "a transfer is of a tier that the engine has");
+  Transport* const transport = found != by_tier_.end() ? found->second : default_;
+  QUIRE_CHECK(transport != nullptr, "the tier of a transfer has a transport");
   open_.emplace(transfer.id, transport);
   transport->start(transfer);
 }

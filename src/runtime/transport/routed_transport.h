@@ -1,5 +1,5 @@
 #pragma once
-// Several transports as one: a transfer goes to the one of its tier.
+// Joins several transports into one: a transfer goes to the transport of its tier.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,16 +10,17 @@
 
 namespace quire {
 
-// Made with the engine; start(), poll() and the waits are called by the thread that leads the step. A transfer is sent by its tier and
-// found again by its id until poll() has told of it.
+// Made with the engine. The thread that leads the step calls start(), poll() and the waits. A transfer is sent by its tier. Later calls
+// find it by its ID until poll() has reported its end.
 class RoutedTransport final : public Transport {
  public:
-  // Before attach(). One for each tier, which no other has; `rest`, if given, is for all others.
-  explicit RoutedTransport(std::shared_ptr<Transport> rest = nullptr);
+  // Transports are added before attach(). Each tier has one transport, and each transport one tier; `default_transport`, if given, takes
+  // all others.
+  explicit RoutedTransport(std::shared_ptr<Transport> default_transport = nullptr);
   void add(std::uint32_t tier, std::shared_ptr<Transport> transport);
 
   void attach(const KvPages& pages, std::function<void()> notify) override;
-  // There must be one for the transfer's tier.
+  // There must be a transport for the transfer's tier.
   void start(const Transfer& transfer) override;
   void poll(std::vector<TransferCompletion>& over) override;
   void wait(TransferId transfer) override;
@@ -28,10 +29,10 @@ class RoutedTransport final : public Transport {
   void detach() override;
 
  private:
-  std::vector<std::shared_ptr<Transport>> all_;  // the rest first
+  std::vector<std::shared_ptr<Transport>> all_;  // `default_transport` comes first
   std::map<std::uint32_t, Transport*> by_tier_;
-  Transport* rest_;
-  std::map<TransferId, Transport*> open_;  // begun, and not told of yet
+  Transport* default_;
+  std::map<TransferId, Transport*> open_;  // begun, end not reported yet
 };
 
 }  // namespace quire

@@ -7,9 +7,9 @@
 
 namespace quire {
 
-// Known to the transport before anybody wants to be notified.
-// Shared with the transport, whose threads may call it while the runner ends: the runner takes the function away under the lock first.
-struct TransferRunner::Notice {
+// Shared with the transport, which gets it before a callback is set. The transport's threads may call it while the runner is destroyed, so
+// the runner first removes the function under the lock.
+struct TransferRunner::NotifyState {
   std::mutex mutex;
   std::function<void()> notify;
   void operator()() {
@@ -19,22 +19,22 @@ struct TransferRunner::Notice {
 };
 
 TransferRunner::TransferRunner(std::shared_ptr<Transport> transport, const KvPages& pages)
-    : transport_(std::move(transport)), notice_(std::make_shared<Notice>()) {
-  if (transport_ != nullptr) transport_->attach(pages, [notice = notice_] { (*notice)(); });
+    : transport_(std::move(transport)), notify_state_(std::make_shared<NotifyState>()) {
+  if (transport_ != nullptr) transport_->attach(pages, [notice = notify_state_] { (*notice)(); });
 }
 
 TransferRunner::~TransferRunner() {
-  notify_with({});
+  set_notify({});
   if (transport_ != nullptr) transport_->detach();
 }
 
-void TransferRunner::notify_with(std::function<void()> notify) {
-  const std::lock_guard lock(notice_->mutex);
-  notice_->notify = std::move(notify);
+void TransferRunner::set_notify(std::function<void()> notify) {
+  const std::lock_guard lock(notify_state_->mutex);
+  notify_state_->notify = std::move(notify);
 }
 
 void TransferRunner::begin(const Transfer& transfer) {
-  QUIRE_CHECK(transport_ != nullptr, "a plan with transfers for a worker without a transport");
+  QUIRE_CHECK(transport_ != nullptr, "a worker that receives transfers has a transport");
   open_.push_back({transfer.id, transfer.direction});
   transport_->start(transfer);
 }
@@ -42,7 +42,7 @@ void TransferRunner::begin(const Transfer& transfer) {
 void TransferRunner::store(const StepPlan& plan) {
   for (const Transfer& transfer : plan.transfers)
     if (transfer.direction == TransferDirection::store) begin(transfer);
-  // Behind the stores that begin here, since one of them may be what a fence names.
+  // Waits after the stores have begun, because a fence may name one of them.
   for (const TransferId fence : plan.fences) transport_->wait(fence);
 }
 
@@ -64,7 +64,7 @@ void TransferRunner::after_kv_write(std::uint32_t layer) {
   if (transport_ != nullptr) transport_->layer_written(layer);
 }
 
-// Copies the bad blocks: the transport's views are over with its next poll(), and the core reads the result after that.
+// Copies the bad blocks: the transport's views end with its next poll(), and the core reads the result later.
 void TransferRunner::collect(CollectedTransfers& into) {
   into.completions.clear();
   into.bad_blocks.clear();
@@ -73,9 +73,9 @@ void TransferRunner::collect(CollectedTransfers& into) {
   into.bad_blocks.reserve(over_.size());
   for (const TransferCompletion& completion : over_) {
     const auto found = std::ranges::find(open_, completion.transfer, &Open::id);
-    // Counted and passed over: a transport that tells of an end twice must not end somebody else's transfer.
+    // Counted and skipped: a transport that reports an end twice must not end another transfer.
     if (found == open_.end()) {
-      ++totals_.num_stray;
+      ++totals_.num_unexpected;
       continue;
     }
     const bool is_load = found->direction == TransferDirection::load;

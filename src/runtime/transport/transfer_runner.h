@@ -1,6 +1,6 @@
 #pragma once
-// The worker's half of transfers: begins what plans name, waits where a pass must, and collects what is over. The thread that leads the
-// step calls it; where no transport is given, plans name no transfers.
+// The worker's half of transfers: begins the transfers of plans, waits where a pass must, and collects ended transfers. The thread that
+// leads the step calls it. Without a transport, plans have no transfers.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,23 +12,23 @@
 
 namespace quire {
 
-// Since the start of the worker.
+// Totals since the start of the worker.
 struct TransferTotals {
-  std::uint64_t num_loads = 0, num_stores = 0;  // that are over
+  std::uint64_t num_loads = 0, num_stores = 0;  // that have ended
   std::uint64_t bytes_loaded = 0, bytes_stored = 0;
   std::uint64_t num_failed = 0;
-  std::uint64_t num_stray = 0;  // ends of transfers that were over or never began: the transport's error, passed over
+  std::uint64_t num_unexpected = 0;  // ends of transfers that had ended or never began: an error of the transport, skipped
 };
 
-// What was collected after one step, with the memory behind its views.
+// Transfers collected after one step, with the memory for their views.
 struct CollectedTransfers {
   std::vector<TransferCompletion> completions;
   std::vector<std::vector<BlockId>> bad_blocks;
   TransferTotals totals;
 };
 
-// The order within a step, which keeps bytes whole:
-//   store(plan)             what earlier steps wrote is read before anybody writes
+// The order within a step, which protects the bytes of blocks:
+//   store(plan)             bytes of earlier steps are read before they can be overwritten
 //   zero and copy blocks    by the worker
 //   load(plan)              then blocks are filled
 //   before_attention(i)     layer i waits for its part of loads that the pass needs
@@ -37,27 +37,27 @@ class TransferRunner {
  public:
   // `transport` may be null.
   TransferRunner(std::shared_ptr<Transport> transport, const KvPages& pages);
-  // The transport touches the memory no more.
+  // Detaches the transport, which then no longer touches the memory.
   ~TransferRunner();
   TransferRunner(const TransferRunner&) = delete;
   TransferRunner& operator=(const TransferRunner&) = delete;
 
   [[nodiscard]] bool has_transport() const { return transport_ != nullptr; }
-  // Called after each end of a transfer, from any thread. Before the first plan.
-  void notify_with(std::function<void()> notify);
+  // Sets the callback; called before the first plan. The callback runs after each end of a transfer, on any thread.
+  void set_notify(std::function<void()> notify);
 
-  // Before the plan's blocks are written: begins its stores, and waits for its fences.
+  // Begins the plan's stores and waits for its fences. Called before the plan's blocks are written.
   void store(const StepPlan& plan);
-  // When they may be: begins its loads, and waits for those that the whole pass needs.
+  // Begins the plan's loads, and waits for the loads that the whole pass needs. Called when the plan's blocks may be written.
   void load(const StepPlan& plan);
-  // Before a layer reads or writes its pages, and after it has written them.
+  // Called before a layer reads or writes its pages, and after it has written them.
   void before_attention(std::uint32_t layer);
   void after_kv_write(std::uint32_t layer);
-  // What is over since the last time.
+  // Collects the transfers that have ended since the last call.
   void collect(CollectedTransfers& into);
 
  private:
-  struct Notice;
+  struct NotifyState;
   struct Open {
     TransferId id;
     TransferDirection direction;
@@ -65,10 +65,10 @@ class TransferRunner {
   void begin(const Transfer& transfer);
 
   std::shared_ptr<Transport> transport_;
-  std::shared_ptr<Notice> notice_;  // the transport has it too
-  // Begun and not collected; few.
+  std::shared_ptr<NotifyState> notify_state_;  // shared with the transport
+  // Begun and not collected; there are few.
   std::vector<Open> open_;
-  std::vector<TransferId> by_layer_;  // of the plan under way
+  std::vector<TransferId> by_layer_;  // of the current plan
   std::vector<TransferCompletion> over_;
   TransferTotals totals_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Where a worker finds the adapter that a plan names.
+// Lookup of the LoRA adapter that a plan names.
 #include <cstdint>
 #include <memory>
 
@@ -10,7 +10,8 @@ namespace quire {
 class AdapterSource {
  public:
   virtual ~AdapterSource() = default;
-  // Of an open request (AdmittedRequest::lora_id, not 0): it is there. Called on the thread that leads a step, which must not wait.
+  // Returns the adapter of an open request, which always exists. `lora_id` is AdmittedRequest::lora_id and not 0. Called on the thread that
+  // leads a step; must not wait.
   [[nodiscard]] virtual std::shared_ptr<const Adapter> find(std::int64_t lora_id) const = 0;
 };
 

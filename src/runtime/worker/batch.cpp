@@ -1,6 +1,6 @@
-// The worker's memory of requests between steps, and the pass that a plan asks of it. Called by the worker on the thread that leads a step.
-// The core keeps no tokens in flight and names none in plans, so this history is what later tokens depend on: a plan that does not fit it
-// stops the program, since passing over it would change an answer.
+// Keeps the histories of requests between steps and builds the pass that a plan describes. The worker calls it on the thread that leads a
+// step. The core keeps no tokens in flight and plans name none, so later tokens depend on this history. A plan that does not match the
+// history stops the program: ignoring it would change an answer.
 #include "runtime/worker/batch.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace quire {
 namespace {
 
-// The core holds a place for a draft that the worker itself has proposed.
-constexpr TokenId kOwnDraft = -1;  // ScheduledRequest::drafts
+// The core reserves a position for a draft token that the worker itself has proposed.
+constexpr TokenId kWorkerDraft = -1;  // value in ScheduledRequest::drafts
 
 }  // namespace
 
@@ -25,10 +25,10 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
       histories_(max_num_seqs),
       prompt_rows_(max_num_seqs),
       pooling_(max_num_seqs),
-      tells_experts_(max_num_seqs),
+      returns_experts_(max_num_seqs),
       adapters_(max_num_seqs),
       inputs_(max_num_seqs),
-      outlooks_(max_num_seqs) {
+      expected_histories_(max_num_seqs) {
   tokens_.reserve(max_num_batched_tokens);
   rope_positions_.reserve(max_num_batched_tokens);
   last_seen_.reserve(max_num_batched_tokens);
@@ -39,83 +39,85 @@ Batch::Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint3
   pool_runs_.reserve(max_num_seqs);
   routed_runs_.reserve(max_num_seqs);
   scheduled_.reserve(max_num_seqs);
-  for (Outlook& outlook : outlooks_) outlook.drafts.reserve(num_spec_tokens);
+  for (ExpectedHistory& expected : expected_histories_) expected.drafts.reserve(num_spec_tokens);
 }
 
 void Batch::release(Slot slot) {
-  QUIRE_CHECK(slot.value < histories_.size() && !histories_[slot.value].empty(), "the slot is free already");
+  QUIRE_CHECK(slot.value < histories_.size() && !histories_[slot.value].empty(), "a released slot is in use");
   histories_[slot.value].clear();
   adapters_[slot.value].reset();
   inputs_[slot.value].reset();
 }
 
 void Batch::admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter, std::shared_ptr<const RequestInputs> inputs) {
-  QUIRE_CHECK(request.slot.value < histories_.size() && histories_[request.slot.value].empty(), "the slot is taken");
+  QUIRE_CHECK(request.slot.value < histories_.size() && histories_[request.slot.value].empty(), "an admitted request gets a free slot");
   QUIRE_CHECK(!request.tokens.empty() && request.tokens.size() <= max_model_len_);
   QUIRE_CHECK(request.num_prompt_tokens > 0 && request.num_prompt_tokens <= request.tokens.size());
   std::vector<TokenId>& history = histories_[request.slot.value];
   history.reserve(std::min<std::uint64_t>(max_model_len_, std::uint64_t{request.num_prompt_tokens} + request.sampling->max_tokens));
   history.assign(request.tokens.begin(), request.tokens.end());
-  // One with outputs has been preempted after its prompt: that has been answered for.
+  // A request with outputs was preempted after its prompt was complete; the prompt's log probabilities are already reported.
   const bool is_prompt = request.tokens.size() == request.num_prompt_tokens;
   prompt_rows_[request.slot.value] = {is_prompt && request.sampling->prompt_logprobs ? request.num_prompt_tokens - 1 : 0,
                                       request.sampling->prompt_logprobs.value_or(0)};
   pooling_[request.slot.value] = request.sampling->pooling.kind;
-  tells_experts_[request.slot.value] = request.sampling->routed_experts;
-  QUIRE_CHECK((request.lora_id != 0) == (adapter != nullptr), "a request runs with its adapter");
+  returns_experts_[request.slot.value] = request.sampling->routed_experts;
+  QUIRE_CHECK((request.lora_id != 0) == (adapter != nullptr), "a request has an adapter if and only if it has a LoRA ID");
   adapters_[request.slot.value] = std::move(adapter);
   inputs_[request.slot.value] = std::move(inputs);
-  outlooks_[request.slot.value].num_tokens = history.size();
-  outlooks_[request.slot.value].drafts.clear();
+  expected_histories_[request.slot.value].num_tokens = history.size();
+  expected_histories_[request.slot.value].drafts.clear();
 }
 
 void Batch::append(Slot slot, TokenId token) {
   std::vector<TokenId>& history = histories_[slot.value];
-  QUIRE_CHECK(!history.empty() && history.size() < max_model_len_, "a token beyond max_model_len");
+  QUIRE_CHECK(!history.empty() && history.size() < max_model_len_, "the sequence is shorter than max_model_len");
   history.push_back(token);
 }
 
 void Batch::expect(Slot slot, std::span<const TokenId> drafts) {
   QUIRE_CHECK(drafts.size() <= num_spec_tokens_);
-  outlooks_[slot.value].drafts.assign(drafts.begin(), drafts.end());
+  expected_histories_[slot.value].drafts.assign(drafts.begin(), drafts.end());
 }
 
-// What a worker would have to do and does not know how: passing over it would change answers.
-void Batch::refuse_unserved(const StepPlan& plan) const {
+// Checks that the worker supports everything the plan asks for: ignoring a part would change answers.
+void Batch::check_supported(const StepPlan& plan) const {
   for (const ScheduledRequest& request : plan.scheduled) {
-    QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens, "more drafts than it verifies");
+    QUIRE_CHECK(request.drafts.size() <= num_spec_tokens_ && request.drafts.size() < request.num_tokens,
+                "a request has at most num_spec_tokens draft tokens, and fewer draft tokens than scheduled tokens");
     QUIRE_CHECK(has_encoder_ || request.encoder_inputs.empty() || pictures(request.slot) != nullptr,
-                "this worker runs no encoder for such a request");
-    QUIRE_CHECK(request.new_tokens.empty(), "this worker is no stage of a pipeline");
+                "a request with encoder inputs has an encoder");
+    QUIRE_CHECK(request.new_tokens.empty(), "the plan has no tokens from another pipeline stage");
   }
 }
 
-// With asynchronous scheduling the plan counted on all drafts of the step before. Where some were wrong the history is shorter than
-// planned: positions move back by as many, and the drafts that are expected now take the places in the plan.
-ScheduledRequest Batch::as_known(const ScheduledRequest& planned) {
+// With asynchronous scheduling the plan assumed that all draft tokens of the previous step are accepted. If some were rejected, the history
+// is shorter than planned. Positions then move back by that number, and the draft tokens that are expected now take the reserved positions.
+ScheduledRequest Batch::without_rejected_drafts(const ScheduledRequest& planned) {
   ScheduledRequest known = planned;
   if (!planned.samples) return known;
-  Outlook& outlook = outlooks_[planned.slot.value];
+  ExpectedHistory& expected = expected_histories_[planned.slot.value];
   const std::size_t num_tokens = history(planned.slot).size();
   const auto num_places = static_cast<std::uint32_t>(planned.drafts.size());
   const std::size_t planned_end = std::size_t{planned.num_computed_tokens} + planned.num_tokens - num_places;
-  if (planned_end > num_tokens && planned_end == outlook.num_tokens) {
+  if (planned_end > num_tokens && planned_end == expected.num_tokens) {
     const auto num_wrong = static_cast<std::uint32_t>(planned_end - num_tokens);
-    QUIRE_CHECK(num_wrong <= num_spec_tokens_ && num_wrong <= planned.num_computed_tokens, "as many tokens as drafts were wrong");
+    QUIRE_CHECK(num_wrong <= num_spec_tokens_ && num_wrong <= planned.num_computed_tokens,
+                "the tokens rolled back are rejected draft tokens");
     known.num_computed_tokens -= num_wrong;
   }
-  if (num_places > 0 && planned.drafts.front() == kOwnDraft) {
-    known.drafts = std::span(outlook.drafts).first(std::min<std::size_t>(num_places, outlook.drafts.size()));
+  if (num_places > 0 && planned.drafts.front() == kWorkerDraft) {
+    known.drafts = std::span(expected.drafts).first(std::min<std::size_t>(num_places, expected.drafts.size()));
     known.num_tokens -= num_places - static_cast<std::uint32_t>(known.drafts.size());
   }
-  outlook.num_tokens = num_tokens + 1 + num_places;
+  expected.num_tokens = num_tokens + 1 + num_places;
   return known;
 }
 
 BatchInput Batch::build(const StepPlan& plan) {
-  refuse_unserved(plan);
+  check_supported(plan);
   scheduled_.clear();
-  for (const ScheduledRequest& request : plan.scheduled) scheduled_.push_back(as_known(request));
+  for (const ScheduledRequest& request : plan.scheduled) scheduled_.push_back(without_rejected_drafts(request));
   tokens_.clear();
   sequences_.clear();
   output_rows_.clear();
@@ -124,12 +126,12 @@ BatchInput Batch::build(const StepPlan& plan) {
   last_seen_.clear();
   const auto any_shows = [this](auto what) {
     return std::ranges::any_of(scheduled_, [&](const ScheduledRequest& request) {
-      const PromptPictures* const shown = pictures(request.slot);
+      const PromptImages* const shown = pictures(request.slot);
       return shown != nullptr && what(*shown);
     });
   };
-  const bool has_grids = any_shows([](const PromptPictures& shown) { return !shown.grids.empty(); });
-  const bool sees_ahead = any_shows([](const PromptPictures& shown) { return shown.attend_whole; });
+  const bool has_grids = any_shows([](const PromptImages& shown) { return !shown.grids.empty(); });
+  const bool sees_ahead = any_shows([](const PromptImages& shown) { return shown.is_bidirectional; });
   sampled_outputs_.clear();
   prompt_runs_.clear();
   pool_runs_.clear();
@@ -138,9 +140,9 @@ BatchInput Batch::build(const StepPlan& plan) {
     const std::span<const TokenId> tokens = history(request.slot);
     const std::size_t num_known = request.num_tokens - request.drafts.size();
     const std::size_t end = request.num_computed_tokens + num_known;
-    QUIRE_CHECK(num_known > 0 && end <= tokens.size(), "tokens that the worker does not know");
+    QUIRE_CHECK(num_known > 0 && end <= tokens.size(), "the worker has all tokens that are scheduled");
     const bool is_last = request.samples || request.pools;
-    QUIRE_CHECK(is_last == (end == tokens.size()), "a token is sampled after the last known one, and only there");
+    QUIRE_CHECK(is_last == (end == tokens.size()), "a request samples if and only if its last known token is scheduled");
     sequences_.push_back({.slot = request.slot,
                           .first_position = request.num_computed_tokens,
                           .num_tokens = request.num_tokens,
@@ -158,54 +160,55 @@ BatchInput Batch::build(const StepPlan& plan) {
   return {tokens_, sequences_, output_rows_, embedded_, rope_positions_, last_seen_};
 }
 
-// Of the request whose tokens are the last ones.
+// Adds the rows that take image embeddings. The tokens of `request` are the last ones in `tokens_`.
 void Batch::add_embedded(const ScheduledRequest& request) {
-  const PromptPictures& shown = *pictures(request.slot);
+  const PromptImages& shown = *pictures(request.slot);
   const std::uint32_t begin = request.num_computed_tokens, end = begin + request.num_tokens;
   const auto first_row = static_cast<std::uint32_t>(tokens_.size()) - request.num_tokens;
   for (std::size_t i = 0; i < shown.features.size(); ++i) {
     const PlaceholderRange& position = shown.features[i].position;
-    const EncodedPicture& picture = *shown.pictures[i];
+    const EncodedImage& picture = *shown.pictures[i];
     for (std::uint32_t at = std::max(begin, position.offset()); at < std::min(end, position.end()); ++at) {
       const std::int64_t within = std::int64_t{at} - position.offset();
       const auto [embed, next] = position.embeds_in_range(within, within + 1);
       if (embed == next) continue;
-      QUIRE_CHECK(picture.is_done && picture.embeds.size() >= static_cast<std::size_t>(next) * shown.width, "an embedding is not there");
+      QUIRE_CHECK(picture.is_done && picture.embeds.size() >= static_cast<std::size_t>(next) * shown.width,
+                  "the embeddings of a scheduled image token are computed");
       embedded_.push_back({first_row + at - begin, picture.embeds.data() + static_cast<std::size_t>(embed) * shown.width});
     }
   }
 }
 
-// Of the request whose tokens are the last ones. Drafts, too, stand behind all pictures.
+// Adds rotary positions. The tokens of `request` are the last ones in `tokens_`. Draft tokens follow all images, like other text.
 void Batch::add_positions(const ScheduledRequest& request) {
-  const PromptPictures* const shown = pictures(request.slot);
+  const PromptImages* const shown = pictures(request.slot);
   rope_positions_.resize(tokens_.size());
-  place_rows(shown == nullptr ? std::span<const PlacedGrid>() : std::span(shown->grids), request.num_computed_tokens,
-             std::span(rope_positions_).last(request.num_tokens));
+  compute_rope_positions(shown == nullptr ? std::span<const ImageGrid>() : std::span(shown->grids), request.num_computed_tokens,
+                         std::span(rope_positions_).last(request.num_tokens));
 }
 
-// The same. The core cuts no prompt within such a picture.
+// Adds the last position that each row attends to. The tokens of `request` are the last ones in `tokens_`. The core never splits a prompt
+// within an image that attends to all of itself.
 void Batch::add_last_seen(const ScheduledRequest& request) {
   const std::uint32_t begin = request.num_computed_tokens, end = begin + request.num_tokens;
   const auto first_row = last_seen_.size();
   for (std::uint32_t at = begin; at < end; ++at) last_seen_.push_back(at);
-  const PromptPictures* const shown = pictures(request.slot);
-  if (shown == nullptr || !shown->attend_whole) return;
+  const PromptImages* const shown = pictures(request.slot);
+  if (shown == nullptr || !shown->is_bidirectional) return;
   for (const MultimodalFeature& feature : shown->features) {
     const std::uint32_t from = std::max(begin, feature.position.offset()), to = feature.position.end();
     if (from >= end || from >= to) continue;
-    QUIRE_CHECK(to <= end, "a picture that attends to all of itself is computed in one step");
+    QUIRE_CHECK(to <= end, "an image with bidirectional attention is computed in one step");
     std::fill_n(last_seen_.begin() + static_cast<std::ptrdiff_t>(first_row + from - begin), to - from, to - 1);
   }
 }
 
-// Of the request whose tokens are the last ones.
-// Rows of the pass whose hidden state somebody reads: for log probabilities of the prompt, for a pooled vector, for sampling. The last
-// layer's output is kept for these only.
+// Adds the output rows of the pass. Their hidden states are read for log probabilities of the prompt, for a pooled vector and for sampling.
+// The model keeps the output of its last layer for these rows only. The tokens of `request` are the last ones in `tokens_`.
 void Batch::add_outputs(const ScheduledRequest& request) {
   const auto end = static_cast<std::uint32_t>(tokens_.size());
   const std::uint32_t begin = end - request.num_tokens;
-  if (tells_experts_[request.slot.value]) return add_all(request, begin);
+  if (returns_experts_[request.slot.value]) return add_routed_rows(request, begin);
   const PromptRows wanted = prompt_rows_[request.slot.value];
   if (wanted.end > request.num_computed_tokens) {
     const std::uint32_t num_rows = std::min(request.num_tokens, wanted.end - request.num_computed_tokens);
@@ -220,7 +223,7 @@ void Batch::add_outputs(const ScheduledRequest& request) {
   }
 }
 
-// Its next output rows are these of the prompt.
+// The next `num_rows` output rows belong to this run of prompt tokens.
 void Batch::add_prompt_run(const ScheduledRequest& request, std::uint32_t num_rows) {
   prompt_runs_.push_back({.id = request.id,
                           .slot = request.slot,
@@ -230,8 +233,9 @@ void Batch::add_prompt_run(const ScheduledRequest& request, std::uint32_t num_ro
                           .num_logprobs = prompt_rows_[request.slot.value].num_logprobs});
 }
 
-// The experts of the last layer are chosen for output rows alone, so all rows are some; those that others ask for are among them.
-void Batch::add_all(const ScheduledRequest& request, std::uint32_t begin) {
+// The model chooses experts of the last layer for output rows only, so every row becomes one, including rows for log probabilities and
+// sampling.
+void Batch::add_routed_rows(const ScheduledRequest& request, std::uint32_t begin) {
   const PromptRows wanted = prompt_rows_[request.slot.value];
   if (wanted.end > request.num_computed_tokens)
     add_prompt_run(request, std::min(request.num_tokens, wanted.end - request.num_computed_tokens));
@@ -245,7 +249,7 @@ void Batch::add_all(const ScheduledRequest& request, std::uint32_t begin) {
 void Batch::add_pool_run(const ScheduledRequest& request, std::uint32_t begin) {
   const PoolingKind kind = pooling_[request.slot.value];
   std::uint32_t first = 0, end = request.num_tokens;
-  // The first row is in the pass that begins at position 0, and in no other.
+  // Only the pass that begins at position 0 contains the first row.
   if (kind == PoolingKind::first) end = request.num_computed_tokens == 0 ? 1 : 0;
   if (kind == PoolingKind::last) first = end - 1;
   pool_runs_.push_back({.slot = request.slot,

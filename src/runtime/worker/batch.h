@@ -1,5 +1,5 @@
 #pragma once
-// The persistent batch: the token history of every slot, and the forward pass that a plan asks of it.
+// The persistent batch: it keeps the token history of every slot and turns a plan into the input of one forward pass.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,88 +12,88 @@
 
 namespace quire {
 
-// Rows of the pass whose next token is one of the prompt, which is to be given its log probability.
+// Consecutive rows of a request in the pass. The next token of each row is a prompt token that needs its log probability.
 struct PromptRun {
   RequestId id;
   Slot slot;
-  std::uint32_t first_token = 0;  // of the prompt, the one that follows the first row
+  std::uint32_t first_token = 0;  // index in the prompt of the token after the first row
   std::uint32_t num_rows = 0;
-  std::uint32_t first_output = 0;  // its first row's place among the pass's output rows; the others follow it
-  std::uint32_t num_logprobs = 0;  // alternatives beside each token
+  std::uint32_t first_output = 0;  // index of its first row among the output rows of the pass; the other rows follow
+  std::uint32_t num_logprobs = 0;  // alternatives per token, besides the token itself
 };
 
-// Rows of the pass whose experts are to be told: all of a request's.
+// Rows of the pass for which experts must be reported: all rows of one request.
 struct RoutedRun {
   RequestId id;
   Slot slot;
   std::uint32_t first_token = 0;
-  std::uint32_t first_row = 0, num_rows = 0;  // of the pass
+  std::uint32_t first_row = 0, num_rows = 0;  // in rows of the pass
 };
 
-// Rows of the pass that a pooling request's vector is made of.
+// Rows of the pass that contribute to the vector of a pooling request.
 struct PoolRun {
   Slot slot;
-  std::uint32_t num_rows = 0;      // none where earlier passes had them all
-  std::uint32_t first_output = 0;  // its first row's place among the pass's output rows; the others follow it
+  std::uint32_t num_rows = 0;      // 0 if earlier passes computed all of them
+  std::uint32_t first_output = 0;  // index of its first row among the output rows of the pass; the other rows follow
   std::uint32_t first_position = 0;
-  bool is_last = false;  // the prompt is done
+  bool is_last = false;  // this pass completes the prompt
 };
 
-// Owned by a worker; one thread at a time. Slots are the core's; each holds a history from admit() to release().
+// Owned by a worker and used by one thread at a time. The core assigns the slots; each slot holds a history from admit() to release().
 class Batch {
  public:
-  // `num_spec_tokens`: drafts of a request in a step, at most. `has_encoder`: plans may name inputs, which somebody else sees to.
+  // `num_spec_tokens`: the most draft tokens of one request in a step. `has_encoder`: plans may name encoder inputs, which the worker runs.
   Batch(std::uint32_t max_num_seqs, std::uint32_t max_model_len, std::uint32_t max_num_batched_tokens, std::uint32_t num_spec_tokens = 0,
         bool has_encoder = false);
 
-  // Histories only; a plan that names a slot it does not hold, or admits into a taken one, is a broken invariant.
+  // These functions change the batch only. A plan that releases a free slot, or admits a request into a slot in use, stops the program.
   void release(Slot slot);
-  // `adapter`: that of the request's lora_id; null where that is 0. `inputs`: null where it has none.
+  // `adapter`: the adapter of `request.lora_id`; null if that is 0. `inputs`: null if the request has no images or audio.
   void admit(const AdmittedRequest& request, std::shared_ptr<const Adapter> adapter = nullptr,
              std::shared_ptr<const RequestInputs> inputs = nullptr);
   void append(Slot slot, TokenId token);
-  // What is expected behind its history, to be verified where a plan holds places for it (ScheduledRequest::drafts). `num_spec_tokens` at
-  // most.
+  // Stores the draft tokens that are expected after the history, at most `num_spec_tokens`. The next build() verifies them if the plan
+  // reserves positions for them (ScheduledRequest::drafts).
   void expect(Slot slot, std::span<const TokenId> drafts);
 
   [[nodiscard]] std::span<const TokenId> history(Slot slot) const { return histories_[slot.value]; }
-  // Null: it has none.
+  // Returns null if the request has no inputs.
   [[nodiscard]] const RequestInputs* inputs(Slot slot) const { return inputs_[slot.value].get(); }
-  [[nodiscard]] const PromptPictures* pictures(Slot slot) const { return inputs(slot) == nullptr ? nullptr : inputs(slot)->pictures.get(); }
+  [[nodiscard]] const PromptImages* pictures(Slot slot) const { return inputs(slot) == nullptr ? nullptr : inputs(slot)->pictures.get(); }
 
-  // The pass over plan.scheduled, checked against the histories. Valid until the next build(). A plan that asks for more drafts,
-  // for an encoder where the worker has none and the request no pictures, or for pipeline stages is a broken invariant. Of pictures that
-  // rows show the embeddings are there.
+  // Returns the forward pass over plan.scheduled, checked against the histories. It is valid until the next build(). The embeddings of all
+  // images that scheduled rows show must exist. These are broken invariants: more draft tokens than `num_spec_tokens`, encoder inputs
+  // without an encoder or images, and pipeline stages.
   //
-  // With asynchronous scheduling a plan is made as if all drafts in flight were right: those that were not move its positions back, and
-  // what is expected takes the places of drafts, or none.
+  // With asynchronous scheduling a plan assumes that all draft tokens in flight are accepted. Each rejected draft token moves its positions
+  // back by one. The expected draft tokens take the reserved positions; reserved positions that stay empty are dropped.
   BatchInput build(const StepPlan& plan);
-  // Of the last build(): plan.scheduled with the positions and drafts that are computed. Until the next expect() of its slot, if it has
-  // drafts.
+  // Returns plan.scheduled of the last build() with the positions and draft tokens that are computed. The draft tokens of a slot are valid
+  // until its next expect().
   [[nodiscard]] std::span<const ScheduledRequest> scheduled() const { return scheduled_; }
-  // Of the last build(): the places of rows that are sampled from (one per request, and one behind each of its drafts) among the output
-  // rows, and the runs, each in the plan's order.
+  // The next functions describe the last build(), in the plan's order. sampled_outputs() returns indices among the output rows: the rows
+  // that are sampled from, one per sampling request and one after each of its draft tokens.
   [[nodiscard]] std::span<const std::uint32_t> sampled_outputs() const { return sampled_outputs_; }
   [[nodiscard]] std::span<const PoolRun> pool_runs() const { return pool_runs_; }
   [[nodiscard]] std::span<const PromptRun> prompt_runs() const { return prompt_runs_; }
   [[nodiscard]] std::span<const RoutedRun> routed_runs() const { return routed_runs_; }
 
  private:
-  // What of a request's prompt is given log probabilities.
+  // Rows of a request's prompt that get log probabilities.
   struct PromptRows {
-    std::uint32_t end = 0;  // rows before this position
+    std::uint32_t end = 0;  // rows before this position get log probabilities
     std::uint32_t num_logprobs = 0;
   };
-  // What the step may lead to.
-  struct Outlook {
-    std::size_t num_tokens = 0;   // of the history, if all places of the last plan are taken
-    std::vector<TokenId> drafts;  // behind the history
+  // Expected state of a slot after the last planned step.
+  struct ExpectedHistory {
+    std::size_t num_tokens = 0;   // length of the history if all draft tokens of the last plan are accepted
+    std::vector<TokenId> drafts;  // expected after the history
   };
-  void refuse_unserved(const StepPlan& plan) const;
-  ScheduledRequest as_known(const ScheduledRequest& planned);
+  void check_supported(const StepPlan& plan) const;
+  ScheduledRequest without_rejected_drafts(const ScheduledRequest& planned);
   void add_outputs(const ScheduledRequest& request);
   void add_prompt_run(const ScheduledRequest& request, std::uint32_t num_rows);
-  void add_all(const ScheduledRequest& request, std::uint32_t begin);
+  void add_routed_rows(const ScheduledRequest& request, std::uint32_t begin);
   void add_embedded(const ScheduledRequest& request);
   void add_positions(const ScheduledRequest& request);
   void add_last_seen(const ScheduledRequest& request);
@@ -103,20 +103,20 @@ class Batch {
   std::uint32_t max_num_batched_tokens_;
   std::uint32_t num_spec_tokens_;
   bool has_encoder_;
-  std::vector<std::vector<TokenId>> histories_;  // empty: free
+  std::vector<std::vector<TokenId>> histories_;  // empty: the slot is free
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
   std::vector<EmbeddedRow> embedded_;
-  std::vector<RopePosition> rope_positions_;  // where a request has grids
-  std::vector<std::uint32_t> last_seen_;      // where pictures attend to all of themselves
-  // Positions count in the request, places in the pass: batch-relative rows are in `output_rows_`.
+  std::vector<RopePosition> rope_positions_;  // filled if a scheduled request has image grids
+  std::vector<std::uint32_t> last_seen_;      // filled if images attend to all of themselves
+  // Positions count from the start of a request; `output_rows_` counts rows of the pass.
   std::vector<PromptRows> prompt_rows_;                       // by slot
   std::vector<PoolingKind> pooling_;                          // by slot
-  std::vector<bool> tells_experts_;                           // by slot
+  std::vector<bool> returns_experts_;                         // by slot
   std::vector<std::shared_ptr<const Adapter>> adapters_;      // by slot; null: none
   std::vector<std::shared_ptr<const RequestInputs>> inputs_;  // by slot; null: none
-  std::vector<Outlook> outlooks_;                             // by slot
+  std::vector<ExpectedHistory> expected_histories_;           // by slot
   std::vector<ScheduledRequest> scheduled_;
   std::vector<std::uint32_t> sampled_outputs_;
   std::vector<PromptRun> prompt_runs_;

@@ -1,12 +1,12 @@
 #pragma once
-// How many drafts of a draft model pay: more of them are more rows of the model's pass and more passes of the draft model, and worth what
-// is accepted. Decided from what is measured, so it differs between runs; answers do not depend on it.
+// Chooses how many tokens of a draft model pay off. More draft tokens add rows to the model's pass and passes of the draft model, and they
+// gain what is accepted. The choice follows measured times and so differs between runs; answers do not depend on it.
 #include <cstdint>
 
 namespace quire {
 
-// Seconds as a line over a count, by least squares; what was measured long ago counts less and less.
-class TimeLine {
+// Fits seconds as a line over a count, by least squares. Old measurements lose their weight gradually.
+class LinearTimeModel {
  public:
   void add(double count, double seconds);
   [[nodiscard]] bool is_known() const { return num_added_ > 0; }
@@ -19,31 +19,32 @@ class TimeLine {
   double slope_s_ = 0.0;
 };
 
-// Owned by whoever proposes, one thread at a time. It knows what it is told: times of passes, and how drafts did.
+// Owned by the proposer and used by one thread at a time. It knows only what is reported: times of passes, and how many draft tokens were
+// accepted.
 class DraftLength {
  public:
   struct Choice {
-    std::uint32_t num_drafts = 0;  // of each request
-    // Tokens that the draft model may have to catch up with for a request: beyond it the request's end would come before they have paid.
+    std::uint32_t num_drafts = 0;  // per request
+    // Most tokens that the draft model may have to catch up on for a request. With more, the request would end before its draft tokens pay
+    // off.
     double max_missing = 0.0;
-    bool is_probe = false;  // drafts do not pay, and one request has some, to see whether that has changed
+    bool is_probe = false;  // draft tokens do not pay off; one request gets some, to detect a change
   };
 
-  // whatever_they_cost: always max_drafts.
-  explicit DraftLength(std::uint32_t max_drafts, bool whatever_they_cost = false)
-      : max_drafts_(max_drafts), whatever_they_cost_(whatever_they_cost) {}
+  // `always_draft`: always choose `max_drafts`.
+  explicit DraftLength(std::uint32_t max_drafts, bool always_draft = false) : max_drafts_(max_drafts), always_draft_(always_draft) {}
 
-  // A pass of the model: rows of its batch, of which so many were sampled from. One that is mostly prompts tells nothing.
-  void saw_pass(std::uint32_t num_rows, std::uint32_t num_sampled_rows, double seconds);
-  // Passes of the draft model over one token of each of these requests, in all.
-  void saw_drafting(std::uint32_t num_requests, std::uint32_t num_passes, double seconds);
-  // A pass of it over what it had to catch up with.
-  void saw_feeding(std::uint32_t num_rows, double seconds);
-  // Of a request: drafts that were verified, and those before the first wrong one.
-  void saw_verified(std::uint32_t num_drafts, std::uint32_t num_right);
-  void saw_ended(std::uint32_t num_outputs);
+  // Reports a pass of the model: the rows of its batch, and how many were sampled from. Passes of mostly prompt tokens are not fitted.
+  void record_pass(std::uint32_t num_rows, std::uint32_t num_sampled_rows, double seconds);
+  // Reports passes of the draft model over one token of each request; `seconds` is their total.
+  void record_drafting(std::uint32_t num_requests, std::uint32_t num_passes, double seconds);
+  // Reports a pass of the draft model over tokens that it had to catch up on.
+  void record_catch_up(std::uint32_t num_rows, double seconds);
+  // Reports the verified draft tokens of a request, and how many came before the first rejected one.
+  void record_verified(std::uint32_t num_drafts, std::uint32_t num_accepted);
+  void record_finished(std::uint32_t num_outputs);
 
-  // For the next step, of so many requests.
+  // Returns the choice for the next step, which has `num_requests` requests.
   [[nodiscard]] Choice choose(std::uint32_t num_requests);
   [[nodiscard]] double acceptance() const { return acceptance_; }
 
@@ -53,16 +54,16 @@ class DraftLength {
   [[nodiscard]] Choice probe();
 
   std::uint32_t max_drafts_;
-  bool whatever_they_cost_;
-  double acceptance_ = 0.7;  // of a draft behind right ones; begins hopeful
+  bool always_draft_;
+  double acceptance_ = 0.7;  // of a draft token after accepted ones; the initial value is optimistic
   double outputs_per_request_ = 128.0;
-  TimeLine pass_, draft_;
-  double feed_row_s_ = 0.0;
+  LinearTimeModel pass_, draft_;
+  double catch_up_row_s_ = 0.0;
   std::uint64_t num_choices_ = 0;
-  // Of probes: while drafts do not pay.
-  std::uint32_t num_steps_without_ = 0;
+  // State of probes, which run while draft tokens do not pay off.
+  std::uint32_t num_steps_without_drafts_ = 0;
   std::uint32_t num_probes_left_ = 0;
-  double without_s_ = 0.0, probe_s_ = 0.0;  // passes since the last probe, and what the draft model took for that
+  double time_since_probe_s_ = 0.0, probe_s_ = 0.0;  // time of passes since the last probe, and of the draft model in it
   bool is_probing_ = false;
 };
 

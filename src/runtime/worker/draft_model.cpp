@@ -1,5 +1,5 @@
-// A small model beside the one that is served. Called by the worker after it has sampled; what it says is a guess, and nothing here can
-// change an answer: a request without room is a request without drafts.
+// Runs a small model next to the served model. The worker calls it after sampling. Its tokens are guesses and cannot change an answer: a
+// request without free blocks or context only gets no draft tokens.
 #include "runtime/worker/draft_model.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace quire {
 namespace {
 
-// Of what was sampled behind right drafts, the last draft and the token after it are missing: who lacks no more need not catch up.
-constexpr std::uint32_t kUsuallyMissing = 2;
+// After accepted draft tokens, only the last draft token and the sampled token after it are missing. Such requests need no catch-up pass.
+constexpr std::uint32_t kTypicalNumMissing = 2;
 
 class Stopwatch {
  public:
@@ -30,16 +30,17 @@ DraftModel::DraftModel(const DraftLimits& limits, std::unique_ptr<Model> model, 
       cache_(std::move(cache)),
       tables_(cache_.layout(), limits.max_num_seqs, limits.max_model_len),
       num_tokens_(std::min(limits.vocab_size, model_->info().vocab_size)),
-      seen_(std::make_unique_for_overwrite<TokenId[]>(std::size_t{limits.max_num_seqs} * limits.max_model_len)),
-      num_seen_(limits.max_num_seqs),
+      cached_tokens_(std::make_unique_for_overwrite<TokenId[]>(std::size_t{limits.max_num_seqs} * limits.max_model_len)),
+      num_cached_tokens_(limits.max_num_seqs),
       drafts_(std::size_t{limits.max_num_seqs} * limits.max_drafts),
       num_drafts_(limits.max_num_seqs),
       logits_(std::make_unique_for_overwrite<float[]>(std::size_t{limits.max_num_seqs} * model_->info().vocab_size)),
-      likeliest_(limits.max_num_seqs) {
-  QUIRE_CHECK(limits.max_rows >= kUsuallyMissing * limits.max_num_seqs, "rows for a pass over all requests");
+      greedy_tokens_(limits.max_num_seqs) {
+  QUIRE_CHECK(limits.max_rows >= kTypicalNumMissing * limits.max_num_seqs, "max_rows is large enough for a pass over all requests");
   for (const KvGroupLayout& group : cache_.layout().groups) {
-    QUIRE_CHECK(!group.keeps_states() && !group.keeps_encoder_output(), "a draft model keeps keys and values of its tokens");
-    QUIRE_CHECK(group.kernel_blocks_per_block() == 1, "a table holds the blocks that it was given");
+    QUIRE_CHECK(!group.keeps_states() && !group.keeps_encoder_output(),
+                "all cache groups of a draft model hold keys and values of its tokens");
+    QUIRE_CHECK(group.kernel_blocks_per_block() == 1, "a block of a draft model is one kernel block");
   }
   // Block 0 is the null block.
   for (std::uint32_t block = cache_.layout().num_blocks; block-- > 1;) free_.push_back(BlockId{block});
@@ -49,12 +50,12 @@ DraftModel::DraftModel(const DraftLimits& limits, std::unique_ptr<Model> model, 
   output_rows_.reserve(limits.max_num_seqs);
 }
 
-std::span<TokenId> DraftModel::seen(Slot slot) const {
-  return {seen_.get() + std::size_t{slot.value} * limits_.max_model_len, limits_.max_model_len};
+std::span<TokenId> DraftModel::cached_tokens(Slot slot) const {
+  return {cached_tokens_.get() + std::size_t{slot.value} * limits_.max_model_len, limits_.max_model_len};
 }
 
 std::uint32_t DraftModel::num_missing(Slot slot, std::span<const TokenId> history) const {
-  const std::span<const TokenId> known = std::span<const TokenId>(seen(slot)).first(num_seen_[slot.value]);
+  const std::span<const TokenId> known = std::span<const TokenId>(cached_tokens(slot)).first(num_cached_tokens_[slot.value]);
   const auto parted = std::ranges::mismatch(known, history).in2;
   return static_cast<std::uint32_t>(history.end() - parted);
 }
@@ -64,7 +65,7 @@ std::span<const TokenId> DraftModel::drafts(std::size_t request) const {
 }
 
 void DraftModel::release(Slot slot) {
-  num_seen_[slot.value] = 0;
+  num_cached_tokens_[slot.value] = 0;
   bool had_any = false;
   for (std::uint32_t group = 0; group < tables_.num_groups(); ++group) {
     const std::span<const BlockId> blocks = tables_.row(group, slot);
@@ -76,14 +77,14 @@ void DraftModel::release(Slot slot) {
   tables_.commit(limits_.max_num_seqs);
 }
 
-// The last draft is fed to nobody, so that the context is full one token later.
+// The last draft token is never fed to the model, so the context is full one token later.
 std::uint32_t DraftModel::num_possible(const DraftRequest& request) const {
   const auto size = static_cast<std::uint32_t>(request.history.size());
   if (size == 0 || size >= limits_.max_model_len) return 0;
   return std::min({request.num_drafts, limits_.max_drafts, limits_.max_model_len - size});
 }
 
-bool DraftModel::knows(std::span<const TokenId> tokens) const {
+bool DraftModel::is_in_vocabulary(std::span<const TokenId> tokens) const {
   return std::ranges::all_of(tokens,
                              [this](TokenId token) { return token >= 0 && static_cast<std::uint32_t>(token) < model_->info().vocab_size; });
 }
@@ -113,18 +114,18 @@ bool DraftModel::reserve(Slot slot, std::uint32_t num_tokens) {
 }
 
 DraftTimes DraftModel::propose(std::span<const DraftRequest> requests) {
-  QUIRE_CHECK(requests.size() <= limits_.max_num_seqs, "each slot once");
+  QUIRE_CHECK(requests.size() <= limits_.max_num_seqs, "each slot has at most one draft request");
   running_.clear();
   for (std::size_t i = 0; i < requests.size(); ++i) {
     num_drafts_[i] = 0;
     const DraftRequest& request = requests[i];
     const std::uint32_t possible = num_possible(request);
     if (possible == 0) continue;
-    // The last token is always fed: its row is what the first draft is read from.
+    // The last token is always fed, because the first draft token is read from its row.
     const auto size = static_cast<std::uint32_t>(request.history.size());
     const std::uint32_t missing = std::max(num_missing(request.slot, request.history), 1U);
-    num_seen_[request.slot.value] = size - missing;
-    if (!knows(request.history.last(missing)) || !reserve(request.slot, size + possible - 1)) {
+    num_cached_tokens_[request.slot.value] = size - missing;
+    if (!is_in_vocabulary(request.history.last(missing)) || !reserve(request.slot, size + possible - 1)) {
       release(request.slot);
       continue;
     }
@@ -132,17 +133,17 @@ DraftTimes DraftModel::propose(std::span<const DraftRequest> requests) {
   }
   tables_.commit(limits_.max_num_seqs);
   DraftTimes times;
-  feed(requests, times);
+  catch_up(requests, times);
   draft(requests, times);
   return times;
 }
 
 void DraftModel::add(Slot slot, std::span<const TokenId> tokens) {
-  const std::uint32_t begin = num_seen_[slot.value];
+  const std::uint32_t begin = num_cached_tokens_[slot.value];
   sequences_.push_back({.slot = slot, .first_position = begin, .num_tokens = static_cast<std::uint32_t>(tokens.size())});
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  std::ranges::copy(tokens, seen(slot).begin() + begin);
-  num_seen_[slot.value] = begin + static_cast<std::uint32_t>(tokens.size());
+  std::ranges::copy(tokens, cached_tokens(slot).begin() + begin);
+  num_cached_tokens_[slot.value] = begin + static_cast<std::uint32_t>(tokens.size());
 }
 
 void DraftModel::pass() {
@@ -152,23 +153,23 @@ void DraftModel::pass() {
   sequences_.clear();
 }
 
-// One pass at most, so that a long prompt holds up the others' tokens for no longer than that.
-void DraftModel::feed(std::span<const DraftRequest> requests, DraftTimes& times) {
+// Runs at most one pass, so that a long prompt delays the tokens of other requests no longer than that.
+void DraftModel::catch_up(std::span<const DraftRequest> requests, DraftTimes& times) {
   output_rows_.clear();
   std::erase_if(running_, [&](const Running& running) {
     const DraftRequest& request = requests[running.request];
     const auto room = static_cast<std::uint32_t>(limits_.max_rows - tokens_.size());
-    const std::span<const TokenId> missing = request.history.subspan(num_seen_[request.slot.value]);
-    if (missing.size() <= kUsuallyMissing) return false;
+    const std::span<const TokenId> missing = request.history.subspan(num_cached_tokens_[request.slot.value]);
+    if (missing.size() <= kTypicalNumMissing) return false;
     const std::span<const TokenId> fed = missing.first(std::min<std::size_t>(missing.size() - 1, room));
     if (!fed.empty()) add(request.slot, fed);
-    return fed.size() + kUsuallyMissing < missing.size();
+    return fed.size() + kTypicalNumMissing < missing.size();
   });
   if (tokens_.empty()) return;
   const Stopwatch watch;
-  times.num_fed_rows = static_cast<std::uint32_t>(tokens_.size());
+  times.num_catch_up_rows = static_cast<std::uint32_t>(tokens_.size());
   pass();
-  times.feed_s = watch.seconds();
+  times.catch_up_s = watch.seconds();
 }
 
 void DraftModel::draft(std::span<const DraftRequest> requests, DraftTimes& times) {
@@ -179,14 +180,14 @@ void DraftModel::draft(std::span<const DraftRequest> requests, DraftTimes& times
     for (const Running& running : running_) {
       const DraftRequest& request = requests[running.request];
       const std::span<const TokenId> drafted = drafts(running.request);
-      add(request.slot, drafted.empty() ? request.history.subspan(num_seen_[request.slot.value]) : drafted.last(1));
+      add(request.slot, drafted.empty() ? request.history.subspan(num_cached_tokens_[request.slot.value]) : drafted.last(1));
       output_rows_.push_back(static_cast<std::uint32_t>(tokens_.size()) - 1);
     }
     pass();
-    take_likeliest();
+    select_greedy_tokens();
     for (std::size_t i = 0; i < running_.size(); ++i) {
       const std::size_t request = running_[i].request;
-      drafts_[request * limits_.max_drafts + num_drafts_[request]++] = likeliest_[i];
+      drafts_[request * limits_.max_drafts + num_drafts_[request]++] = greedy_tokens_[i];
     }
     std::erase_if(running_, [this](const Running& running) { return num_drafts_[running.request] == running.num_drafts; });
     ++times.num_passes;
@@ -194,12 +195,12 @@ void DraftModel::draft(std::span<const DraftRequest> requests, DraftTimes& times
   times.pass_s = watch.seconds();
 }
 
-void DraftModel::take_likeliest() {
+void DraftModel::select_greedy_tokens() {
   const std::size_t width = model_->info().vocab_size;
   pool_->parallel_for(static_cast<std::uint32_t>(running_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
     for (; begin < end; ++begin) {
       const std::span row(logits_.get() + begin * width, num_tokens_);
-      likeliest_[begin] = static_cast<TokenId>(std::ranges::max_element(row) - row.begin());
+      greedy_tokens_[begin] = static_cast<TokenId>(std::ranges::max_element(row) - row.begin());
     }
   });
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Drafts by a smaller model of the same vocabulary: its likeliest next tokens, one after the other, of many requests at once. It has a KV
-// cache of its own, and remembers for each slot which tokens are in it: what a history has become is what it has to catch up with, and
-// drafts that were wrong are where the two part.
+// Proposes draft tokens with a smaller model of the same vocabulary: its likeliest next tokens, one after the other, for many requests at a
+// time. It has a separate KV cache and remembers which tokens of each slot are in it. When a history differs from these tokens, for example
+// after rejected draft tokens, the draft model catches up from the first difference.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,11 +17,11 @@ namespace quire {
 
 struct DraftLimits {
   std::uint32_t max_num_seqs = 0;
-  std::uint32_t max_model_len = 0;  // tokens of a request and its drafts
-  std::uint32_t max_drafts = 0;     // of a request
-  std::uint32_t max_rows = 0;       // of one pass, two for each request at least
-  std::uint32_t vocab_size = 0;     // of the model that verifies them: what is beyond is no draft
-  bool whatever_they_cost = false;  // max_drafts in every step, whether they pay or not: what tests can count on
+  std::uint32_t max_model_len = 0;  // tokens of a request, including draft tokens
+  std::uint32_t max_drafts = 0;     // per request
+  std::uint32_t max_rows = 0;       // rows of one pass, at least two per request
+  std::uint32_t vocab_size = 0;     // of the model that verifies; higher token ids are never proposed
+  bool always_draft = false;        // use max_drafts in every step, whether they pay off or not; for tests
 };
 
 struct DraftRequest {
@@ -30,30 +30,33 @@ struct DraftRequest {
   std::uint32_t num_drafts = 0;      // at most
 };
 
-// What a call of propose() took.
+// Work and times of one call of propose().
 struct DraftTimes {
-  std::uint32_t num_fed_rows = 0;  // caught up with in a pass of its own
-  double feed_s = 0.0;
-  std::uint32_t num_requests = 0;  // that have drafts
-  std::uint32_t num_passes = 0;    // of one token of each
-  double pass_s = 0.0;             // of all these
+  std::uint32_t num_catch_up_rows = 0;  // rows of the separate pass for catching up
+  double catch_up_s = 0.0;
+  std::uint32_t num_requests = 0;  // requests with draft tokens
+  std::uint32_t num_passes = 0;    // passes over one token of each request
+  double pass_s = 0.0;             // total of these passes
 };
 
-// Owned by the worker, called between passes of its model by the thread that leads the step; computes on the same pool. Memory is taken
-// once. Blocks are of the cache given, in groups that keep all tokens, windows too, so that wrong drafts can be taken back.
+// Owned by the worker. The thread that leads the step calls it between passes of the model; it computes on the same pool. Memory is
+// allocated once. Blocks belong to the given cache. Its groups keep all tokens, even of sliding windows, so that rejected draft tokens can
+// be taken back.
 class DraftModel {
  public:
-  // `model` was loaded with `pool` and limits no smaller; it keeps keys and values alone.
+  // `model` must be loaded with `pool` and with limits that are at least as large. It must keep keys and values only.
   DraftModel(const DraftLimits& limits, std::unique_ptr<Model> model, KvCache cache, ThreadPool& pool);
 
-  // Tokens of the history that the cache lacks.
+  // Returns the number of tokens of `history` that are not in the cache.
   [[nodiscard]] std::uint32_t num_missing(Slot slot, std::span<const TokenId> history) const;
-  // Drafts of these requests, each slot once. Who has more to catch up with than one pass holds goes on in the next call, and has none
-  // before; nor has who finds no blocks (his own are given back) or no room in the context, or says a token that the model does not know.
+  // Computes draft tokens for these requests; each slot occurs at most once. A request gets none in three cases:
+  //  - It has more tokens to catch up on than one pass holds. The next call continues.
+  //  - There are too few free blocks, or the draft model does not know one of its tokens. Its blocks are freed.
+  //  - Its context is full.
   DraftTimes propose(std::span<const DraftRequest> requests);
-  // Of the last propose(), by request.
+  // Returns the draft tokens of the last propose(), by index of the request.
   [[nodiscard]] std::span<const TokenId> drafts(std::size_t request) const;
-  // Forgets the slot, which may be forgotten already.
+  // Forgets the tokens of the slot and frees its blocks, if there are any.
   void release(Slot slot);
 
   [[nodiscard]] const ModelInfo& info() const { return model_->info(); }
@@ -61,41 +64,41 @@ class DraftModel {
   [[nodiscard]] std::size_t num_free_blocks() const { return free_.size(); }
 
  private:
-  // A request within propose().
+  // A request that propose() works on.
   struct Running {
     std::size_t request = 0;
-    std::uint32_t num_drafts = 0;  // that it will have
+    std::uint32_t num_drafts = 0;  // number that it will get
   };
-  [[nodiscard]] std::span<TokenId> seen(Slot slot) const;
+  [[nodiscard]] std::span<TokenId> cached_tokens(Slot slot) const;
   [[nodiscard]] std::uint32_t num_possible(const DraftRequest& request) const;
-  [[nodiscard]] bool knows(std::span<const TokenId> tokens) const;
-  // Blocks for so many tokens; false: there are too few.
+  [[nodiscard]] bool is_in_vocabulary(std::span<const TokenId> tokens) const;
+  // Takes blocks for `num_tokens` tokens. Returns false if there are too few free blocks.
   bool reserve(Slot slot, std::uint32_t num_tokens);
-  void feed(std::span<const DraftRequest> requests, DraftTimes& times);
+  void catch_up(std::span<const DraftRequest> requests, DraftTimes& times);
   void draft(std::span<const DraftRequest> requests, DraftTimes& times);
-  // To the pass: `tokens` behind those that the slot's cache holds.
+  // Adds `tokens` to the pass, after the tokens of the slot that are in the cache.
   void add(Slot slot, std::span<const TokenId> tokens);
   void pass();
-  void take_likeliest();
+  void select_greedy_tokens();
 
   DraftLimits limits_;
   ThreadPool* pool_;
   std::unique_ptr<Model> model_;
   KvCache cache_;
   BlockTables tables_;
-  std::uint32_t num_tokens_;               // of the vocabularies of both
-  std::vector<BlockId> free_;              // the last goes first
-  std::unique_ptr<TokenId[]> seen_;        // [slot][max_model_len]; pages never written cost nothing
-  std::vector<std::uint32_t> num_seen_;    // by slot
-  std::vector<TokenId> drafts_;            // [request][max_drafts]
-  std::vector<std::uint32_t> num_drafts_;  // by request
+  std::uint32_t num_tokens_;                      // vocabulary that both models share
+  std::vector<BlockId> free_;                     // the last one is taken first
+  std::unique_ptr<TokenId[]> cached_tokens_;      // [slot][max_model_len]; unwritten pages use no memory
+  std::vector<std::uint32_t> num_cached_tokens_;  // by slot
+  std::vector<TokenId> drafts_;                   // [request][max_drafts]
+  std::vector<std::uint32_t> num_drafts_;         // by request
   std::vector<Running> running_;
-  // Of the pass that is put together.
+  // The pass that is being built.
   std::vector<TokenId> tokens_;
   std::vector<BatchSequence> sequences_;
   std::vector<std::uint32_t> output_rows_;
-  std::unique_ptr<float[]> logits_;  // [max_num_seqs][vocab_size of the draft model]; the same
-  std::vector<TokenId> likeliest_;
+  std::unique_ptr<float[]> logits_;  // [max_num_seqs][vocab_size of the draft model]; unwritten pages use no memory
+  std::vector<TokenId> greedy_tokens_;
 };
 
 }  // namespace quire

@@ -1,29 +1,29 @@
 #pragma once
-// What a request has besides its tokens, for the encoders of a model, and where a worker finds it: plans only count it.
+// Images and audio of a request for the encoders of a model, and their lookup by a worker. Plans only refer to them by index.
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "quire/base/ids.h"
 #include "quire/base/multimodal.h"
-#include "runtime/worker/prompt_pictures.h"
+#include "runtime/worker/prompt_images.h"
 
 namespace quire {
 
-// One of the two, as the model is.
+// Holds either images or audio, depending on the model.
 struct RequestInputs {
-  std::shared_ptr<const PromptPictures> pictures{};  // null: it shows none
-  std::shared_ptr<const EncoderInput> sound{};       // what an encoder reads whose output goes to the KV cache
-  std::vector<MultimodalFeature> heard{};            // that one, as the core is told
+  std::shared_ptr<const PromptImages> pictures{};   // null: no images
+  std::shared_ptr<const EncoderInput> audio{};      // audio for an encoder that writes its output to the KV cache
+  std::vector<MultimodalFeature> audio_features{};  // the audio as the core knows it
 
-  // As the core is told of them.
-  [[nodiscard]] std::span<const MultimodalFeature> features() const { return pictures != nullptr ? pictures->features : heard; }
+  // Returns the inputs as the core knows them.
+  [[nodiscard]] std::span<const MultimodalFeature> features() const { return pictures != nullptr ? pictures->features : audio_features; }
 };
 
 class EncoderSource {
  public:
   virtual ~EncoderSource() = default;
-  // Of a request that a plan admits; null: it has none. Called on the thread that leads a step, which must not wait.
+  // Returns the inputs of a request that a plan admits, or null if it has none. Called on the thread that leads a step; must not wait.
   [[nodiscard]] virtual std::shared_ptr<const RequestInputs> find(RequestId id) const = 0;
 };
 

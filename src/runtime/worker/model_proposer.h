@@ -1,5 +1,5 @@
 #pragma once
-// Drafts of a draft model for the requests of a step, as many as pay (draft_length.h).
+// Proposes tokens of a draft model for the requests of a step, as many as pay off (draft_length.h).
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -13,19 +13,19 @@
 
 namespace quire {
 
-// Owned by the worker, called in a step by the thread that leads it.
+// Owned by the worker. The thread that leads a step calls it within the step.
 class ModelProposer {
  public:
   explicit ModelProposer(std::unique_ptr<DraftModel> model);
 
   void release(Slot slot);
-  // The pass of the step: its rows, and those that are sampled from.
-  void saw_pass(std::uint32_t num_rows, std::uint32_t num_sampled_rows, double seconds) {
-    length_.saw_pass(num_rows, num_sampled_rows, seconds);
+  // Reports the pass of the step: its rows, and how many of them were sampled from.
+  void record_pass(std::uint32_t num_rows, std::uint32_t num_sampled_rows, double seconds) {
+    length_.record_pass(num_rows, num_sampled_rows, seconds);
   }
-  // What was sampled, by request of batch.scheduled() that samples: so many tokens, which are in the histories. Proposes what follows.
+  // Proposes tokens for each request of batch.scheduled() that samples. `num_outcomes`: tokens sampled for each; they are in the histories.
   void propose(const Batch& batch, std::span<const std::uint32_t> num_outcomes);
-  // Of the last propose(), by such a request.
+  // Returns the draft tokens of the last propose(). `request` is an index among the requests that sample.
   [[nodiscard]] std::span<const TokenId> drafts(std::size_t request) const;
 
  private:
@@ -33,8 +33,8 @@ class ModelProposer {
 
   std::unique_ptr<DraftModel> model_;
   DraftLength length_;
-  std::vector<std::uint32_t> num_outputs_;  // by slot, since it was admitted
-  std::vector<DraftRequest> requests_;      // that sample
+  std::vector<std::uint32_t> num_outputs_;  // by slot, since admission
+  std::vector<DraftRequest> requests_;      // requests that sample
 };
 
 }  // namespace quire

@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// Rows are read this many at a time: a long prompt's hidden rows would else be copied all at once.
+// Rows are read in slices of this size, because a long prompt has too many hidden rows to copy together.
 constexpr std::uint32_t kSliceRows = 64;
 
 }  // namespace
@@ -23,10 +23,10 @@ void Pooler::admit(const AdmittedRequest& request) {
   State& state = states_[request.slot.value];
   state.params = &request.sampling->pooling;
   const PoolingKind kind = state.params->kind;
-  state.num_wanted = kind == PoolingKind::mean || kind == PoolingKind::all ? request.num_prompt_tokens : 1;
+  state.num_required = kind == PoolingKind::mean || kind == PoolingKind::all ? request.num_prompt_tokens : 1;
   state.num_rows = 0;
   state.all = {};
-  if (kind == PoolingKind::all) state.all.reserve(std::size_t{state.num_wanted} * width_);
+  if (kind == PoolingKind::all) state.all.reserve(std::size_t{state.num_required} * width_);
 }
 
 void Pooler::pool(std::span<const PoolRun> runs, PooledRows& rows, StepResults& results) {
@@ -46,7 +46,7 @@ void Pooler::pool(std::span<const PoolRun> runs, PooledRows& rows, StepResults& 
 }
 
 std::vector<float> Pooler::take(State& state) const {
-  QUIRE_CHECK(state.num_rows == state.num_wanted, "rows of a pooling request were not computed");
+  QUIRE_CHECK(state.num_rows == state.num_required, "all rows of a pooling request are computed");
   if (state.params->kind == PoolingKind::all) return std::exchange(state.all, {});
   std::vector<float> pooled(width_);
   for (std::size_t i = 0; i < pooled.size(); ++i) pooled[i] = static_cast<float>(state.sum[i] / state.num_rows);
@@ -67,7 +67,7 @@ void Pooler::add(const PoolRun& run, PooledRows& rows, State& state) {
       else if (state.num_rows == 0)
         state.sum.assign(values.begin(), values.end());
       else
-        // In double, and one row after the other: the mean's bits are then the same however the prompt was cut into steps.
+        // Rows are added in double and in order, so the bits of the mean do not depend on how the prompt was split into steps.
         for (std::uint32_t i = 0; i < width_; ++i) state.sum[i] += static_cast<double>(values[i]);
     }
     done += count;

@@ -1,5 +1,5 @@
 #pragma once
-// Log probabilities of prompts after a pass, in slices: however long the prompts are, few rows of logits exist at a time.
+// Computes log probabilities of prompts after a pass, in slices: few rows of logits exist at a time, however long the prompts are.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,17 +12,17 @@
 
 namespace quire {
 
-// Owned by a worker; called after sampling, on the thread that leads the step. The model's output rows of this pass are still there, which
-// is why it must run before the next pass begins.
+// Owned by a worker and called after sampling, on the thread that leads the step. It must run before the next pass begins, because it reads
+// the output rows that the model keeps of this pass.
 class PromptScorer {
  public:
-  // Of logits, at one time; but one row at least.
+  // Bytes of logits at a time; at least one row is always used.
   static constexpr std::uint64_t kSliceBytes = std::uint64_t{8} << 20U;
 
   explicit PromptScorer(std::uint32_t vocab_size, std::uint64_t slice_bytes = kSliceBytes);
 
   [[nodiscard]] std::uint32_t slice_rows() const { return slice_rows_; }
-  // The rows of all runs of the batch last built, one after the other, from the pass over it.
+  // Writes the log probabilities of all prompt runs of the batch last built, row after row. The model must have run the pass of that batch.
   void score(const Batch& batch, Model& model, Sampler& sampler, std::vector<PositionLogprobs>& logprobs);
 
  private:
@@ -30,10 +30,10 @@ class PromptScorer {
 
   std::uint32_t vocab_size_;
   std::uint32_t slice_rows_;
-  std::unique_ptr<float[]> logits_;  // [slice_rows][vocab_size]; pages never written cost nothing
-  // Of the slice: its rows' places among the output rows, and what follows each.
+  std::unique_ptr<float[]> logits_;  // [slice_rows][vocab_size]; unwritten pages use no memory
+  // The current slice: indices among the output rows, and each row with the token after it.
   std::vector<std::uint32_t> outputs_;
-  std::vector<FollowedRow> rows_;
+  std::vector<PromptLogprobRow> rows_;
 };
 
 }  // namespace quire

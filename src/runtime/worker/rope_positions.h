@@ -1,10 +1,10 @@
 #pragma once
-// Where rows stand for models that count rows and columns of pictures (M-RoPE, as transformers' get_rope_index).
+// Rotary positions of rows for models that count rows and columns of images (M-RoPE, as in transformers' get_rope_index).
 //
-// A text's tokens count on from what is before them. A picture's all have the time at which it begins, and rows and columns count from
-// there; what follows goes on behind the highest of these. So a place depends on the pictures before it and their grids alone. Blocks of
-// the KV cache, whose keys are turned already, are named by the tokens and pictures up to their end: the same name has the same positions,
-// and what was computed for another request, or before a preemption, fits.
+// Text tokens continue the count of the tokens before them. All tokens of an image have the time at which the image begins, and their rows
+// and columns count from there. Text after the image continues after the highest of these positions. A position therefore depends only on
+// the grids of earlier images. Keys in the KV cache are already rotated. Block hashes cover all tokens and images up to the end of the
+// block, so equal hashes imply equal positions. A block can be reused for another request, or after a preemption.
 #include <cstdint>
 #include <span>
 
@@ -12,13 +12,13 @@
 
 namespace quire {
 
-// A picture's embeddings in a prompt, row by row from its top.
-struct PlacedGrid {
-  std::uint32_t offset = 0;             // of the first one, in the request
-  std::uint32_t rows = 0, columns = 0;  // of embeddings
+// The grid of an image's embeddings in a prompt, row by row from the top.
+struct ImageGrid {
+  std::uint32_t offset = 0;             // position of the first embedding in the request
+  std::uint32_t rows = 0, columns = 0;  // in embeddings
 };
 
-// Of the places [first, first + out.size()) of a request with these pictures, ascending, of which none covers another.
-void place_rows(std::span<const PlacedGrid> pictures, std::uint32_t first, std::span<RopePosition> out);
+// Writes the rotary positions of tokens [first, first + out.size()) of a request. `pictures` are in ascending order and do not overlap.
+void compute_rope_positions(std::span<const ImageGrid> pictures, std::uint32_t first, std::span<RopePosition> out);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// A worker whose model is a hash of the history, and whose KV cache holds names that tell whether a plan was right. Used by tests, by
-// fuzzers and by simulations in virtual time; a step runs on the thread that calls finish(), or on one of its own. It
-// must notice what a real model would only answer wrongly: a read of a block that was never written, or written for another history.
+// A worker that uses a hash of the history as its model. Its KV cache holds hashes that show whether a plan was right. Tests, fuzzers and
+// simulations in virtual time use it. A step runs on the thread that calls finish(), or on a separate thread. It must detect errors that
+// would only change the answers of a real model: reads of a block that was never written, or written for another history.
 #include "runtime/worker/simulated_worker.h"
 
 #include <algorithm>
@@ -15,21 +15,21 @@ namespace {
 
 constexpr std::uint64_t kEmptyHistory = 0x243F6A8885A308D3;
 
-// Names a history by the name of the one before its last token.
-// A mix of 64 bits (after SplitMix64): two histories with one name are not to be expected.
+// Returns the hash of a history from the hash without its last token. It mixes 64 bits (after SplitMix64), so equal hashes of different
+// histories are not expected.
 std::uint64_t extend(std::uint64_t name, TokenId token) {
   std::uint64_t x = (name ^ static_cast<std::uint32_t>(token)) * 0x9E3779B97F4A7C15;
   x = (x ^ (x >> 29U)) * 0xBF58476D1CE4E5B9;
   return x ^ (x >> 32U);
 }
 
-std::uint64_t what_follows(std::span<const TokenId> history) {
+std::uint64_t history_hash(std::span<const TokenId> history) {
   std::uint64_t name = kEmptyHistory;
   for (const TokenId token : history) name = extend(name, token);
   return extend(name, -1);
 }
 
-// What a group keeps of a history: no group's blocks serve another.
+// Returns the value that a group stores for a history. It differs between groups, so a block of one group is wrong in another.
 std::uint64_t in_group(std::uint64_t name, std::uint32_t group) {
   return name + group;
 }
@@ -42,7 +42,7 @@ std::vector<BlockTableLimits> table_limits(const SimulatedWorkerOptions& options
                                                                                           .kernel_block_size = options.block_size});
 }
 
-// One layer per group, all in the one tensor.
+// Each group has one layer; all layers share one tensor.
 KvCache make_cache(const SimulatedWorkerOptions& options) {
   KvLayout layout;
   layout.num_blocks = options.num_blocks;
@@ -53,7 +53,7 @@ KvCache make_cache(const SimulatedWorkerOptions& options) {
     layout.layers.push_back({.group = group});
   }
   auto cache = KvCache::create(std::move(layout));
-  QUIRE_CHECK(cache.has_value(), "memory for a simulation");
+  QUIRE_CHECK(cache.has_value(), "allocation of the simulated KV cache succeeds");
   return std::move(*cache);
 }
 
@@ -62,7 +62,7 @@ std::shared_ptr<const Clock> step_clock(const SimulatedWorkerOptions& options) {
   return std::make_shared<SteadyClock>();
 }
 
-std::span<std::uint64_t> names_in(const KvCache& cache) {
+std::span<std::uint64_t> tags_of(const KvCache& cache) {
   return {reinterpret_cast<std::uint64_t*>(cache.keys(0)), cache.layout().total_bytes() / sizeof(std::uint64_t)};
 }
 
@@ -70,43 +70,43 @@ bool is_allowed(std::uint64_t token, std::span<const std::uint32_t> allowed) {
   return allowed.empty() || (allowed[token / 32] >> token % 32 & 1U) != 0;
 }
 
-// In [0, 16), a multiple of 1/1024, so that sums of them are exact.
+// Returns a multiple of 1/1024 in [0, 16), so that sums are exact.
 float simulated_logit(std::span<const TokenId> history, TokenId token) {
-  return static_cast<float>(extend(what_follows(history), token) >> 50U) / 1024.0F;
+  return static_cast<float>(extend(history_hash(history), token) >> 50U) / 1024.0F;
 }
 
 }  // namespace
 
 TokenId simulated_token(std::span<const TokenId> history, std::uint32_t vocab_size) {
-  return static_cast<TokenId>(what_follows(history) % vocab_size);
+  return static_cast<TokenId>(history_hash(history) % vocab_size);
 }
 
-std::vector<TokenLogprob> simulated_likeliest(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count,
-                                              std::span<const std::uint32_t> allowed) {
-  const std::uint64_t follows = what_follows(history);
+std::vector<TokenLogprob> simulated_top_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count,
+                                                 std::span<const std::uint32_t> allowed) {
+  const std::uint64_t hash = history_hash(history);
   std::vector<TokenLogprob> likeliest;
   float logprob = -1.0F / static_cast<float>(history.size());
   for (std::uint32_t i = 0; i < vocab_size && likeliest.size() < count; ++i) {
-    const auto token = static_cast<std::uint32_t>((follows % vocab_size + i) % vocab_size);
+    const auto token = static_cast<std::uint32_t>((hash % vocab_size + i) % vocab_size);
     if (!is_allowed(token, allowed)) continue;
     const auto rank = static_cast<std::uint32_t>(likeliest.size());
     likeliest.push_back({static_cast<TokenId>(token), logprob, rank + 1});
-    logprob -= static_cast<float>(follows >> (rank % 20U * 3U) & 3U) / 4.0F;
+    logprob -= static_cast<float>(hash >> (rank % 20U * 3U) & 3U) / 4.0F;
   }
   return likeliest;
 }
 
 std::array<float, kSimulatedWidth> simulated_hidden(std::span<const TokenId> history) {
-  const std::uint64_t follows = what_follows(history);
+  const std::uint64_t hash = history_hash(history);
   std::array<float, kSimulatedWidth> hidden;
-  for (std::uint32_t i = 0; i < kSimulatedWidth; ++i) hidden[i] = static_cast<float>(follows >> 16 * i & 0xFFFFU) / 65536.0F;
+  for (std::uint32_t i = 0; i < kSimulatedWidth; ++i) hidden[i] = static_cast<float>(hash >> 16 * i & 0xFFFFU) / 65536.0F;
   return hidden;
 }
 
 std::array<std::uint16_t, kSimulatedExperts> simulated_experts(std::span<const TokenId> history) {
-  const std::uint64_t follows = what_follows(history);
+  const std::uint64_t hash = history_hash(history);
   std::array<std::uint16_t, kSimulatedExperts> experts;
-  for (std::uint32_t i = 0; i < kSimulatedExperts; ++i) experts[i] = static_cast<std::uint16_t>(follows >> 16 * i & 0xFFU);
+  for (std::uint32_t i = 0; i < kSimulatedExperts; ++i) experts[i] = static_cast<std::uint16_t>(hash >> 16 * i & 0xFFU);
   return experts;
 }
 
@@ -134,9 +134,9 @@ std::vector<float> simulated_pooled(std::span<const TokenId> prompt, const Pooli
 std::vector<TokenId> simulated_drafts(std::span<const TokenId> history, std::uint32_t vocab_size, std::uint32_t count) {
   std::vector<TokenId> guessed(history.begin(), history.end());
   while (guessed.size() < history.size() + count) {
-    const std::uint64_t follows = what_follows(guessed);
-    const bool is_wrong = (follows >> 32U) % 4 == 0;
-    guessed.push_back(static_cast<TokenId>((follows % vocab_size + (is_wrong ? 1 : 0)) % vocab_size));
+    const std::uint64_t hash = history_hash(guessed);
+    const bool is_wrong = (hash >> 32U) % 4 == 0;
+    guessed.push_back(static_cast<TokenId>((hash % vocab_size + (is_wrong ? 1 : 0)) % vocab_size));
   }
   return {guessed.end() - count, guessed.end()};
 }
@@ -144,14 +144,14 @@ std::vector<TokenId> simulated_drafts(std::span<const TokenId> history, std::uin
 PositionLogprobs simulated_logprobs(std::span<const TokenId> history, std::uint32_t vocab_size, TokenId token, std::uint32_t count) {
   const std::uint32_t first = static_cast<std::uint32_t>(simulated_token(history, vocab_size));
   const std::uint32_t rank = (static_cast<std::uint32_t>(token) + vocab_size - first) % vocab_size + 1;
-  PositionLogprobs logprobs{{simulated_likeliest(history, vocab_size, rank).back()}};
-  std::ranges::copy(simulated_likeliest(history, vocab_size, count), std::back_inserter(logprobs.entries));
+  PositionLogprobs logprobs{{simulated_top_logprobs(history, vocab_size, rank).back()}};
+  std::ranges::copy(simulated_top_logprobs(history, vocab_size, count), std::back_inserter(logprobs.entries));
   return logprobs;
 }
 
 namespace {
 
-// The first that a mask allows, from `first` on and going round; -1: it allows none.
+// Returns the first token that the mask allows, from `first` on in cyclic order, or -1 if it allows none.
 TokenId next_allowed(std::uint32_t first, std::uint32_t vocab_size, std::span<const std::uint32_t> allowed) {
   for (std::uint32_t i = 0; i < vocab_size; ++i) {
     const std::uint32_t token = (first + i) % vocab_size;
@@ -171,7 +171,7 @@ SimulatedWorker::SimulatedWorker(SimulatedWorkerOptions options)
       tables_(table_limits(options_)),
       batch_(options_.limits.max_num_seqs, options_.limits.max_model_len, options_.limits.max_num_batched_tokens, options_.num_spec_tokens),
       cache_(make_cache(options_)),
-      kv_(names_in(cache_)),
+      kv_(tags_of(cache_)),
       transfers_(std::move(options_.transport), cache_.pages()),
       params_(options_.limits.max_num_seqs, nullptr),
       pooler_(options_.limits.max_num_seqs, kSimulatedWidth),
@@ -184,7 +184,7 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
     tables_.release(slot);
   }
   for (AdmittedRequest request : plan.admitted) {
-    request.lora_id = 0;  // it has no weights to adapt
+    request.lora_id = 0;  // there are no weights to adapt
     batch_.admit(request);
     params_[request.slot.value] = request.sampling;
     pooler_.admit(request);
@@ -192,8 +192,8 @@ void SimulatedWorker::update_batch(const StepPlan& plan) {
   std::ranges::for_each(plan.table_deltas, [&](const BlockTableDelta& delta) { tables_.apply(delta); });
   tables_.commit(options_.limits.max_num_seqs);
   transfers_.store(plan);
-  for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
+  for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
   transfers_.load(plan);
 }
 
@@ -211,12 +211,12 @@ void SimulatedWorker::forward(const StepPlan& plan) {
   if (options_.before_step) options_.before_step(plan);
   update_batch(plan);
   batch_.build(plan);
-  // As a layer does: the keys and values of all rows are written before any row attends.
+  // Like a layer, forward() writes the keys and values of all rows before any row attends.
   transfers_.before_attention(0);
   std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { write(request); });
   transfers_.after_kv_write(0);
   route_all();
-  is_spoiled_.assign(options_.limits.max_num_seqs, false);
+  is_corrupted_.assign(options_.limits.max_num_seqs, false);
   std::ranges::for_each(batch_.scheduled(), [&](const ScheduledRequest& request) { verify(request); });
   if (options_.clock != nullptr) options_.clock->now += options_.step_time(plan);
 }
@@ -229,14 +229,14 @@ void SimulatedWorker::sample(const StepPlan& /*plan*/, std::span<const TokenMask
   results.num_drafts.clear();
   MaskReader reader(masks);
   for (const ScheduledRequest& request : batch_.scheduled() | std::views::filter(samples))
-    sample_behind(request, reader.of(request.id), results);
+    sample_outputs(request, reader.of(request.id), results);
   results.prompt_logprobs.clear();
   for (const PromptRun& run : batch_.prompt_runs())
     for (std::uint32_t i = 0; i < run.num_rows; ++i) results.prompt_logprobs.push_back(score(run, run.first_token + i));
   pooler_.pool(batch_.pool_runs(), *this, results);
   results.experts = experts_;
   results.experts_per_token = kSimulatedExperts;
-  results.give_out(batch_);
+  results.assign_to_requests(batch_);
   reader.check_all_read();
   transfers_.collect(results.transfers);
 }
@@ -249,7 +249,7 @@ std::span<const TokenId> SimulatedWorker::history(const ScheduledRequest& reques
   return history_;
 }
 
-// The name of the history up to each position, in every group: as a layer would write keys and values.
+// Writes the hash of the history up to each position to every group, like the keys and values of a layer.
 void SimulatedWorker::write(const ScheduledRequest& request) {
   const std::span<const TokenId> history = this->history(request);
   std::uint64_t name = kEmptyHistory;
@@ -257,7 +257,7 @@ void SimulatedWorker::write(const ScheduledRequest& request) {
     name = extend(name, history[position]);
     for (std::uint32_t group = 0; position >= request.num_computed_tokens && group < tables_.num_groups(); ++group) {
       const auto place = static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position));
-      QUIRE_CHECK(place / options_.block_size != kNullBlock.value, "a write to the null block");
+      QUIRE_CHECK(place / options_.block_size != kNullBlock.value, "the null block is never written");
       kv_[place] = in_group(name, group);
     }
   }
@@ -280,7 +280,7 @@ std::uint32_t SimulatedWorker::window_begin(std::uint32_t group, std::uint32_t p
   return window == 0 || position < window ? 0 : position + 1 - window;
 }
 
-// Reads back all that the scheduled tokens attend to: within the window of a group, everything else may be gone.
+// Reads back everything that the scheduled tokens attend to. Blocks before the window of a group may be gone already.
 void SimulatedWorker::verify(const ScheduledRequest& request) {
   const std::span<const TokenId> history = this->history(request);
   std::uint64_t name = kEmptyHistory;
@@ -290,27 +290,27 @@ void SimulatedWorker::verify(const ScheduledRequest& request) {
       if (position < window_begin(group, request.num_computed_tokens)) continue;
       const auto place = static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position));
       const bool is_right = kv_[place] == in_group(name, group);
-      QUIRE_CHECK(is_right || options_.bears_garbage, "a block does not hold what the plan says");
-      if (!is_right) return spoil(request);
+      QUIRE_CHECK(is_right || options_.tolerates_garbage, "a block contains the tokens that the plan expects");
+      if (!is_right) return mark_corrupted(request);
     }
   }
 }
 
-void SimulatedWorker::spoil(const ScheduledRequest& request) {
-  is_spoiled_[request.slot.value] = true;
+void SimulatedWorker::mark_corrupted(const ScheduledRequest& request) {
+  is_corrupted_[request.slot.value] = true;
   for (std::uint32_t position = request.num_computed_tokens; position < request.num_computed_tokens + request.num_tokens; ++position)
     for (std::uint32_t group = 0; group < tables_.num_groups(); ++group)
       kv_[static_cast<std::size_t>(tables_.kv_slot(group, request.slot, position))] = 0;
 }
 
-// A token, and as long as that is the draft that was computed behind it, the next one too: what comes out does not depend on the drafts.
-void SimulatedWorker::sample_behind(const ScheduledRequest& request, std::span<const std::uint32_t> allowed, StepResults& results) {
+// Samples a token, and the next one as long as the sampled token equals the draft token. The result does not depend on the draft tokens.
+void SimulatedWorker::sample_outputs(const ScheduledRequest& request, std::span<const std::uint32_t> allowed, StepResults& results) {
   const std::size_t num_words = allowed.empty() ? 0 : (options_.vocab_size + 31) / 32;
-  QUIRE_CHECK(allowed.size() == num_words * (1 + request.drafts.size()), "a mask per row");
+  QUIRE_CHECK(allowed.size() == num_words * (1 + request.drafts.size()), "there is one mask per row");
   const std::size_t first = results.outcomes.size();
   bool goes_on = true;
   for (std::size_t i = 0; goes_on && i <= request.drafts.size(); ++i) {
-    SampleOutcome outcome = sample_after(request, allowed.subspan(i * num_words, num_words));
+    SampleOutcome outcome = sample_one_output(request, allowed.subspan(i * num_words, num_words));
     if (i > 0 && outcome.status != SampleOutcome::Status::ok) break;
     batch_.append(request.slot, outcome.token);
     goes_on = i < request.drafts.size() && outcome.status == SampleOutcome::Status::ok && outcome.token == request.drafts[i];
@@ -323,7 +323,7 @@ void SimulatedWorker::sample_behind(const ScheduledRequest& request, std::span<c
   results.num_drafts.push_back(options_.num_spec_tokens);
 }
 
-SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const {
+SampleOutcome SimulatedWorker::sample_one_output(const ScheduledRequest& request, std::span<const std::uint32_t> allowed) const {
   const std::span<const TokenId> history = batch_.history(request.slot);
   SampleOutcome outcome;
   if (history.back() == options_.poison) {
@@ -337,14 +337,14 @@ SampleOutcome SimulatedWorker::sample_after(const ScheduledRequest& request, std
     return outcome;
   }
   outcome.token = token;
-  if (is_spoiled_[request.slot.value]) {
+  if (is_corrupted_[request.slot.value]) {
     outcome.token = (token + 1) % static_cast<TokenId>(options_.vocab_size);
     if (history.size() % 3 == 0) outcome.status = SampleOutcome::Status::not_finite;
     return outcome;
   }
   if (const auto count = params_[request.slot.value]->logprobs; count.has_value()) {
     outcome.logprobs.entries.push_back({token, -1.0F / static_cast<float>(history.size()), 1});
-    std::ranges::copy(simulated_likeliest(history, options_.vocab_size, *count, allowed), std::back_inserter(outcome.logprobs.entries));
+    std::ranges::copy(simulated_top_logprobs(history, options_.vocab_size, *count, allowed), std::back_inserter(outcome.logprobs.entries));
   }
   return outcome;
 }

@@ -3,7 +3,7 @@
 namespace quire {
 
 // Cuts the flat lists into one record per request. They were filled in the plan's order, so each record takes the next part of each list.
-void StepResults::give_out(const Batch& batch) {
+void StepResults::assign_to_requests(const Batch& batch) {
   requests.clear();
   std::span<const PromptRun> prompt_runs = batch.prompt_runs();
   std::span<const RoutedRun> routed_runs = batch.routed_runs();
@@ -34,16 +34,17 @@ void StepResults::give_out(const Batch& batch) {
       result.pooled = &vectors.front();
       vectors = vectors.subspan(1);
     }
-    routed_runs = give_experts(result, routed_runs, routed);
+    routed_runs = assign_experts(result, routed_runs, routed);
     const bool says_nothing =
         result.samples.empty() && result.prompt_logprobs.empty() && result.routed.experts.empty() && result.pooled == nullptr;
     if (!says_nothing) requests.push_back(result);
   }
 }
 
-// What is left of both lists behind it. The rows of drafts that were wrong are of tokens that the request does not have.
-std::span<const RoutedRun> StepResults::give_experts(RequestResult& result, std::span<const RoutedRun> left,
-                                                     std::span<const std::uint16_t>& rows) const {
+// Returns the remaining runs, and advances `rows` past the run of this request. Rows of rejected draft tokens are left out, because the
+// request does not have these tokens.
+std::span<const RoutedRun> StepResults::assign_experts(RequestResult& result, std::span<const RoutedRun> left,
+                                                       std::span<const std::uint16_t>& rows) const {
   if (left.empty() || left.front().id != result.id) return left;
   const RoutedRun& run = left.front();
   const std::uint32_t num_wrong = result.samples.empty() ? 0 : result.num_verified + 1 - static_cast<std::uint32_t>(result.samples.size());

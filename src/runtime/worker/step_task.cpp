@@ -6,8 +6,8 @@
 
 namespace quire {
 
-StepTask::StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepParts& parts, std::shared_ptr<const Clock> clock)
-    : pool_(&pool), parts_(&parts), clock_(std::move(clock)) {
+StepTask::StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepStages& stages, std::shared_ptr<const Clock> clock)
+    : pool_(&pool), stages_(&stages), clock_(std::move(clock)) {
   for (StepResults& results : results_) {
     results.outcomes.reserve(max_num_seqs);
     results.requests.reserve(max_num_seqs);
@@ -18,9 +18,9 @@ StepTask::~StepTask() {
   if (plan_ != nullptr) pool_->join();
 }
 
-// The other results are written now: the engine may still be reading those of the step before.
+// This step writes the other results, because the engine may still read the results of the previous step.
 void StepTask::start(const StepPlan& plan) {
-  QUIRE_CHECK(plan_ == nullptr, "one step at a time");
+  QUIRE_CHECK(plan_ == nullptr, "one step runs at a time");
   plan_ = &plan;
   current_ = current_ == &results_[0] ? &results_[1] : &results_[0];
   masks_ = {};
@@ -30,24 +30,24 @@ void StepTask::start(const StepPlan& plan) {
 }
 
 void StepTask::provide(std::span<const TokenMask> masks) {
-  QUIRE_CHECK(plan_ != nullptr && !has_masks_, "masks once per step, where the plan asks for them");
+  QUIRE_CHECK(plan_ != nullptr && !has_masks_, "masks are provided once per step, and only if the plan needs them");
   masks_ = masks;
   has_masks_ = true;
 }
 
-// By the thread that leads the step.
+// Runs on the thread that leads the step.
 void StepTask::run() {
   begin_s_ = clock_->now_s();
-  parts_->forward(*plan_);
+  stages_->forward(*plan_);
   current_->timings.forward_s = clock_->now_s() - begin_s_;
   pool_->release_caller();
-  // The masks have come while the pass ran. If not, finish() samples, on the caller's thread.
+  // If the masks arrived during the pass, sampling follows here. Otherwise finish() samples on the caller's thread.
   if (has_masks_) sample();
 }
 
 void StepTask::sample() {
   const double sample_begin_s = clock_->now_s();
-  parts_->sample(*plan_, masks_, *current_);
+  stages_->sample(*plan_, masks_, *current_);
   const double end_s = clock_->now_s();
   current_->timings.sample_s = end_s - sample_begin_s;
   current_->timings.step_s = end_s - begin_s_;
@@ -59,9 +59,9 @@ void StepTask::assist() {
 }
 
 WorkerResult StepTask::finish() {
-  QUIRE_CHECK(plan_ != nullptr, "no step has been started");
+  QUIRE_CHECK(plan_ != nullptr, "a step has been started");
   pool_->join();
-  QUIRE_CHECK(has_masks_, "the plan has structured output, and nobody provided masks");
+  QUIRE_CHECK(has_masks_, "masks were provided for a plan with structured output");
   if (!has_sampled_) sample();
   return {.step = {.step = std::exchange(plan_, nullptr)->step, .completions = current_->transfers.completions},
           .requests = current_->requests,

@@ -1,5 +1,5 @@
 #pragma once
-// The step under way on a thread pool, and room for the results of two: one is read while the other is written.
+// The step in flight on a thread pool, and memory for the results of two steps: the engine reads one while the other is written.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -14,24 +14,24 @@
 
 namespace quire {
 
-// The two parts of a worker's step, each on any thread of the pool.
-class StepParts {
+// The two parts of a worker's step; each may run on any thread of the pool.
+class StepStages {
  public:
-  virtual ~StepParts() = default;
-  // The plan's changes and the forward pass.
+  virtual ~StepStages() = default;
+  // Applies the plan's changes and runs the forward pass.
   virtual void forward(const StepPlan& plan) = 0;
-  // The tokens after it, into `results`, which hold those of two steps ago. Timings are not its business.
+  // Samples tokens after the pass into `results`, which still holds the results of the step before the last. It does not fill the timings.
   virtual void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) = 0;
 };
 
-// WorkerBase's verbs for a worker that runs a step as one task of a pool. Where masks come late, the task ends with the forward pass, and
-// finish() samples.
+// Implements the functions of WorkerBase for a worker that runs a step as one task of a pool. If masks arrive late, the task ends after the
+// forward pass, and finish() samples.
 class StepTask {
  public:
   // `clock` measures the timings.
-  StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepParts& parts,
+  StepTask(ThreadPool& pool, std::uint32_t max_num_seqs, StepStages& stages,
            std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>());
-  // Waits for a step under way.
+  // Waits for a step in flight.
   ~StepTask();
   StepTask(const StepTask&) = delete;
   StepTask& operator=(const StepTask&) = delete;
@@ -46,13 +46,13 @@ class StepTask {
   void sample();
 
   ThreadPool* pool_;
-  StepParts* parts_;
+  StepStages* stages_;
   std::shared_ptr<const Clock> clock_;
   std::array<StepResults, 2> results_;
   StepResults* current_ = &results_.front();
-  const StepPlan* plan_ = nullptr;  // started and not finished
+  const StepPlan* plan_ = nullptr;  // started and not finished; else null
   std::span<const TokenMask> masks_;
-  std::atomic<bool> has_masks_ = false;  // all that the plan asks for
+  std::atomic<bool> has_masks_ = false;  // all that the plan asks for have arrived
   bool has_sampled_ = false;
   double begin_s_ = 0.0;
 };

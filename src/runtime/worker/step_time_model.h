@@ -1,16 +1,16 @@
 #pragma once
-// How long a step takes, as a sum over its work: for simulations, in virtual time.
+// Models the time of a step as a sum over its work, for simulations in virtual time.
 #include "quire/base/plan.h"
 
 namespace quire {
 
-// All in seconds; a step that computes nothing takes none.
+// All values are in seconds. A step that computes nothing takes no time.
 struct StepTimeModel {
   double step_s = 0.0;
-  double request_s = 0.0;        // each scheduled request
-  double prompt_token_s = 0.0;   // each scheduled token after which nothing is sampled
-  double sampled_token_s = 0.0;  // each that something is sampled after
-  double context_token_s = 0.0;  // each token before the scheduled ones, whose keys and values are read
+  double request_s = 0.0;        // per scheduled request
+  double prompt_token_s = 0.0;   // per scheduled token after which nothing is sampled
+  double sampled_token_s = 0.0;  // per scheduled token after which a token is sampled
+  double context_token_s = 0.0;  // per token before the scheduled ones; its keys and values are read
 
   [[nodiscard]] double operator()(const StepPlan& plan) const {
     if (plan.num_scheduled_tokens == 0) return 0.0;

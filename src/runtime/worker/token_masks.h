@@ -1,5 +1,5 @@
 #pragma once
-// The masks of a step, which come in the plan's order.
+// Reads the masks of a step, which arrive in the plan's order.
 #include <cstdint>
 #include <span>
 
@@ -8,19 +8,19 @@
 
 namespace quire {
 
-// A mask out of order would be given to the wrong request and change its answer, so it stops the program (check_all_read()).
+// A mask out of order would go to the wrong request and change its answer, so it stops the program (check_all_read()).
 class MaskReader {
  public:
   explicit MaskReader(std::span<const TokenMask> masks) : left_(masks) {}
 
-  // To be asked of each request that samples, in the plan's order; empty: it is free.
+  // Returns the mask of a request, or an empty span if it has none. Must be called for each request that samples, in the plan's order.
   std::span<const std::uint32_t> of(RequestId id) {
     if (left_.empty() || left_.front().id != id) return {};
     const std::span<const std::uint32_t> allowed = left_.front().allowed;
     left_ = left_.subspan(1);
     return allowed;
   }
-  void check_all_read() const { QUIRE_CHECK(left_.empty(), "a mask of a request that does not sample, or out of the plan's order"); }
+  void check_all_read() const { QUIRE_CHECK(left_.empty(), "each mask belongs to a request that samples, in the plan's order"); }
 
  private:
   std::span<const TokenMask> left_;

@@ -1,13 +1,13 @@
-// One step of a real model: the plan's changes, the forward pass, sampling, drafts, log probabilities of prompts, pooled rows. Each part
-// runs as a task of the pool, led by one of its threads; the engine starts a step and finishes it. Nothing here decides who runs, and
-// nothing waits for a token: what was sampled goes straight into the histories that the next pass reads.
+// Runs one step of a real model: the plan's changes, the forward pass, sampling, draft tokens, log probabilities of prompts and pooled
+// rows. Each part runs as a task of the pool, led by one of its threads; the engine starts a step and finishes it. Nothing here decides
+// which requests run, and nothing waits for a token: sampled tokens go straight into the histories that the next pass reads.
 #include "runtime/worker/worker.h"
 
 #include <algorithm>
 #include <chrono>
 #include <iterator>
 
-#include "runtime/memory/state_places.h"
+#include "runtime/memory/state_slots.h"
 #include "runtime/worker/token_masks.h"
 
 namespace quire {
@@ -54,16 +54,16 @@ WorkerCapabilities Worker::capabilities() const {
           .encoder_inputs = encoder_inputs_ != nullptr && (encoder_.has_value() || model_->info().has_encoder())};
 }
 
-PictureEncoder& Worker::seeing() {
-  QUIRE_CHECK(encoder_.has_value(), "a picture for a model that sees none");
+ImageEncoder& Worker::image_encoder() {
+  QUIRE_CHECK(encoder_.has_value(), "the model has an image encoder");
   return *encoder_;
 }
 
-// What the plan says of the encoder cache, and embeddings that its rows need and that are not there yet.
-void Worker::encode_pictures(const StepPlan& plan) {
+// Applies the plan's changes of the encoder cache, and encodes the images that the scheduled rows need.
+void Worker::encode_images(const StepPlan& plan) {
   if (!encoder_) return;
   for (const ScheduledRequest& request : plan.scheduled) {
-    const PromptPictures* const shown = batch_.pictures(request.slot);
+    const PromptImages* const shown = batch_.pictures(request.slot);
     if (shown == nullptr) continue;
     for (const std::uint32_t input : request.encoder_inputs) encoder_->keep(shown->pictures[input]);
     for (std::size_t i = 0; i < shown->pictures.size(); ++i) {
@@ -77,7 +77,7 @@ void Worker::encode_pictures(const StepPlan& plan) {
 
 void Worker::forward(const StepPlan& plan) {
   update_batch(plan);
-  encode_pictures(plan);
+  encode_images(plan);
   encode_inputs(plan);
   rows_.clear();
   const std::size_t vocab_size = model_->info().vocab_size;
@@ -93,12 +93,12 @@ void Worker::forward(const StepPlan& plan) {
   if (!input.tokens.empty()) model_->forward(input, cache_, tables_, {.experts = experts_}, this);
   const auto seconds = [begin] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   const double pass_s = seconds();
-  // Logits of rows that are sampled from only; those of prompts are made in slices later (prompt_scorer.h).
+  // Only rows that are sampled from get logits here; logits of prompts are computed later in slices (prompt_scorer.h).
   model_->read_logits(batch_.sampled_outputs(), {logits_.get(), logits});
   if (model_proposer_)
-    model_proposer_->saw_pass(static_cast<std::uint32_t>(input.tokens.size()), static_cast<std::uint32_t>(batch_.sampled_outputs().size()),
-                              seconds());
-  if (encoder_) encoder_->follow_pass(input.tokens.empty() ? 0.0 : pass_s);
+    model_proposer_->record_pass(static_cast<std::uint32_t>(input.tokens.size()),
+                                 static_cast<std::uint32_t>(batch_.sampled_outputs().size()), seconds());
+  if (encoder_) encoder_->encode_after_pass(input.tokens.empty() ? 0.0 : pass_s);
 }
 
 void Worker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, StepResults& results) {
@@ -111,13 +111,13 @@ void Worker::sample(const StepPlan& /*plan*/, std::span<const TokenMask> masks, 
   auto outcome = results.outcomes.begin();
   for (row = 0; row < rows_.size(); ++row)
     for (std::uint32_t i = 0; i < results.num_outcomes[row]; ++i) batch_.append(rows_[row].slot, (outcome++)->token);
-  bring_states_home(results.num_outcomes);
-  if (observer_ != nullptr) show_logits(results.num_outcomes);
+  commit_states(results.num_outcomes);
+  if (observer_ != nullptr) notify_observer(results.num_outcomes);
   propose(results);
   prompt_scorer_.score(batch_, *model_, sampler_, results.prompt_logprobs);
   pooler_.pool(batch_.pool_runs(), *this, results);
   gather_experts(results);
-  results.give_out(batch_);
+  results.assign_to_requests(batch_);
   transfers_.collect(results.transfers);
   results.expert_reads = model_->expert_reads();
 }
@@ -153,7 +153,7 @@ void Worker::propose(StepResults& results) {
   }
 }
 
-void Worker::bring_states_home(std::span<const std::uint32_t> counts) {
+void Worker::commit_states(std::span<const std::uint32_t> counts) {
   state_moves_.clear();
   const KvLayout& layout = cache_.layout();
   std::size_t i = 0;
@@ -166,10 +166,10 @@ void Worker::bring_states_home(std::span<const std::uint32_t> counts) {
     for (std::uint32_t g = 0; g < layout.groups.size(); ++g) {
       const KvGroupLayout& group = layout.groups[g];
       if (!group.keeps_states()) continue;
-      const StatePlaces places(tables_.row(g, request.slot), group.block_size, group.num_spare_blocks(), rows);
-      const std::uint32_t row = places.first_kept() + count - 1;
-      if (places.behind(row) == places.home(row)) continue;
-      for (const std::uint32_t layer : group.layers) state_moves_.push_back({layer, places.behind(row), places.home(row)});
+      const StateSlots slots(tables_.row(g, request.slot), group.block_size, group.num_spare_blocks(), rows);
+      const std::uint32_t row = slots.first_saved_row() + count - 1;
+      if (slots.after(row) == slots.final_block(row)) continue;
+      for (const std::uint32_t layer : group.layers) state_moves_.push_back({layer, slots.after(row), slots.final_block(row)});
     }
   }
   pool_->parallel_for(static_cast<std::uint32_t>(state_moves_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
@@ -185,32 +185,32 @@ void Worker::update_batch(const StepPlan& plan) {
     if (model_proposer_) model_proposer_->release(slot);
   }
   for (const AdmittedRequest& request : plan.admitted) {
-    QUIRE_CHECK(request.lora_id == 0 || adapters_ != nullptr, "a worker without adapters");
+    QUIRE_CHECK(request.lora_id == 0 || adapters_ != nullptr, "a worker that runs adapters has an adapter registry");
     batch_.admit(request, request.lora_id == 0 ? nullptr : adapters_->find(request.lora_id),
                  encoder_inputs_ == nullptr ? nullptr : encoder_inputs_->find(request.id));
     sampler_.admit(request);
     pooler_.admit(request);
   }
   for (const BlockTableDelta& delta : plan.table_deltas) tables_.apply(delta);
-  // Before stores and copies: from here on the tables are those of this plan.
+  // Precedes stores and copies: from here on the tables describe this plan.
   tables_.commit(max_num_seqs_);
-  // Then what is written below may be: stores have read it, or were waited for.
+  // After this call blocks may be overwritten: stores have read them, or the call has waited for the stores.
   transfers_.store(plan);
-  for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
-  // In the plan's order: a copy's source may be written by a later one.
+  // Copies keep the plan's order: a later copy or a zeroing may overwrite the source of a copy.
   for (const BlockCopy& copy : plan.copies) cache_.copy(copy.source, copy.destination);
+  for (const BlockId block : plan.blocks_to_zero) cache_.zero(block);
   transfers_.load(plan);
 }
 
-// What an encoder makes of a request's input is in the KV cache before its first token is computed.
+// Runs the encoder on the plan's inputs, so that its output is in the KV cache before the first token of a request is computed.
 void Worker::encode_inputs(const StepPlan& plan) {
   if (!model_->info().has_encoder()) return;
   for (const ScheduledRequest& request : plan.scheduled) {
     if (request.encoder_inputs.empty()) continue;
     const RequestInputs* const inputs = batch_.inputs(request.slot);
-    QUIRE_CHECK(inputs != nullptr && inputs->sound != nullptr && request.encoder_inputs.size() == 1,
-                "one input, for the encoder that the model has");
-    model_->encode(inputs->sound->features, request.slot, cache_, tables_);
+    QUIRE_CHECK(inputs != nullptr && inputs->audio != nullptr && request.encoder_inputs.size() == 1,
+                "a request of an encoder-decoder model has exactly one encoder input");
+    model_->encode(inputs->audio->features, request.slot, cache_, tables_);
   }
 }
 
@@ -223,7 +223,7 @@ void Worker::read_logits(std::uint32_t output, const PoolRun& /*run*/, std::span
   for (std::size_t i = 0; i < tokens.size(); ++i) logits[i] = pooled_logits_[static_cast<std::size_t>(tokens[i])];
 }
 
-void Worker::show_logits(std::span<const std::uint32_t> counts) const {
+void Worker::notify_observer(std::span<const std::uint32_t> counts) const {
   const std::uint32_t vocab_size = model_->info().vocab_size;
   std::size_t i = 0;
   for (const ScheduledRequest& request : batch_.scheduled()) {

@@ -1,7 +1,7 @@
 #pragma once
-// Runs the plans of the core. The worker keeps the token histories and feeds its own samples back, so a plan never waits for a token.
-// Called by the engine thread as WorkerBase says; a step runs on the threads of the pool, led by one of them. It decides nothing about
-// requests: a plan that does not fit what it remembers stops the program.
+// Runs the plans of the core. The worker keeps the token histories and appends the tokens that it samples, so a plan never waits for a
+// token. The engine thread calls it as WorkerBase describes; a step runs on the threads of the pool, led by one of them. The worker decides
+// nothing about requests: a plan that does not match its histories stops the program.
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -23,8 +23,8 @@
 #include "runtime/worker/batch.h"
 #include "runtime/worker/draft_model.h"
 #include "runtime/worker/encoder_source.h"
+#include "runtime/worker/image_encoder.h"
 #include "runtime/worker/model_proposer.h"
-#include "runtime/worker/picture_encoder.h"
 #include "runtime/worker/pooler.h"
 #include "runtime/worker/prompt_scorer.h"
 #include "runtime/worker/step_task.h"
@@ -32,23 +32,23 @@
 
 namespace quire {
 
-// The most that a plan may ask for; the engine makes core and worker from the same options.
+// Upper bounds of what a plan may ask for. The engine makes core and worker from the same options.
 struct WorkerLimits {
   std::uint32_t max_num_seqs = 0;
   std::uint32_t max_model_len = 0;           // tokens
-  std::uint32_t max_num_batched_tokens = 0;  // of one step
+  std::uint32_t max_num_batched_tokens = 0;  // per step
   NgramOptions speculation = {};
 };
 
-// Sees each row of logits that a token was sampled from, as the model gave it. Called in the step.
+// Receives each row of logits that a token was sampled from, as the model computed it. Called within the step.
 class LogitsObserver {
  public:
   virtual ~LogitsObserver() = default;
-  // `num_tokens` of the request were known: the row is the next one's.
+  // `num_tokens`: known tokens of the request; the row predicts the next one.
   virtual void see(RequestId id, std::uint32_t num_tokens, std::span<const float> logits) = 0;
 };
 
-// What a worker is connected to; each may be null, and the last three outlive the worker.
+// The connections of a worker. Each may be null, and the last three must outlive the worker.
 struct WorkerSources {
   std::shared_ptr<Transport> transport = {};
   LogitsObserver* observer = nullptr;
@@ -56,21 +56,24 @@ struct WorkerSources {
   const EncoderSource* encoder_inputs = nullptr;
 };
 
-// The model on this machine's processors.
-class Worker final : public WorkerBase, private StepParts, private PassHooks, private PooledRows {
+// Runs a model on the processors of this machine.
+class Worker final : public WorkerBase, private StepStages, private PassHooks, private PooledRows {
  public:
-  // `model` was loaded with `pool`, and so was `draft_model`, which may be null: then drafts are looked up, if there are any.
+  // `model` and `draft_model` must be loaded with `pool`. If `draft_model` is null, draft tokens come from an n-gram lookup, if enabled.
   Worker(const WorkerLimits& limits, std::unique_ptr<ThreadPool> pool, std::unique_ptr<Model> model, KvCache cache,
          WorkerSources sources = {}, std::unique_ptr<DraftModel> draft_model = {});
   ~Worker() override;
 
   [[nodiscard]] WorkerCapabilities capabilities() const override;
-  void notify_with(const std::function<void()>& notify) override { transfers_.notify_with(notify); }
+  void set_notify(const std::function<void()>& notify) override { transfers_.set_notify(notify); }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return std::numeric_limits<double>::infinity(); }
 
-  std::shared_ptr<const PromptPictures> take_pictures(std::span<const PromptPicture> pictures) override { return seeing().take(pictures); }
-  void encode_ahead(std::span<const std::shared_ptr<EncodedPicture>> pictures) override { seeing().queue(pictures); }
-  void encode() override { seeing().follow_pass(0.0); }
+  std::shared_ptr<const PromptImages> take_images(std::span<const PromptImage> pictures) override { return image_encoder().take(pictures); }
+  void encode_ahead(std::span<const std::shared_ptr<EncodedImage>> pictures) override { image_encoder().queue(pictures); }
+  void forget_images() override {
+    if (encoder_) encoder_->forget_all();
+  }
+  void encode() override { image_encoder().encode_after_pass(0.0); }
 
   void start(const StepPlan& plan) override { task_.start(plan); }
   void provide(std::span<const TokenMask> masks) override { task_.provide(masks); }
@@ -78,52 +81,52 @@ class Worker final : public WorkerBase, private StepParts, private PassHooks, pr
   WorkerResult finish() override { return task_.finish(); }
 
  private:
-  void forward(const StepPlan& plan) override;  // fills rows_
+  void forward(const StepPlan& plan) override;  // fills `rows_`
   void sample(const StepPlan& plan, std::span<const TokenMask> masks, StepResults& results) override;
   void update_batch(const StepPlan& plan);
-  [[nodiscard]] PictureEncoder& seeing();  // of a model that does
-  void encode_pictures(const StepPlan& plan);
+  [[nodiscard]] ImageEncoder& image_encoder();  // requires a model that supports images
+  void encode_images(const StepPlan& plan);
   void encode_inputs(const StepPlan& plan);
-  void show_logits(std::span<const std::uint32_t> counts) const;
+  void notify_observer(std::span<const std::uint32_t> counts) const;
   [[nodiscard]] std::uint32_t experts_per_token() const;  // over all layers
   void gather_experts(StepResults& results) const;
   void propose(StepResults& results);
-  // Of requests of which some drafts were wrong: to where those behind the right ones are looked for.
-  void bring_states_home(std::span<const std::uint32_t> counts);
+  // After rejected draft tokens, copies the state after the last accepted token to the block where the next step looks for it.
+  void commit_states(std::span<const std::uint32_t> counts);
   void before_attention(std::uint32_t layer) override { transfers_.before_attention(layer); }
   void after_kv_write(std::uint32_t layer) override { transfers_.after_kv_write(layer); }
   void read_hidden(std::span<const std::uint32_t> outputs, const PoolRun& run, std::span<float> rows) override;
   void read_logits(std::uint32_t output, const PoolRun& run, std::span<const TokenId> tokens, std::span<float> logits) override;
 
   std::uint32_t max_num_seqs_;
-  std::unique_ptr<ThreadPool> pool_;  // before its users
+  std::unique_ptr<ThreadPool> pool_;  // declared before its users
   std::unique_ptr<Model> model_;
   KvCache cache_;
-  TransferRunner transfers_;  // behind the memory that it uses
+  TransferRunner transfers_;  // declared after the memory that it uses
   BlockTables tables_;
   Sampler sampler_;
   std::uint32_t num_spec_tokens_;
   std::optional<NgramProposer> proposer_;
-  std::optional<ModelProposer> model_proposer_;  // instead of it, where there is a draft model
-  std::optional<PictureEncoder> encoder_;        // where the model sees
+  std::optional<ModelProposer> model_proposer_;  // in place of `proposer_` if there is a draft model
+  std::optional<ImageEncoder> encoder_;          // if the model supports images
   Batch batch_;
   PromptScorer prompt_scorer_;
   Pooler pooler_;
-  std::unique_ptr<float[]> logits_;         // [max_num_seqs, and their drafts][vocab_size]; pages never written cost nothing
-  std::unique_ptr<float[]> pooled_logits_;  // [vocab_size]; the same
-  std::vector<std::uint16_t> experts_;      // [row of the pass][experts_per_token()]; empty: nobody asks
-  // One per request that samples, from forward() to sample() of the same step.
+  std::unique_ptr<float[]> logits_;         // [max_num_seqs, and their draft tokens][vocab_size]; unwritten pages use no memory
+  std::unique_ptr<float[]> pooled_logits_;  // [vocab_size]
+  std::vector<std::uint16_t> experts_;      // [row of the pass][experts_per_token()]; empty if not requested
+  // One row per request that samples, from forward() to sample() of the same step.
   std::vector<SampleRow> rows_;
   LogitsObserver* observer_;
   const AdapterSource* adapters_;
-  // Of a layer's state, within bring_states_home().
+  // The copy of one layer's state in commit_states().
   struct StateMove {
     std::uint32_t layer;
     BlockId from, to;
   };
   std::vector<StateMove> state_moves_;
   const EncoderSource* encoder_inputs_;
-  StepTask task_;  // last: it uses all the others
+  StepTask task_;  // declared last, because it uses all the others
 };
 
 }  // namespace quire

@@ -1,7 +1,6 @@
 #pragma once
-// The seam between the engine and what computes.
-// The engine's thread calls it; a model on this machine (worker.h), and a simulated one, are behind it. Neither knows the core: they see
-// plans, and answer results.
+// The interface between the engine and the code that computes. The engine thread calls it. A model on this machine (worker.h) and a
+// simulated one (simulated_worker.h) implement it. Neither knows the core: they receive plans and return results.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,114 +8,116 @@
 #include <vector>
 
 #include "base/check.h"
-#include "quire/base/picture.h"
+#include "quire/base/image.h"
 #include "quire/base/plan.h"
 #include "runtime/sample/sampler.h"
 #include "runtime/transport/transfer_runner.h"
-#include "runtime/worker/prompt_pictures.h"
+#include "runtime/worker/prompt_images.h"
 
 namespace quire {
 
 // The experts of consecutive tokens of a request.
 struct RoutedRows {
-  std::uint32_t first_token = 0;                // its place in the request
-  std::uint32_t width = 0;                      // numbers of a token: [layer][experts_per_token]
+  std::uint32_t first_token = 0;                // index in the request
+  std::uint32_t width = 0;                      // numbers per token: [layer][experts_per_token]
   std::span<const std::uint16_t> experts = {};  // [token][width]
 
   [[nodiscard]] std::uint32_t num_tokens() const { return width == 0 ? 0 : static_cast<std::uint32_t>(experts.size() / width); }
 };
 
-// What a step has to say about one request.
-// Requests of which there is nothing to say have none: in the middle of a long prompt, for example.
+// The results of a step for one request. A request without results has no entry, for example in the middle of a long prompt.
 struct RequestResult {
   RequestId id;
-  // What follows the scheduled tokens, in order, each with its log probabilities, which may be moved out. A failed one comes alone, since
-  // behind a draft that was right it is left to the next step; what comes after it means nothing.
+  // Sampled tokens after the scheduled tokens, in order, each with its log probabilities, which may be moved out. A failed sample comes
+  // alone: after an accepted draft token, the failure is left to the next step. Later results of the request mean nothing.
   std::span<SampleOutcome> samples = {};
-  std::uint32_t num_verified = 0;  // drafts behind which there was a row to sample from
-  // What the worker expects behind them, to be verified by the step that runs the next plan with this request: in the places that it holds
-  // for drafts (asynchronous scheduling), or those of it that it schedules (Core::set_drafts).
+  std::uint32_t num_verified = 0;  // draft tokens after which there was a row to sample from
+  // Draft tokens that the worker proposes after the samples. The step that runs the next plan with this request verifies them. They take
+  // the positions that the plan reserves (asynchronous scheduling), or the core schedules some of them (Core::set_drafts).
   std::span<const TokenId> drafts = {};
-  // Where its parameters ask for them, the log probabilities of tokens of its prompt, from `first_prompt_token` on; they may be moved out.
-  // One without entries had no finite distribution. After a preemption they come again, with the same bits, unless the prompt was done.
+  // Log probabilities of prompt tokens from `first_prompt_token` on, if the request asks for them; they may be moved out. An entry is empty
+  // if its row had no finite distribution. After a preemption they are reported again with the same bits, unless the prompt was complete.
   std::span<PositionLogprobs> prompt_logprobs = {};
   std::uint32_t first_prompt_token = 0;
-  // Where they ask for them, the experts of the tokens that were computed, the drafts among them that were right. After a preemption they
-  // come again, the same.
+  // Experts of the computed tokens, including accepted draft tokens, if the request asks for them. After a preemption they are reported
+  // again with the same values.
   RoutedRows routed = {};
-  // Of a pooling request whose prompt is done (PoolingParams), else null. It may be moved out.
+  // The vector of a pooling request when its prompt is complete (PoolingParams), else null. It may be moved out.
   std::vector<float>* pooled = nullptr;
 };
 
-// s
+// All values are in seconds.
 struct StepTimings {
-  double step_s = 0.0;     // from its begin to its last token, masks awaited in between included
-  double forward_s = 0.0;  // the plan's changes and the pass, transfers waited for included
+  double step_s = 0.0;     // from its start to its last token, including waits for masks
+  double forward_s = 0.0;  // the plan's changes and the pass, including waits for transfers
   double sample_s = 0.0;
 };
 
-// Views, valid until the finish() after the next one.
+// These views are valid until the finish() after the next one.
 struct WorkerResult {
-  StepResult step;                               // for the core, but for its `sampled`, which the engine makes from `requests`
-  std::span<const RequestResult> requests = {};  // in the plan's order; of whom there is nothing to say is not there
+  StepResult step;                               // for the core; the engine makes its `sampled` from `requests`
+  std::span<const RequestResult> requests = {};  // in the plan's order; requests without results are left out
   TransferTotals transfers = {};
   ExpertReads expert_reads = {};
   StepTimings timings = {};
 };
 
-// What a request may sample next: token t where bit t % 32 of word t / 32 is set. (vocab_size + 31) / 32 words behind its last known token,
-// and as many behind each of its drafts.
+// The tokens that a request may sample next: token t is allowed if bit t % 32 of word t / 32 is set. There are (vocab_size + 31) / 32 words
+// for the row of its last known token, and as many for the row of each of its draft tokens.
 struct TokenMask {
   RequestId id;
   std::span<const std::uint32_t> allowed;
 };
 
-// What a worker can carry out: a core whose plans would ask for more is refused when the engine is made (engine/check_served.h).
+// The features that a worker supports. The engine refuses to start if the core could plan for more (engine/check_served.h).
 struct WorkerCapabilities {
   std::uint32_t num_cache_groups = 1;  // at most
-  std::uint32_t num_spec_tokens = 0;   // drafts per step that it verifies
+  std::uint32_t num_spec_tokens = 0;   // draft tokens per step that it verifies
   bool transfers = false;
   bool token_masks = false;  // provide()
   bool prompt_logprobs = false;
-  bool routed_experts = false;  // the model has some
+  bool routed_experts = false;  // the model has experts
   bool pooling = false;
   bool encoder_inputs = false;
-  bool pipeline = false;  // it is one stage of several
+  bool pipeline = false;  // it is one of several stages
   bool context_parallel = false;
 };
 
-// Called by one thread; plans in order, each started and finished exactly once, and one at
-// a time. Between the two the step may go on, on other threads, and reads the plan and its sampling parameters.
+// One thread calls it. Plans run in order and one at a time; each is started and finished exactly once. Between start() and finish() the
+// step may run on other threads, and it reads the plan and its sampling parameters.
 class WorkerBase {
  public:
   virtual ~WorkerBase() = default;
   virtual void start(const StepPlan& plan) = 0;
-  // After start() of a plan with has_structured_output, and before its finish(): the masks of requests that sample in this step, in the
-  // plan's order; the others are free. The forward pass does not wait for them, sampling does. They are read until finish() returns.
-  virtual void provide(std::span<const TokenMask> /*masks*/) { QUIRE_CHECK(false, "this worker takes no token masks"); }
-  // Computes with the others until the end of the step is near: the time to make the next plan.
+  // Called after start() of a plan with has_structured_output and before its finish(). `masks`: the masks of requests that sample in this
+  // step, in the plan's order; other requests are unconstrained. Sampling waits for the masks, the forward pass does not. They are read
+  // until finish() returns.
+  virtual void provide(std::span<const TokenMask> /*masks*/) { QUIRE_CHECK(false, "a worker that receives token masks supports them"); }
+  // Helps to compute until the end of the step is near, which is the time to make the next plan.
   virtual void assist() {}
-  // Computes with the others to the end.
+  // Helps to compute until the step ends, and returns its results.
   virtual WorkerResult finish() = 0;
   [[nodiscard]] virtual WorkerCapabilities capabilities() const { return {}; }
 
-  // Pictures, where WorkerCapabilities::encoder_inputs says so; also while a step is under way. What is answered goes with the request
-  // (EncoderSource).
-  virtual std::shared_ptr<const PromptPictures> take_pictures(std::span<const PromptPicture> /*pictures*/) {
-    QUIRE_CHECK(false, "this worker runs no encoder");
+  // Takes images, if WorkerCapabilities::encoder_inputs is set; may be called while a step is in flight. The caller stores the result with
+  // the request (EncoderSource).
+  virtual std::shared_ptr<const PromptImages> take_images(std::span<const PromptImage> /*pictures*/) {
+    QUIRE_CHECK(false, "a worker that receives images has an encoder");
     return nullptr;
   }
-  // These are encoded behind passes from now on, each in its turn.
-  virtual void encode_ahead(std::span<const std::shared_ptr<EncodedPicture>> /*pictures*/) {
-    QUIRE_CHECK(false, "this worker runs no encoder");
+  // Queues these images, which are encoded after passes from now on, in their order.
+  virtual void encode_ahead(std::span<const std::shared_ptr<EncodedImage>> /*pictures*/) {
+    QUIRE_CHECK(false, "a worker that receives images has an encoder");
   }
-  // While no step is under way: encodes for some milliseconds.
+  // Drops the images that are kept; open requests keep theirs. May be called while a step is in flight.
+  virtual void forget_images() {}
+  // Encodes for some milliseconds. Must not be called while a step is in flight.
   virtual void encode() {}
 
-  // Before the first plan: called after each end of a transfer, from any thread.
-  virtual void notify_with(const std::function<void()>& /*notify*/) {}
-  // While transfers are under way: the time (s, of the engine's clock) at which a step, which may be empty, should collect those that are
-  // over; infinite: when it notifies. The engine asks when nothing else is left to do; nullopt leaves the time to it.
+  // Sets a function that is called after each end of a transfer, from any thread. Must be called before the first plan.
+  virtual void set_notify(const std::function<void()>& /*notify*/) {}
+  // Returns when a step, which may be empty, should collect finished transfers, in seconds of the engine's clock. Infinity: when the worker
+  // notifies; nullopt: the engine chooses. The engine asks while transfers are in flight and nothing else is left to do.
   [[nodiscard]] virtual std::optional<double> next_transfer_s() const { return std::nullopt; }
 
   WorkerResult execute(const StepPlan& plan) {

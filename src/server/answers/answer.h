@@ -1,5 +1,5 @@
 #pragma once
-// An answer as every API gets it to tell.
+// The parts of an answer, in the form that the answer writers of all APIs receive.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,54 +21,60 @@ struct Usage {
   std::uint64_t prompt_tokens = 0;
   std::uint64_t completion_tokens = 0;
   std::uint64_t cached_tokens = 0;
-  std::uint64_t reasoning_tokens = 0;  // of the completion's, between the marks of a thought
+  std::uint64_t reasoning_tokens = 0;  // part of `completion_tokens`: tokens between the delimiters of reasoning
 };
 
-// What ended a choice, besides its finish reason: nothing (EOS, length), a stop string or a stop token id.
+// The stop string or stop token id that ended a choice. Both are absent after EOS or the length limit, except that a beam search sets
+// `token` for EOS too.
 struct StopCause {
   std::optional<std::string> text;
   std::optional<TokenId> token;
 };
 
-// What all parts of an answer share.
+// Fields that all parts of an answer share.
 struct AnswerHead {
   Api api = Api::completion;
   std::string id;
   std::string model;
   std::int64_t created_s = 0;
+  std::vector<std::string> warnings{};
 };
 
-// Bytes of an answer's text.
+// Returns the member `warnings` of the answer's JSON with a leading comma, or an empty string if there are no warnings.
+[[nodiscard]] std::string warnings_json(const AnswerHead& head);
+
+// A range of bytes in an answer's text: [begin, end).
 struct TextSpan {
   std::size_t begin = 0, end = 0;
 };
 
-// The experts that tokens have gone through, [token][layer][expert].
-struct ToldExperts {
+// The experts that each token goes through in a mixture of experts (MoE), as [token][layer][expert].
+struct ReportedExperts {
   std::span<const std::uint16_t> experts{};
   ExpertShape shape{};
 };
 
-// A choice, or the next part of one.
+// A whole choice, or the next part of a streamed one.
 struct ChoiceText {
   std::uint32_t index = 0;
   std::string_view text{};
-  const std::vector<AnswerPart>* parts = nullptr;  // chat: what the answer has been taken apart to, instead of the text; null: is not
-  const std::vector<PositionLogprobs>* logprobs = nullptr;  // null: not asked for
-  const std::vector<TextSpan>* token_spans = nullptr;       // of `logprobs`, where there are parts: each token's text, or nothing
-  std::size_t text_offset = 0;                              // completion logprobs: characters before the first of them
-  const std::vector<PositionLogprobs>* prompt = nullptr;    // of its tokens but the first; null: there are none
-  bool tells_prompt = false;                                // as prompt_logprobs, null though they may be
-  std::optional<TokenId> echoed{};                          // the prompt's first token: `prompt` goes before `logprobs`
-  std::uint32_t num_echoed_logprobs = 0;                    // alternatives of each token that is told then
-  std::optional<FinishReason> finish{};                     // absent: more follows
-  bool tokens_as_ids = false;                               // beside log probabilities (TokenNames)
-  bool calls_tools = false;                                 // a chat's answer ends with calls that are whole
-  const std::vector<TokenId>* token_ids = nullptr;          // null: not asked for
-  const std::vector<TokenId>* prompt_token_ids = nullptr;   // of the first part of a choice; null: not asked for, or told already
+  const std::vector<AnswerPart>* parts = nullptr;           // chat: the parsed parts, in place of `text`; null: the answer is not parsed
+  const std::vector<PositionLogprobs>* logprobs = nullptr;  // null: not requested
+  const std::vector<TextSpan>* token_spans = nullptr;       // with `parts`: the bytes of text of each token in `logprobs`, possibly none
+  std::size_t text_offset = 0;                              // completions: number of characters before the first of `logprobs`
+  const std::vector<PositionLogprobs>* prompt = nullptr;    // log probabilities of the prompt, except its first token; null: none
+  bool writes_prompt_logprobs = false;                      // writes the field prompt_logprobs, even if `prompt` is null
+  std::optional<TokenId> echoed{};                          // set for `echo`: first token of the prompt; `prompt` precedes `logprobs`
+  std::uint32_t num_echoed_logprobs = 0;                    // for `echo`: alternatives to write for each token of the prompt
+  std::optional<FinishReason> finish{};                     // absent: the choice continues
+  bool tokens_as_ids = false;                               // log probabilities name tokens "token_id:ID" (TokenNames)
+  bool calls_tools = false;                                 // chat: the answer has tool calls, and all of them are complete
+  const std::vector<TokenId>* token_ids = nullptr;          // null: not requested
+  const std::vector<TokenId>* prompt_token_ids = nullptr;   // set in the first part of a choice; null: not requested, or already written
   StopCause cause{};
-  std::optional<ToldExperts> routed{};            // absent: not asked for
-  const KvTransferParams* kv_transfer = nullptr;  // of a whole answer: where its blocks are kept; null: nowhere
+  std::optional<ReportedExperts> routed{};  // absent: not requested
+  // Whole answers: location of the blocks that are kept for another server. null: no blocks are kept.
+  const KvTransferParams* kv_transfer = nullptr;
 };
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #pragma once
-// Writes an answer in an API's shape: from its first part to its end. What Completion tells, in this order: of a stream, for each choice
-// begin_choice() once and then tell() until its end, and last end_stream(); of a whole answer whole_answer().
+// Writes an answer in an API's format, from its first part to its end. Completion calls a writer in this order. For a stream:
+// begin_choice() once per choice, then `write_choice()` until the choice ends, and end_stream() last. For a whole answer: only
+// whole_answer().
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace quire {
 
-// Owned by one thread at a time. Events are appended to what is given.
+// Owned by one thread at a time. Functions append their events to `events`.
 class AnswerWriter {
  public:
   AnswerWriter() = default;
@@ -18,13 +19,13 @@ class AnswerWriter {
   AnswerWriter& operator=(const AnswerWriter&) = delete;
   virtual ~AnswerWriter() = default;
 
-  // Something has come of the choice. Of `usage` the prompt counts. Not of a choice that is refused.
+  // Called for the first output of a choice, but not if the choice is refused. Only the prompt counts of `usage` are meaningful.
   virtual void begin_choice(std::string& events, std::uint32_t index, const Usage& usage) = 0;
-  // What is new of a choice. False: nothing could be told yet, and all of it comes again with more.
-  [[nodiscard]] virtual bool tell(std::string& events, const ChoiceText& choice, const Usage& so_far) = 0;
-  // All choices have ended; `error`: null, or why the stream fails, begun or not.
+  // Writes the new part of a choice. Returns false if nothing can be written yet; the next call then passes the same part again, with more.
+  [[nodiscard]] virtual bool write_choice(std::string& events, const ChoiceText& choice, const Usage& so_far) = 0;
+  // Ends the stream after all choices have ended. `error`: null, or why the stream fails, before or after its first event.
   virtual void end_stream(std::string& events, const Usage& usage, const Error* error) = 0;
-  // The body; called once.
+  // Returns the body. Called once.
   [[nodiscard]] virtual std::string whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) = 0;
 };
 

@@ -23,14 +23,15 @@ void ChatAnswer::feed(std::string_view text) {
   take_parts();
 }
 
-void ChatAnswer::finish() {
-  parser_->finish();
+void ChatAnswer::finish(bool is_truncated) {
+  parser_->finish(is_truncated);
   take_parts();
 }
 
 void ChatAnswer::take_parts() {
   for (AnswerPart& part : parser_->take_parts()) {
-    if (part.kind == AnswerPart::Kind::reasoning && !options_.tells_thoughts) continue;
+    if (part.kind == AnswerPart::Kind::reasoning && !options_.includes_reasoning) continue;
+    has_truncated_call_ |= part.kind == AnswerPart::Kind::call_truncated;
     if (!options_.is_stream && !parts_.empty() && joins(parts_.back(), part)) {
       parts_.back().text += part.text;
       parts_.back().end = part.end;

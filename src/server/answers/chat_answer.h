@@ -1,5 +1,5 @@
 #pragma once
-// A chat's answer taken apart: text, what the model thought, and calls of tools.
+// Parses a chat's answer into text, reasoning and tool calls.
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -11,24 +11,24 @@ namespace quire {
 
 struct ChatAnswerOptions {
   AnswerParserOptions parser;
-  bool tells_thoughts = true;
-  bool is_stream = false;  // parts stay as they come; else neighbours become one
+  bool includes_reasoning = true;
+  bool is_stream = false;  // keeps parts as they come; false: merges adjacent parts of one kind
 };
 
 // Owned by one thread at a time.
 class ChatAnswer {
  public:
-  // `format` and `tools` must outlive it.
+  // `format` and `tools` must outlive this object.
   ChatAnswer(const CallFormat& format, const std::vector<Tool>& tools, ChatAnswerOptions options);
 
   void feed(std::string_view text);
-  // The end of the text.
-  void finish();
+  // Ends the text. `is_truncated`: a limit or a stop string ended the text, not the model.
+  void finish(bool is_truncated);
 
-  // There are calls, and they are whole.
-  [[nodiscard]] bool calls_tools() const { return parser_->num_calls() > 0; }
+  // Returns whether the answer has tool calls and all of them are complete.
+  [[nodiscard]] bool calls_tools() const { return parser_->num_calls() > 0 && !has_truncated_call_; }
   [[nodiscard]] bool is_thinking() const { return parser_->is_thinking(); }
-  // Not forgotten yet.
+  // Returns the parts since the last forget_parts().
   [[nodiscard]] const std::vector<AnswerPart>& parts() const { return parts_; }
   void forget_parts() { parts_.clear(); }
 
@@ -38,6 +38,7 @@ class ChatAnswer {
   ChatAnswerOptions options_;
   std::unique_ptr<AnswerParser> parser_;
   std::vector<AnswerPart> parts_;
+  bool has_truncated_call_ = false;
 };
 
 }  // namespace quire

@@ -1,6 +1,7 @@
-// A client's request from submission to its last token: what the engine puts out becomes text, stops where it must, and is written as
-// events or kept for a whole answer. On the server's thread: EngineClient calls on_output() for each output of a step, Session takes events
-// and sends them. It must not run a request on once nobody wants its answer, and must not forget an id that still runs (Choice::running).
+// One request of a client, from submission to its last token. It converts the engine's outputs to text, stops at stop strings, and writes
+// events or keeps the text for a whole answer. Runs on the server's thread: EngineClient calls on_output() for each output of a step;
+// Connection takes events and sends them. No request may keep running after its client is gone, and the ids of running requests must be
+// kept (Choice::running).
 #include "server/answers/completion.h"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/http/error_response.h"
 #include "text/utf8.h"
 
@@ -29,10 +31,11 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
       unsubmitted_(std::move(start.prepared.prompts)),
       num_prompt_tokens_(std::move(start.prepared.num_prompt_tokens)),
       first_prompt_tokens_(std::move(start.prepared.first_prompt_tokens)),
-      told_prompts_(std::move(start.prepared.told_prompts)),
+      returned_prompts_(std::move(start.prepared.returned_prompts)),
       wake_(std::move(start.wake)),
-      writer_(request_.shape->make_writer({request_.api, id_, request_.adapter.empty() ? model.name() : request_.adapter, start.created_s},
-                                          request_, model.tokenizer())) {
+      writer_(request_.shape->make_writer(
+          {request_.api, id_, request_.adapter.empty() ? model.name() : request_.adapter, start.created_s, request_.warnings}, request_,
+          model.tokenizer())) {
   std::vector<std::string>& echoes = start.prepared.echoes;
   for (std::size_t i = 0; i < num_prompt_tokens_.size() * request_.best_of; ++i) {
     auto chat = make_chat();
@@ -49,16 +52,16 @@ Completion::Completion(EngineClient& engine, const ServedModel& model, Start sta
   num_unfinished_ = choices_.size();
 }
 
-// Null where an answer is nothing but text.
+// Returns null if the answer can only be plain text.
 std::unique_ptr<ChatAnswer> Completion::make_chat() const {
   const CallFormat& format = model_->call_format();
   const ToolUse& use = request_.tool_use;
   const bool reads_calls = use.choice != ToolUse::Choice::none && !use.tools.empty();
   if (request_.api != Api::chat || (!reads_calls && format.think_open.empty() && !request_.shape->always_has_parts())) return nullptr;
   ChatAnswerOptions options;
-  options.parser.in_thought = request_.in_thought;
+  options.parser.in_reasoning = request_.in_reasoning;
   options.parser.max_calls = reads_calls ? (use.parallel ? std::numeric_limits<std::uint32_t>::max() : 1) : 0;
-  options.tells_thoughts = request_.tells_thoughts;
+  options.includes_reasoning = request_.includes_reasoning;
   options.is_stream = request_.stream;
   return std::make_unique<ChatAnswer>(format, use.tools, options);
 }
@@ -79,7 +82,7 @@ Result<void> Completion::submit_all() {
     prompt.name = id_;
     const auto first = engine_->submit(std::move(prompt), *this, choice);
     if (!first) return std::unexpected(first.error());
-    // Siblings have ids in a row.
+    // Siblings have consecutive ids.
     for (std::uint32_t i = 0; i < request_.best_of; ++i) choices_[choice++].running = RequestId{first->value + i};
   }
   unsubmitted_ = {};
@@ -88,16 +91,20 @@ Result<void> Completion::submit_all() {
 
 Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::shared_ptr<const AnswerShape> shape, Start start) const {
   if (request_.beam_search)
-    return fail(ErrorCode::unsupported, "id", "is a beam search, and what it finds is known at its end", "fork an answer that is drawn");
+    return fail(ErrorCode::unsupported, "id", "is a beam search, which cannot be forked", "fork a request without use_beam_search");
   if (request_.session && !call.stream)
-    return fail(ErrorCode::invalid_argument, "stream", "is off, and the child of a session is a session", "send \"stream\": true as well");
+    return fail(ErrorCode::invalid_argument, "stream", "must be true, because the fork of a session is a session",
+                "send \"stream\": true as well");
   if (request_.session && call.fork.n > 1)
-    return fail(ErrorCode::invalid_argument, "n", fmt::format("is {}, and each session has a stream of its own", call.fork.n),
-                "fork one after the other");
+    return fail(ErrorCode::invalid_argument, "n", fmt::format("is {}, but the fork of a session has only one choice", call.fork.n),
+                "send a separate fork request for each session");
   if (call.choice >= choices_.size())
-    return fail(ErrorCode::invalid_argument, "choice", fmt::format("is {}", call.choice), fmt::format("there are {}", choices_.size()));
+    return fail(ErrorCode::invalid_argument, "choice", fmt::format("is {}, but no such choice exists", call.choice),
+                fmt::format("use an index below {}", choices_.size()));
   const std::optional<RequestId> parent = choices_[call.choice].running;
-  if (!parent) return fail(ErrorCode::not_found, "choice", fmt::format("{} has ended", call.choice), "fork it while it puts out tokens");
+  if (!parent)
+    return fail(ErrorCode::not_found, "choice", fmt::format("{} has finished", call.choice),
+                "fork a choice that is still generating tokens");
   start.prepared.request = request_;
   start.prepared.request.n = start.prepared.request.best_of = call.fork.n;
   start.prepared.request.stream = call.stream;
@@ -105,9 +112,10 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::
   start.prepared.request.echo = start.prepared.request.echo_only = start.prepared.request.prompt_logprobs = false;
   start.prepared.request.sampling.routed_experts = false;
   start.prepared.num_prompt_tokens = {num_prompt_tokens_[call.choice / request_.best_of]};
-  if (!told_prompts_.empty()) start.prepared.told_prompts = {told_prompts_[call.choice / request_.best_of]};
+  if (!returned_prompts_.empty()) start.prepared.returned_prompts = {returned_prompts_[call.choice / request_.best_of]};
   std::shared_ptr<Completion> child(new Completion(*engine_, *model_, std::move(start)));
   child->submitted_ = std::chrono::steady_clock::now();
+  child->is_fork_ = true;
   EngineFork fork = call.fork;
   fork.name = child->id_;
   const auto first = engine_->fork(*parent, fork, *child, 0);
@@ -118,37 +126,37 @@ Result<std::shared_ptr<Completion>> Completion::fork(const ForkCall& call, std::
 
 Result<void> Completion::append(std::vector<TokenId> tokens, bool is_last) {
   if (!request_.session)
-    return fail(ErrorCode::invalid_argument, "id", "is no session", R"(begin one: "session": true in /v1/completions)");
+    return fail(ErrorCode::invalid_argument, "id", "is not a session", R"(start one with "session": true in /v1/completions)");
   const std::optional<RequestId> id = choices_.front().running;
-  if (!id) return fail(ErrorCode::not_found, "id", "has ended", "begin another session");
+  if (!id) return fail(ErrorCode::not_found, "id", "has ended", "start a new session");
   const std::size_t num_tokens = tokens.size();
   if (num_tokens > 0)
     if (auto taken = engine_->append(*id, std::move(tokens)); !taken) return taken;
-  if (num_tokens > 0) ++num_inputs_;
+  if (num_tokens > 0) ++num_unanswered_inputs_;
   num_prompt_tokens_.front() += num_tokens;
-  if (num_tokens > 0) waits_since_.reset();
+  if (num_tokens > 0) waiting_since_.reset();
   return is_last ? engine_->append(*id, {}) : Result<void>();
 }
 
 void Completion::time_out() {
   abort();
-  waits_since_.reset();
+  waiting_since_.reset();
   num_unfinished_ = 0;
-  error_ = "nothing has come for this session for too long (--session-timeout-ms)";
+  error_ = "the session received no input for too long (--session-timeout-ms)";
   end_stream();
   wake_();
 }
 
-// More may come: the next answer begins anew.
+// Ends the answer to one input of a session. More inputs may follow, so the next answer gets a new detokenizer.
 void Completion::end_input(std::uint32_t index, const RequestOutput& output) {
   Choice& choice = choices_[index];
-  say(choice, choice.detokenizer.flush());
+  append_text(choice, choice.detokenizer.flush());
   choice.finish = output.reason;
-  tell(index);
+  write_choice(index);
   choice.finish.reset();
   choice.cause = {};
   choice.detokenizer = Detokenizer(model_->tokenizer(), {.skip_special = request_.skip_special_tokens});
-  if (--num_inputs_ == 0) waits_since_ = std::chrono::steady_clock::now();
+  if (--num_unanswered_inputs_ == 0) waiting_since_ = std::chrono::steady_clock::now();
 }
 
 void Completion::on_output(std::uint32_t index, RequestOutput& output) {
@@ -168,15 +176,16 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
   if (output.finished) choice.running.reset();
   if (output.kv_transfer != nullptr) choice.kv_transfer = std::move(output.kv_transfer);
   if (output.finished && !choice.finish) close(choice, output);
-  if (choice.finish && choice.chat != nullptr) choice.chat->finish();
+  if (choice.finish && choice.chat != nullptr)
+    choice.chat->finish(choice.finish != FinishReason::stop || choice.cause.text.has_value() || choice.cause.token.has_value());
   if (choice.finish) {
-    // It has stopped here, by a stop string, and the engine does not know.
+    // A stop string ended the choice, and the engine does not know it yet.
     if (const auto running = std::exchange(choice.running, std::nullopt)) engine_->finish(*running, FinishReason::stop);
   }
   if (choice.finish) --num_unfinished_;
-  // Of a session that is over everything has been told.
-  const bool is_told = request_.session && choice.finish == FinishReason::stop && output.tokens.empty();
-  if (is_stream() && !is_told) tell(index);
+  // A session that ends has already written all its text.
+  const bool is_written = request_.session && choice.finish == FinishReason::stop && output.tokens.empty();
+  if (is_stream() && !is_written) write_choice(index);
   if (!finished()) return;
   if (is_stream())
     end_stream();
@@ -184,26 +193,27 @@ void Completion::on_output(std::uint32_t index, RequestOutput& output) {
     whole_ = whole_answer();
 }
 
-// In the words of the field that the client has sent.
+// Stores a refusal that names the field as the client sent it.
 void Completion::refuse(Error refusal) {
   refusal_ = std::move(refusal);
   if (refusal_->field == "structured_output" && request_.form) refusal_->field = request_.form->field;
-  refusal_ = request_.shape->in_words_of_client(*std::move(refusal_));
+  refusal_ = request_.shape->with_client_field_names(*std::move(refusal_));
 }
 
 void Completion::on_failure() noexcept {
   num_unfinished_ = 0;
   error_ = "out of memory";
-  events_.clear();  // an event may be half written
+  events_.clear();  // the last event may be incomplete
   try {
     abort();
     if (is_stream()) end_stream();
   } catch (const std::exception&) {
-    events_.clear();  // then the stream ends without "[DONE]"
+    events_.clear();  // the stream then ends without "[DONE]"
   }
 }
 
-// Of a character that comes in several tokens each has its first byte at least.
+// Returns the text that `token` adds; `span` receives its bytes. If several tokens form a character, the span of each contains at least the
+// first byte of the character.
 std::string_view Completion::detokenize(Choice& choice, TokenId token, TextSpan* span) {
   const std::size_t begin = choice.num_text_bytes;
   const std::string_view text = choice.detokenizer.push(token);
@@ -223,37 +233,36 @@ void Completion::take_tokens(Choice& choice, const RequestOutput& output) {
     if (request_.return_token_ids) choice.tokens.push_back(token);
     const bool ends = (output.finished || output.input_ended) && output.stop_token == token && i + 1 == output.tokens.size();
     const bool by_id = std::ranges::find(request_.sampling.stop_token_ids, token) != request_.sampling.stop_token_ids.end();
-    if (ends && (by_id || request_.beam_search)) choice.cause.token = token;  // as in vLLM, a beam search tells of EOS too
-    // The token that ends an answer is not part of it.
+    if (ends && (by_id || request_.beam_search)) choice.cause.token = token;  // as in vLLM, a beam search also reports EOS
+    // The token that ends an answer is not part of its text.
     if (ends && !(by_id && request_.include_stop)) continue;
     if (is_skipped(choice, token)) continue;
+    const bool was_thinking = choice.chat != nullptr && choice.chat->is_thinking();
     const std::string_view text = detokenize(choice, token, has_spans ? &choice.spans[first + i] : nullptr);
-    // As in vLLM, stop strings are looked for once there are min_tokens.
+    // vLLM also starts to check stop strings after min_tokens tokens.
     if (choice.num_tokens <= request_.sampling.min_tokens)
-      say(choice, text);
+      append_text(choice, text);
     else
       take_text(choice, text);
+    if (was_thinking && choice.chat->is_thinking()) ++choice.num_reasoning_tokens;
   }
 }
 
-// Control tokens that are marks of calls and thoughts stay in the text that is taken apart.
+// Returns whether a token's text is left out. Special tokens that delimit tool calls and reasoning stay in the text, because it is parsed.
 bool Completion::is_skipped(const Choice& choice, TokenId token) const {
-  return choice.chat != nullptr && request_.skip_special_tokens && model_->tokenizer().is_special(token) && !model_->is_mark(token);
+  return choice.chat != nullptr && request_.skip_special_tokens && model_->tokenizer().is_special(token) && !model_->is_delimiter(token);
 }
 
-void Completion::say(Choice& choice, std::string_view text) {
-  if (choice.chat == nullptr) {
+void Completion::append_text(Choice& choice, std::string_view text) {
+  if (choice.chat == nullptr)
     choice.text += text;
-    return;
-  }
-  const bool was_thinking = choice.chat->is_thinking();
-  choice.chat->feed(text);
-  if (was_thinking && choice.chat->is_thinking()) ++choice.num_reasoning_tokens;
+  else
+    choice.chat->feed(text);
 }
 
 void Completion::take_text(Choice& choice, std::string_view text) {
   const StopStrings::Output out = choice.stops.push(text);
-  say(choice, out.text);
+  append_text(choice, out.text);
   if (!out.matched) return;
   choice.finish = FinishReason::stop;
   choice.cause.text = request_.stop[*out.matched];
@@ -262,7 +271,7 @@ void Completion::take_text(Choice& choice, std::string_view text) {
 
 void Completion::close(Choice& choice, const RequestOutput& output) {
   take_text(choice, choice.detokenizer.flush());
-  if (!choice.stops.stopped()) say(choice, choice.stops.flush());
+  if (!choice.stops.stopped()) append_text(choice, choice.stops.flush());
   if (!choice.finish) choice.finish = output.reason;
   if (output.reason == FinishReason::error) error_ = output.error.empty() ? "the engine failed" : output.error;
 }
@@ -275,7 +284,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .token_spans = request_.sampling.logprobs && choice.chat != nullptr ? &choice.spans : nullptr,
                   .text_offset = choice.num_characters,
                   .prompt = choice.prompt_logprobs.get(),
-                  .tells_prompt = request_.prompt_logprobs,
+                  .writes_prompt_logprobs = request_.prompt_logprobs,
                   .finish = choice.finish,
                   .tokens_as_ids = request_.tokens_as_ids,
                   .calls_tools = choice.chat != nullptr && choice.chat->calls_tools(),
@@ -283,7 +292,7 @@ ChoiceText Completion::describe(std::uint32_t index) const {
                   .kv_transfer = choice.kv_transfer.get()};
   if (request_.sampling.routed_experts) text.routed = experts_of(index);
   if (request_.return_token_ids) text.token_ids = &choice.tokens;
-  if (!told_prompts_.empty() && !choice.told_prompt) text.prompt_token_ids = &told_prompts_[index / request_.best_of];
+  if (!returned_prompts_.empty() && !choice.has_written_prompt_ids) text.prompt_token_ids = &returned_prompts_[index / request_.best_of];
   if (choice.chat != nullptr) text.parts = &choice.chat->parts();
   if (request_.echo && request_.sampling.logprobs && text.prompt != nullptr) {
     text.echoed = first_prompt_tokens_[index / request_.best_of];
@@ -292,8 +301,8 @@ ChoiceText Completion::describe(std::uint32_t index) const {
   return text;
 }
 
-// What the engine put out behind a stop string is not told.
-ToldExperts Completion::experts_of(std::uint32_t index) const {
+// Leaves out experts of tokens that the engine sampled after a stop string.
+ReportedExperts Completion::experts_of(std::uint32_t index) const {
   const Choice& choice = choices_[index];
   const ExpertShape& shape = model_->experts();
   const std::uint64_t num_tokens = num_prompt_tokens_[index / request_.best_of] + choice.num_tokens;
@@ -302,25 +311,25 @@ ToldExperts Completion::experts_of(std::uint32_t index) const {
   return {experts.subspan(std::min(experts.size(), request_.first_routed_token * shape.per_token())), shape};
 }
 
-// Log probabilities wait for the text of their token.
-void Completion::tell(std::uint32_t index) {
+// Writes the new part of a choice, if it has text or its end. Log probabilities wait for the text of their token.
+void Completion::write_choice(std::uint32_t index) {
   Choice& choice = choices_[index];
   const bool has_parts = choice.chat != nullptr && !choice.chat->parts().empty();
   if (choice.text.empty() && !has_parts && !choice.finish) return;
   const std::size_t before = events_.size();
-  if (!writer_->tell(events_, describe(index), usage())) return;
+  if (!writer_->write_choice(events_, describe(index), usage())) return;
   if (request_.echo && choice.num_characters == 0) num_echo_bytes_ += events_.size() - before;
   choice.num_characters += count_characters(choice.text);
   choice.text.clear();
-  forget_told(choice);
+  clear_written(choice);
 }
 
-void Completion::forget_told(Choice& choice) {
+void Completion::clear_written(Choice& choice) {
   choice.logprobs.clear();
   choice.spans.clear();
   choice.prompt_logprobs.reset();
   choice.tokens.clear();
-  choice.told_prompt = true;
+  choice.has_written_prompt_ids = true;
   if (choice.chat != nullptr) choice.chat->forget_parts();
 }
 
@@ -341,7 +350,8 @@ Usage Completion::usage() const {
   return usage;
 }
 
-// Of each prompt the n whose tokens are the likeliest in the mean, best first.
+// Returns the choices of the answer: for each prompt the n choices with the highest mean log probability, best first. If best_of is n,
+// returns all choices in order.
 std::vector<std::uint32_t> Completion::best() const {
   std::vector<std::uint32_t> order(choices_.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -360,6 +370,13 @@ std::vector<std::uint32_t> Completion::best() const {
     best.insert(best.end(), first, first + request_.n);
   }
   return best;
+}
+
+std::string warnings_json(const AnswerHead& head) {
+  if (head.warnings.empty()) return {};
+  std::string all;
+  for (const std::string& warning : head.warnings) all += (all.empty() ? "" : ",") + json_string(warning);
+  return R"(,"warnings":[)" + all + "]";
 }
 
 std::string Completion::ignored_fields() const {

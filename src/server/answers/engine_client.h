@@ -1,7 +1,9 @@
 #pragma once
-// The engine as the server's one thread sees it: outputs of a step arrive as one task on that thread.
+// Connects the engine to the server's single thread. Outputs of a step arrive as one task on that thread. While a task waits, outputs of
+// further steps are merged into its outputs, so the waiting outputs grow only by their tokens.
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -10,14 +12,14 @@
 
 namespace quire {
 
-// Called on the server's thread.
+// Receives the outputs of requests. Called on the server's thread.
 class OutputReceiver {
  public:
   virtual ~OutputReceiver() = default;
   virtual void on_output(std::uint32_t choice, RequestOutput& output) = 0;
-  // on_output() has thrown (memory ran out): the receiver ends as failed and takes no further output.
+  // Called after on_output() has thrown (out of memory). The receiver ends as failed and takes no further output.
   virtual void on_failure() noexcept = 0;
-  // After the outputs of a step.
+  // Called after the outputs of a step.
   virtual void on_step_end() = 0;
 };
 
@@ -25,42 +27,47 @@ class EngineClient final : public OutputSink {
  public:
   using Task = std::function<void()>;
 
-  // `post` runs a task later on the server's thread; it may be called from any thread. The engine must be stopped, or have nothing of
-  // ours under way, before this goes.
+  // `post` runs a task later on the server's thread; it may be called on any thread. When this object is destroyed, the engine must be
+  // stopped or have no request of this object in flight.
   EngineClient(Engine& engine, std::function<void(Task)> post) : engine_(&engine), post_(std::move(post)) {}
 
-  // The receiver must stay until its last output has come, or until finish(). Of several requests (EngineRequest::n) it answers the first
-  // id, and `choice` is the first one's.
+  // Submits a request. The receiver must exist until its last output has arrived, or until finish(). For several requests
+  // (EngineRequest::n) the function returns the first id, and `choice` is the index of the first request.
   Result<RequestId> submit(EngineRequest request, OutputReceiver& receiver, std::uint32_t choice);
   Result<RequestId> fork(RequestId parent, const EngineFork& fork, OutputReceiver& receiver, std::uint32_t choice);
   Result<void> append(RequestId session, std::vector<TokenId> tokens) { return engine_->append(session, std::move(tokens)); }
-  // Ends a request; nothing of it is delivered any more.
+  // Ends a request. None of its outputs are delivered afterwards.
   void finish(RequestId id, FinishReason reason);
 
-  // For what the engine is asked (EngineClient::engine()): `then` runs on the server's thread, with the Result<Value> that was answered.
-  // The engine must have answered before this goes.
+  // Returns a callback for calls of engine(). It runs `then` on the server's thread with the Result<Value> that the engine answers. The
+  // engine must have answered before this object is destroyed.
   template <class Value, class Then>
   [[nodiscard]] std::function<void(Result<Value>)> on_server(Then then) {
     return [this, then = std::move(then)](Result<Value> answer) { post_([then, answer = std::move(answer)] { then(answer); }); };
   }
 
-  // Engine thread.
+  // Called on the engine thread.
   void deliver(std::vector<RequestOutput> outputs) override;
 
   [[nodiscard]] Engine& engine() { return *engine_; }
 
  private:
-  // Who gets the outputs of an id, and as which choice of its request.
+  // The receiver of one id's outputs, and the choice that the id has there.
   struct Entry {
     OutputReceiver* receiver;
     std::uint32_t choice;
   };
-  void expect(RequestId first, std::uint32_t n, OutputReceiver& receiver, std::uint32_t choice);
+  void register_receiver(RequestId first, std::uint32_t n, OutputReceiver& receiver, std::uint32_t choice);
   void dispatch(std::vector<RequestOutput>& outputs);
+  // Appends an output to `waiting_`, or merges it into an earlier output of the same request. mutex_ must be held.
+  void merge_output(RequestOutput output);
 
   Engine* engine_;
   std::function<void(Task)> post_;
-  std::unordered_map<RequestId, Entry> entries_;  // server's thread only
+  std::unordered_map<RequestId, Entry> entries_;          // server's thread only
+  std::mutex mutex_;                                      // guards `waiting_` and `mergeable_`
+  std::vector<RequestOutput> waiting_;                    // outputs of the posted task; empty: no task is posted
+  std::unordered_map<RequestId, std::size_t> mergeable_;  // indices into `waiting_` of outputs that can be merged into
 };
 
 }  // namespace quire

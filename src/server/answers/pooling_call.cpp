@@ -22,14 +22,14 @@ void PoolingCall::abort() {
     if (const auto running = std::exchange(id, std::nullopt)) engine_->finish(*running, FinishReason::abort);
 }
 
-// Where the engine has no room for more of them, they wait for the end of one of ours.
+// Submits up to kMaxAtOnce requests. If the engine has no capacity for more, the rest wait until one of this call's requests ends.
 Result<void> PoolingCall::submit_some() {
   while (num_submitted_ < requests_.size() && num_running_ < kMaxAtOnce) {
-    // It may be refused, and is needed then.
+    // The engine gets a copy, because a refused request is submitted again later.
     const auto id = engine_->submit(requests_[num_submitted_], *this, static_cast<std::uint32_t>(num_submitted_));
     if (!id && id.error().code == ErrorCode::overloaded && num_running_ > 0) return {};
     if (!id) return std::unexpected(id.error());
-    // Taken: this copy is needed no more.
+    // The engine has accepted the request, so this copy is no longer needed.
     requests_[num_submitted_] = {};
     running_[num_submitted_++] = *id;
     ++num_running_;
@@ -44,7 +44,7 @@ void PoolingCall::on_output(std::uint32_t choice, RequestOutput& output) {
   vectors_[choice] = std::move(output.pooled);
   if (!vectors_[choice].empty()) return;
   if (!error_ && output.reason == FinishReason::abort)
-    error_ = Error{ErrorCode::shutting_down, "", "the engine has ended the request", "send it again"};
+    error_ = Error{ErrorCode::shutting_down, "", "the engine aborted the request", "send the request again"};
   if (!error_) error_ = Error{ErrorCode::io, "", output.error.empty() ? "the engine failed" : output.error, "try again"};
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A client's call for vectors of texts under way, from submission to the last vector. What it answers is made of them all.
+// A client's call for vectors of texts in progress, from submission to the last vector. The answer is built from all vectors.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,7 +14,7 @@ namespace quire {
 
 using PooledVector = std::vector<float>;
 
-// What all answers to such calls have.
+// Fields that all answers to such calls share.
 struct PooledHead {
   std::string id;
   std::string model;
@@ -22,23 +22,25 @@ struct PooledHead {
 };
 
 struct PreparedPooling {
-  const char* kind = "";  // of its id
+  const char* kind = "";  // prefix of the answer's id
   std::vector<EngineRequest> requests;
-  std::string adapter = {};  // of all of them; empty: none
+  std::string adapter = {};  // LoRA adapter of all requests; empty: none
   std::uint64_t num_prompt_tokens = 0;
-  // The body, of the vectors in the order of `requests`. Any thread: there may be many.
+  // Returns the body. `vectors` are in the order of `requests`. Called on any thread, because writing many vectors takes long.
   std::function<Result<std::string>(const PooledHead& head, std::span<const PooledVector> vectors)> answer;
-  bool writes_files = false;  // `answer` does
+  bool writes_files = false;           // `answer` writes files
+  std::vector<std::string> ignored{};  // names of request fields that do not change the answer
 };
 
-// Lives on the server's thread. Its destruction ends what still runs.
+// Lives on the server's thread. Its destruction aborts its running requests.
 class PoolingCall final : public OutputReceiver {
  public:
-  // At the engine at one time: the others follow, so that a call of many texts leaves room for other clients.
+  // Maximum number of requests in the engine at one time. The others follow later, so that a call with many texts leaves capacity for other
+  // clients.
   static constexpr std::uint32_t kMaxAtOnce = 32;
   using Done = std::function<void(Result<std::vector<PooledVector>>)>;
 
-  // Errors: the engine takes none. Else `done` is called once, later.
+  // Submits the first requests. Errors: the engine refuses one. Otherwise `done` is called once, later, on the server's thread.
   static Result<std::shared_ptr<PoolingCall>> start(EngineClient& engine, std::vector<EngineRequest> requests, Done done);
   ~PoolingCall() override;
   PoolingCall(const PoolingCall&) = delete;
@@ -59,7 +61,7 @@ class PoolingCall final : public OutputReceiver {
   std::vector<PooledVector> vectors_;
   std::size_t num_submitted_ = 0, num_running_ = 0;
   std::optional<Error> error_;
-  Done done_;  // empty: has been called
+  Done done_;  // empty once it has been called
 };
 
 }  // namespace quire

@@ -19,7 +19,7 @@ std::vector<PositionLogprobs> SingleAnswerWriter::take_logprobs(const AnswerPart
   return taken;
 }
 
-bool SingleAnswerWriter::tell(std::string& events, const ChoiceText& choice, const Usage& so_far) {
+bool SingleAnswerWriter::write_choice(std::string& events, const ChoiceText& choice, const Usage& so_far) {
   if (choice.logprobs != nullptr && choice.token_spans != nullptr) {
     std::ranges::copy(*choice.logprobs, std::back_inserter(logprobs_));
     std::ranges::copy(*choice.token_spans, std::back_inserter(spans_));
@@ -39,7 +39,7 @@ void SingleAnswerWriter::end_stream(std::string& events, const Usage& /*usage*/,
 
 std::string SingleAnswerWriter::whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) {
   std::string no_events;
-  (void)tell(no_events, choices.front(), usage);
+  (void)write_choice(no_events, choices.front(), usage);
   return whole();
 }
 

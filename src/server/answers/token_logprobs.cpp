@@ -13,7 +13,7 @@ namespace quire {
 
 namespace {
 
-// {"token": ..., "logprob": ..., "bytes": [...]; the caller closes it.
+// Writes {"token": ..., "logprob": ..., "bytes": [...]. The caller closes the object.
 void open_chat_entry(std::string& out, const TokenNames& names, const TokenLogprob& entry) {
   const std::string_view bytes = names.tokenizer.token_bytes(entry.token);
   out += R"({"token":)";

@@ -1,7 +1,7 @@
 #pragma once
-// What an API offers to the router: its routes, and how its clients read errors. Adding an API is a folder that makes this, and a line of
-// the router. What it needs for its handlers is Serving; for requests to the model it brings a reader from its body to CompletionRequest
-// and an AnswerShape with its AnswerWriter.
+// The interface of an API to the router: its routes, and the format of its errors. A new API is a folder with a MakeRoutes function, and an
+// entry in the router's list. Its handlers use Serving. For requests to the model it also provides a reader from its body to
+// CompletionRequest, and an AnswerShape with an AnswerWriter.
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -14,29 +14,30 @@ namespace quire {
 
 class Serving;
 
-// own_key: the server's, not a tenant's. admin: with it, and admit_operator() agrees.
-enum class Access : std::uint8_t { open, key, own_key, admin };
+// The required key. server_key: the server's key, not a tenant's. admin: server_key, and admit_operator() must agree.
+enum class Access : std::uint8_t { open, key, server_key, admin };
 
 struct Route {
-  std::string_view path;  // a literal; "*" stands for a name without "/"
+  std::string_view path;  // a literal; "*" stands for a name without "/", "**" at the end for a name that may contain "/"
   std::string_view method;
   Access access = Access::key;
-  // Server's thread. The request's body is taken. `wake`: as RequestHandler::handle() has it.
+  // Called on the server's thread. It may move the request's body. `wake`: see RequestHandler::handle().
   std::function<Reply(HttpRequest& request, const Wake& wake)> handle;
-  bool takes_form = false;  // its body is multipart/form-data instead of JSON
+  bool expects_form_data = false;  // its body is multipart/form-data, not JSON
 };
 
 struct ApiRoutes {
   std::vector<Route> routes;
-  // Errors of all paths that begin with this, also of those that are none, are told by `tell_error`; empty: as error_response() makes them.
-  std::string_view errors_under{};
-  HttpResponse (*tell_error)(HttpResponse response) = nullptr;
+  // `convert_error` converts the errors of all paths with this prefix, including paths without a route. null: errors stay as
+  // error_response() makes them.
+  std::string_view error_path_prefix{};
+  HttpResponse (*convert_error)(HttpResponse response) = nullptr;
 };
 
-// `serving` outlives what it makes.
+// `serving` must outlive the routes.
 using MakeRoutes = ApiRoutes (*)(Serving& serving);
 
-// What "*" of the route stands for in a path; empty: they do not match.
-[[nodiscard]] std::string_view name_in(std::string_view route, std::string_view path);
+// Returns the part of `path` that "*" of the route stands for, or an empty string if they do not match.
+[[nodiscard]] std::string_view path_parameter(std::string_view route, std::string_view path);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// What the routes of all APIs have in common: bodies are read, answers begun and found again, failures told. All on the server's thread,
-// but for the function that read_body() hands to the job pool: of this object that one may use only what is said to be of any thread. A
-// handler never waits: what is not there yet is a PendingReply, and `wake` says when it is.
+// Code that the routes of all APIs share: it reads bodies, starts and finds answers, and reports failures. Runs on the server's thread,
+// except the function that read_body() gives to the job pool. That function may use only members of this object that can be called on any
+// thread. A handler never waits: it returns a PendingReply, and `wake` reports when that is complete.
 #include "server/api/serving.h"
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "server/answers/completion.h"
+#include "server/http/answer_id.h"
 #include "server/http/error_response.h"
 #include "server/request/prepare.h"
 #include "server/request/served_model.h"
@@ -20,23 +21,23 @@ namespace quire {
 
 namespace {
 
-// Larger ones have a lane of their own, so that small ones need not wait for them.
+// Larger bodies have a separate lane, so that small ones need not wait for them.
 constexpr std::size_t kMaxSmallBytes = 64 << 10;
 
 std::unique_ptr<SpanExporter> make_spans(const ServerOptions& options, const std::string& model, Logger& logger) {
   if (options.otlp_traces_endpoint.empty()) return nullptr;
   auto endpoint = parse_span_endpoint(options.otlp_traces_endpoint, "otlp_traces_endpoint");
-  QUIRE_CHECK(endpoint.has_value(), "options are validated before");
+  QUIRE_CHECK(endpoint.has_value(), "the URL of the OpenTelemetry collector is valid");
   return std::make_unique<SpanExporter>(
       SpanExporter::Options{.endpoint = *std::move(endpoint), .model = model, .service = options.otlp_service_name}, logger);
 }
 
-// A picture of few bytes may have many pixels. A body that hides the word has an escape in it.
+// Returns whether a body may contain an image: an image of few bytes may have many pixels. A body that hides the word contains an escape.
 bool may_show(std::string_view body) {
   return body.find("image") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }
 
-// A picture that must be fetched: nobody else is to wait for that.
+// Returns whether a body may name an image that must be fetched. Other requests must not wait for that.
 bool may_name_address(std::string_view body) {
   return body.find("\"http") != std::string_view::npos || body.find("\\u00") != std::string_view::npos;
 }
@@ -47,11 +48,11 @@ std::int64_t unix_now_s() {
   return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
 }
 
-Serving::Serving(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Offload offload)
+Serving::Serving(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, SubmitJob submit_job)
     : engine_(&engine),
       model_(&model),
       options_(&options),
-      offload_(std::move(offload)),
+      submit_job_(std::move(submit_job)),
       started_s_(unix_now_s()),
       keys_(options),
       log_(logger, options.log_slow_ms, make_spans(options, model.name(), logger)) {}
@@ -64,44 +65,54 @@ Reply Serving::json_reply(std::string body) {
   return {HttpResponse{200, "application/json", std::move(body), {}}};
 }
 
+Reply Serving::with_ignored_fields(Reply reply, const std::string& id, const std::vector<std::string>& ignored) {
+  if (ignored.empty()) return reply;
+  std::string names = fmt::format("{}", fmt::join(ignored, ", "));
+  log_.ignored(id, names);
+  reply.response.headers.emplace_back(kIgnoredFields, std::move(names));
+  return reply;
+}
+
 Reply Serving::guard(const std::string& id, const std::function<Reply()>& handler) {
   try {
     return handler();
   } catch (const std::exception&) {
     log_.failed(id, std::current_exception());
-    return {error_response(500, {ErrorCode::io, "", "the server failed on this request", fmt::format("the log says more of {}", id)})};
+    return {error_response(500, {ErrorCode::io, "", "internal server error", fmt::format("see the log entries of request {}", id)})};
   }
 }
 
-Serving::Then Serving::refusal(const Error& error) const {
+Serving::RemainingWork Serving::refusal(const Error& error) const {
   return [reply = refuse(error)](const Wake& /*wake*/) mutable { return std::move(reply); };
 }
 
 Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Read read) {
-  const PictureReading pictures = model_->picture_reading();
-  const bool shows = pictures.sees && may_show(request.body);
-  if (num_bytes <= kMaxInlineBytes && !shows) return read(std::move(request.body))(wake);
-  const auto lane = shows && pictures.fetcher != nullptr && may_name_address(request.body) ? JobPool::Lane::fetch
-                    : num_bytes <= kMaxSmallBytes && !shows                                ? JobPool::Lane::small
-                                                                                           : JobPool::Lane::large;
+  const ImageReading image_reading = model_->image_reading();
+  const bool shows = image_reading.supports_images && may_show(request.body);
+  if (num_bytes <= kMaxInlineBytes && !shows) return read(std::move(request.body), CancellationPoint())(wake);
+  const auto lane = shows && image_reading.fetcher != nullptr && may_name_address(request.body) ? JobPool::Lane::fetch
+                    : num_bytes <= kMaxSmallBytes && !shows                                     ? JobPool::Lane::small
+                                                                                                : JobPool::Lane::large;
   struct Job {
     std::string id, body;
-    std::shared_ptr<BodyBudget::Lease> lease;  // held while there are copies and parts of the body
+    std::shared_ptr<BodyBudget::Lease> lease;  // held while copies and parts of the body exist
     Read read;
-    Then then;
+    RemainingWork then;
     std::exception_ptr failure{};
   };
   auto job = std::make_shared<Job>(Job{request.id, std::move(request.body), std::move(request.body_lease), std::move(read), {}});
   auto pending = std::make_shared<PendingReply>();
-  auto work = [job, pending] {
+  auto work = [this, job, pending](const CancellationPoint& cancellation) {
     try {
-      if (!pending->cancelled) job->then = job->read(std::move(job->body));
+      if (!pending->cancelled) job->then = job->read(std::move(job->body), cancellation);
+    } catch (const JobStopped& stopped) {
+      if (stopped.why == JobStopped::Reason::out_of_time) job->then = refusal(read_timeout_error());
     } catch (const std::exception&) {
       job->failure = std::current_exception();
     }
   };
   auto done = [this, job, pending, wake] {
-    // The client may have gone meanwhile: then nobody reads the answer, and nothing is started.
+    // The client may be gone: its answer is not read then, and nothing is started.
     if (pending->cancelled) return;
     const auto finish = [&] {
       if (job->failure) std::rethrow_exception(job->failure);
@@ -110,15 +121,24 @@ Reply Serving::read_body(HttpRequest& request, std::size_t num_bytes, const Wake
     pending->reply = guard(job->id, finish);
     wake();
   };
-  if (!offload_(lane, std::move(work), std::move(done))) {
-    return {error_response(503, {ErrorCode::overloaded, "", "too many large requests wait to be read", "try again later"},
+  if (!submit_job_(lane, {.work = std::move(work),
+                          .done = std::move(done),
+                          .client = request.client,
+                          .num_bytes = num_bytes,
+                          .cancelled = {pending, &pending->cancelled}})) {
+    return {error_response(503, {ErrorCode::overloaded, "", "too many large requests are waiting to be parsed", "try again later"},
                            options_->retry_after_s)};
   }
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 
-Reply Serving::read_files(const std::string& request_id, const Wake& wake, const char* what, std::function<void()> work,
-                          std::function<Reply()> reply) {
+Error Serving::read_timeout_error() const {
+  return {ErrorCode::too_large, "", fmt::format("parsing the request takes more than {} ms of CPU time", options_->max_parse_ms),
+          "send fewer messages, or fewer and smaller images, or raise --max-parse-ms"};
+}
+
+Reply Serving::run_disk_job(const std::string& request_id, const Wake& wake, const char* what, std::function<void()> work,
+                            std::function<Reply()> reply) {
   auto pending = std::make_shared<PendingReply>();
   auto failure = std::make_shared<std::exception_ptr>();
   auto run = [work = std::move(work), failure] {
@@ -136,95 +156,105 @@ Reply Serving::read_files(const std::string& request_id, const Wake& wake, const
     });
     wake();
   };
-  if (offload_(JobPool::Lane::disk, std::move(run), std::move(done))) return {HttpResponse{}, nullptr, std::move(pending)};
-  return {error_response(503, {ErrorCode::overloaded, "", fmt::format("too many {} wait for the disk", what), "try again later"},
+  if (submit_job(JobPool::Lane::disk, {}, run, std::move(done))) return {HttpResponse{}, nullptr, std::move(pending)};
+  return {error_response(503, {ErrorCode::overloaded, "", fmt::format("too many {} are waiting for the disk", what), "try again later"},
                          options_->retry_after_s)};
 }
 
-Reply Serving::with_adapter(const std::string& adapter, const std::string& request_id, const Wake& wake, WithLease go_on) {
-  if (adapter.empty()) return go_on(nullptr);
+Reply Serving::with_adapter(const std::string& adapter, const std::string& request_id, const Wake& wake, WithLease with_lease) {
+  if (adapter.empty()) return with_lease(nullptr);
   const auto reply = [this](const Result<Lease>& lease, const WithLease& then) {
     if (lease) return then(*lease);
     Error error = lease.error();
-    if (error.code == ErrorCode::not_found) error.field = "model";  // it has gone since the request was read, or its folder has
+    if (error.code == ErrorCode::not_found) error.field = "model";  // the adapter or its folder is gone since the request was read
     return refuse(error);
   };
   auto lease = std::make_shared<Result<Lease>>(engine_->engine().lease_adapter(adapter, false));
-  if (!*lease || **lease != nullptr) return reply(*lease, go_on);
+  if (!*lease || **lease != nullptr) return reply(*lease, with_lease);
   const auto work = [engine = &engine_->engine(), adapter, lease] { *lease = engine->lease_adapter(adapter, true); };
-  return read_files(request_id, wake, "requests for adapters", work,
-                    [reply, lease, go_on = std::move(go_on)] { return reply(*lease, go_on); });
+  return run_disk_job(request_id, wake, "requests for adapters", work,
+                      [reply, lease, with_lease = std::move(with_lease)] { return reply(*lease, with_lease); });
 }
 
 Reply Serving::answer_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Answer answer) {
-  return read_body(request, num_bytes, wake, [this, answer = std::move(answer)](std::string body) -> Then {
-    auto text = answer(std::move(body));
-    if (!text) return refusal(text.error());
-    return [reply = json_reply(*std::move(text))](const Wake& /*wake*/) mutable { return std::move(reply); };
-  });
-}
-
-Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin, bool computes) {
-  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
   return read_body(request, num_bytes, wake,
-                   [this, read = std::move(read), begin, computes, id = request.id, tenant = tenant_of(request), session = request.session,
-                    is_beta = request.is_beta](std::string body) -> Then {
-                     const RequestContext caller{*model_, *options_, tenant, session, is_beta};
-                     auto parsed = read(std::move(body), caller);
-                     if (!parsed) return refusal(parsed.error());
-                     auto prepared = prepare_completion(*std::move(parsed), caller);
-                     if (!prepared) return refusal(prepared.error());
-                     return [this, begin, computes, id,
-                             kept = std::make_shared<PreparedCompletion>(*std::move(prepared))](const Wake& then_wake) {
-                       const auto go_on = [this, begin, id, kept, then_wake](const Lease& lease) {
-                         for (EngineRequest& prompt : kept->prompts) prompt.adapter_lease = lease;
-                         return begin(*this, std::move(*kept), id, then_wake);
-                       };
-                       return computes ? with_adapter(kept->request.adapter, id, then_wake, go_on) : go_on(nullptr);
-                     };
+                   [this, answer = std::move(answer)](std::string body, const CancellationPoint& cancellation) -> RemainingWork {
+                     auto text = answer(std::move(body), cancellation);
+                     if (!text) return refusal(text.error());
+                     return [reply = json_reply(*std::move(text))](const Wake& /*wake*/) mutable { return std::move(reply); };
                    });
 }
 
-Reply Serving::start_now(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
-  return serving.start(std::move(prepared), request_id, wake);
+Reply Serving::complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin, bool computes) {
+  if (draining_) return refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request to another server"});
+  return read_body(
+      request, num_bytes, wake,
+      [this, read = std::move(read), begin, computes, id = request.id, answer_id = request.answer_id(), tenant = tenant_of(request),
+       session = request.session, is_beta = request.is_beta](std::string body, const CancellationPoint& cancellation) -> RemainingWork {
+        const RequestContext caller{*model_, *options_, tenant, session, is_beta, &cancellation};
+        auto parsed = read(std::move(body), caller);
+        if (!parsed) return refusal(parsed.error());
+        auto prepared = prepare_completion(*std::move(parsed), caller);
+        if (!prepared) return refusal(prepared.error());
+        return [this, begin, computes, id, answer_id,
+                kept = std::make_shared<PreparedCompletion>(*std::move(prepared))](const Wake& then_wake) {
+          const auto with_lease = [this, begin, answer_id, kept, then_wake](const Lease& lease) {
+            for (EngineRequest& prompt : kept->prompts) prompt.adapter_lease = lease;
+            return begin(*this, std::move(*kept), answer_id, then_wake);
+          };
+          return computes ? with_adapter(kept->request.adapter, id, then_wake, with_lease) : with_lease(nullptr);
+        };
+      });
 }
 
-Reply Serving::start(PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
+Reply Serving::start_now(Serving& serving, PreparedCompletion prepared, const std::string& answer_id, const Wake& wake) {
+  return serving.start(std::move(prepared), answer_id, wake);
+}
+
+Reply Serving::start(PreparedCompletion prepared, const std::string& answer_id, const Wake& wake) {
   const std::string tenant = prepared.request.tags.tenant;
-  const std::string id = std::string(prepared.request.shape->id_prefix()) + request_id;
-  if (std::optional<PromptPrint> print = std::exchange(prepared.print, std::nullopt); print.has_value())
-    compare_prompt(prepared.request, *std::move(print), id);
+  const std::string id = std::string(prepared.request.shape->id_prefix()) + answer_id;
+  if (std::optional<PromptFingerprint> fingerprint = std::exchange(prepared.fingerprint, std::nullopt); fingerprint.has_value())
+    compare_prompt(prepared.request, *std::move(fingerprint), id);
   auto started = Completion::start(*engine_, *model_, {std::move(prepared), id, unix_now_s(), wake});
   if (!started) return refuse(started.error());
   remember(tenant, id, *started);
   return {HttpResponse{}, std::move(*started)};
 }
 
-void Serving::compare_prompt(CompletionRequest& request, PromptPrint print, const std::string& id) {
+void Serving::compare_prompt(CompletionRequest& request, PromptFingerprint fingerprint, const std::string& id) {
   const std::string& tenant = request.tags.tenant;
-  const std::string with = request.compare.value_or(PromptCompare{}).with;
+  const std::string with = request.compare.value_or(ComparisonRequest{}).with;
   if (!with.empty()) {
-    const PromptPrint* const earlier = prints_.find(tenant, with);
-    request.compared = std::make_shared<const PromptComparison>(earlier != nullptr ? compare(*earlier, print)
+    const PromptFingerprint* const earlier = fingerprints_.find(tenant, with);
+    request.compared = std::make_shared<const PromptComparison>(earlier != nullptr ? compare(*earlier, fingerprint)
                                                                                    : PromptComparison{.change = PromptChange::not_found});
   }
-  prints_.keep(tenant, id, std::move(print));
+  fingerprints_.keep(tenant, id, std::move(fingerprint));
 }
 
 void Serving::remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion) {
-  completions_.insert_or_assign({tenant, id}, completion);
-  if (completions_.size() < sweep_at_) return;
-  std::erase_if(completions_, [](const auto& entry) { return entry.second.expired(); });
-  sweep_at_ = std::max<std::size_t>(64, 2 * completions_.size());
+  completions_.insert_or_assign({tenant, id}, StartedCompletion{id, completion});
+  // A client may send an X-Request-Id that looks like the id of an answer. That answer keeps its id.
+  if (const std::string given(client_part(id)); !given.empty())
+    if (StartedCompletion& newest = completions_[{tenant, given}]; newest.id != given) newest = {id, completion};
+  if (completions_.size() < sweep_threshold_) return;
+  std::erase_if(completions_, [](const auto& entry) { return entry.second.completion.expired(); });
+  sweep_threshold_ = std::max<std::size_t>(64, 2 * completions_.size());
 }
 
-// What another tenant has open does not exist here.
+std::string Serving::full_id(const std::string& tenant, const std::string& id) const {
+  const auto found = completions_.find({tenant, id});
+  return found != completions_.end() ? found->second.id : id;
+}
+
+// Answers of other tenants are not found here.
 Result<std::shared_ptr<Completion>> Serving::find(const std::string& tenant, const std::string& id) const {
   const auto found = completions_.find({tenant, id});
-  std::shared_ptr<Completion> completion = found != completions_.end() ? found->second.lock() : nullptr;
+  std::shared_ptr<Completion> completion = found != completions_.end() ? found->second.completion.lock() : nullptr;
   if (completion != nullptr) return completion;
-  return fail(ErrorCode::not_found, "id", fmt::format("no answer '{}' is under way", shown(id)),
-              "take the id from the first event of a stream");
+  return fail(ErrorCode::not_found, "id", fmt::format("no answer '{}' is in progress", shown(id)),
+              "use the id from the first event of a stream");
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// What the routes of all APIs work with: the model and its engine, who asks, the pool in which bodies are read, the answers under way.
+// State that the routes of all APIs use: the model and its engine, keys, the pool that reads bodies, and answers in progress.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "quire/base/cancellation_point.h"
 #include "quire/server_options.h"
 #include "server/answers/engine_client.h"
 #include "server/http/http.h"
@@ -18,7 +20,7 @@
 #include "server/http/server_stats.h"
 #include "server/http/tenants.h"
 #include "server/request/completion_request.h"
-#include "server/request/prompt_print.h"
+#include "server/request/prompt_fingerprint.h"
 #include "server/request/request_context.h"
 
 namespace quire {
@@ -26,20 +28,20 @@ namespace quire {
 class Completion;
 struct PreparedCompletion;
 
-// Bodies up to here cost less to read, render and tokenize than to hand to another thread and back.
+// Reading, rendering and tokenizing a body of at most this size costs less than passing it to another thread and back.
 inline constexpr std::size_t kMaxInlineBytes = 4 << 10;
 
-// Of prompts that clients may compare later ones with: some thousands.
-inline constexpr std::uint64_t kMaxPrintBytes = 8 << 20;
+// Bound in bytes for the fingerprints that later prompts can be compared with: enough for some thousands.
+inline constexpr std::uint64_t kMaxFingerprintBytes = 8 << 20;
 
-// Server's thread only, but for what is said to be of any thread.
+// Used on the server's thread only, except members that can be called on any thread.
 class Serving {
  public:
-  // As JobPool::submit().
-  using Offload = std::function<bool(JobPool::Lane lane, JobPool::Function work, JobPool::Function done)>;
+  // Behaves like JobPool::submit().
+  using SubmitJob = std::function<bool(JobPool::Lane lane, JobPool::Job job)>;
 
-  // All must outlive this.
-  Serving(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, Offload offload);
+  // All arguments must outlive this object.
+  Serving(EngineClient& engine, const ServedModel& model, const ServerOptions& options, Logger& logger, SubmitJob submit_job);
 
   [[nodiscard]] EngineClient& engine() { return *engine_; }
   [[nodiscard]] const ServedModel& model() const { return *model_; }        // any thread
@@ -49,91 +51,109 @@ class Serving {
   [[nodiscard]] ServerStats& stats() { return stats_; }
   [[nodiscard]] std::int64_t started_s() const { return started_s_; }
 
-  // From now on no answer of the model starts.
+  // No answer of the model starts after this call.
   void drain() { draining_ = true; }
   [[nodiscard]] bool is_draining() const { return draining_; }
 
-  // Of a request that has been let in.
+  // Returns the tenant of a request that has been admitted.
   [[nodiscard]] std::string tenant_of(const HttpRequest& request) const { return keys_.tenant_of(request.authorization).value(); }
-  // Any thread. `tenant` must outlive it.
-  [[nodiscard]] RequestContext context(std::string_view tenant) const { return {*model_, *options_, tenant, {}, false}; }
-
-  // Any thread.
-  [[nodiscard]] Reply refuse(const Error& error) const;
-  [[nodiscard]] static Reply json_reply(std::string body);
-  // What `handler` says; a 500 and a line in the log if it throws.
-  [[nodiscard]] Reply guard(const std::string& id, const std::function<Reply()>& handler);
-  [[nodiscard]] bool offload(JobPool::Lane lane, JobPool::Function work, JobPool::Function done) {
-    return offload_(lane, std::move(work), std::move(done));
+  // Called on any thread. `tenant` must outlive the result.
+  [[nodiscard]] RequestContext context(std::string_view tenant, const CancellationPoint* cancellation = nullptr) const {
+    return {*model_, *options_, tenant, {}, false, cancellation};
   }
 
-  // What is left to do on the server's thread when a body has been read.
-  using Then = std::function<Reply(const Wake& wake)>;
-  using Read = std::function<Then(std::string body)>;
-  // Runs `read` here if there are few bytes to read, else in the job pool. `num_bytes`: where more is read than the body.
+  // Return the reply for an error, and for a JSON body. Called on any thread.
+  [[nodiscard]] Reply refuse(const Error& error) const;
+  [[nodiscard]] static Reply json_reply(std::string body);
+  // Names the ignored fields of the request in a header of the reply and in the log.
+  [[nodiscard]] Reply with_ignored_fields(Reply reply, const std::string& id, const std::vector<std::string>& ignored);
+  // Returns the reply of `handler`. If it throws, returns status 500 and writes to the log.
+  [[nodiscard]] Reply guard(const std::string& id, const std::function<Reply()>& handler);
+  // Runs `work` in the job pool, then `done` on the server's thread. Returns false and runs neither if the lane or this client's share of
+  // it is full. `client` is HttpRequest::client; the jobs of clients take turns.
+  [[nodiscard]] bool submit_job(JobPool::Lane lane, const std::string& client, const JobPool::Function& work, JobPool::Function done) {
+    return submit_job_(lane,
+                       {.work = [work](const CancellationPoint& /*cancellation*/) { work(); }, .done = std::move(done), .client = client});
+  }
+
+  // The remaining work on the server's thread after a body has been read.
+  using RemainingWork = std::function<Reply(const Wake& wake)>;
+  // Long work must call `cancellation` regularly. It throws JobStopped, which read_body() handles.
+  using Read = std::function<RemainingWork(std::string body, const CancellationPoint& cancellation)>;
+  // Runs `read` here if there are few bytes to read, otherwise in the job pool. `num_bytes` is given if more than the body is read.
   [[nodiscard]] Reply read_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Read read);
   [[nodiscard]] Reply read_body(HttpRequest& request, const Wake& wake, Read read) {
     const std::size_t num_bytes = request.body.size();
     return read_body(request, num_bytes, wake, std::move(read));
   }
-  // Of a body that `answer` makes the whole answer of: JSON.
-  using Answer = std::function<Result<std::string>(std::string body)>;
+  // Returns the JSON of the whole answer to a body.
+  using Answer = std::function<Result<std::string>(std::string body, const CancellationPoint& cancellation)>;
   [[nodiscard]] Reply answer_body(HttpRequest& request, std::size_t num_bytes, const Wake& wake, Answer answer);
   [[nodiscard]] Reply answer_body(HttpRequest& request, const Wake& wake, Answer answer) {
     const std::size_t num_bytes = request.body.size();
     return answer_body(request, num_bytes, wake, std::move(answer));
   }
-  // Any thread: an error as what is left to do.
-  [[nodiscard]] Then refusal(const Error& error) const;
+  // Returns an error as the remaining work. Called on any thread.
+  [[nodiscard]] RemainingWork refusal(const Error& error) const;
+  [[nodiscard]] Error read_timeout_error() const;
 
-  // An answer of the model to what `read` makes of the body: a request with a shape. Refused while draining.
+  // Reads a body into a request with a shape. complete() then answers it with the model, or refuses it while draining.
   using ReadCompletion = std::function<Result<CompletionRequest>(std::string body, const RequestContext& context)>;
-  // What becomes of it; the usual: start().
-  using Start = Reply (*)(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
-  // `computes`: it is to have the weights of the adapter that it names.
+  // Starts the prepared completion; the default is start_now. `answer_id`: HttpRequest::answer_id().
+  using Start = Reply (*)(Serving& serving, PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);
+  // `computes`: the request needs the weights of the adapter that it names.
   [[nodiscard]] Reply complete(HttpRequest& request, std::size_t num_bytes, const Wake& wake, ReadCompletion read, Start begin = start_now,
                                bool computes = true);
   [[nodiscard]] Reply complete(HttpRequest& request, const Wake& wake, ReadCompletion read, Start begin = start_now, bool computes = true) {
     const std::size_t num_bytes = request.body.size();
     return complete(request, num_bytes, wake, std::move(read), begin, computes);
   }
-  [[nodiscard]] Reply start(PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
+  [[nodiscard]] Reply start(PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);
 
-  // Goes on with the lease of an adapter (empty: of none): here where its weights are in memory, else when the job pool has read them.
+  // Calls `with_lease` with the lease of an adapter (empty name: without a lease). The call is made here if the weights are in memory,
+  // otherwise after the job pool has read them.
   using Lease = std::shared_ptr<const AdapterLease>;
   using WithLease = std::function<Reply(const Lease& lease)>;
-  [[nodiscard]] Reply with_adapter(const std::string& adapter, const std::string& request_id, const Wake& wake, WithLease go_on);
-  // Runs `work` in the lane for disks, and then `reply` here, whose answer is that to the request. `what` names the work in an error.
-  [[nodiscard]] Reply read_files(const std::string& request_id, const Wake& wake, const char* what, std::function<void()> work,
-                                 std::function<Reply()> reply);
+  [[nodiscard]] Reply with_adapter(const std::string& adapter, const std::string& request_id, const Wake& wake, WithLease with_lease);
+  // Runs `work` in the disk lane, then `reply` here, which returns the reply to the request. `what` names the work in an error.
+  [[nodiscard]] Reply run_disk_job(const std::string& request_id, const Wake& wake, const char* what, std::function<void()> work,
+                                   std::function<Reply()> reply);
 
-  // Of this tenant, under way; else the error.
+  // Returns an answer in progress of this tenant. `id` is its id, or its prefix and X-Request-Id, which find the newest one. Errors:
+  // `not_found`.
   [[nodiscard]] Result<std::shared_ptr<Completion>> find(const std::string& tenant, const std::string& id) const;
   void remember(const std::string& tenant, const std::string& id, const std::shared_ptr<Completion>& completion);
+  // Returns the id of the answer that find() finds by `id`, or `id` itself if none is known.
+  [[nodiscard]] std::string full_id(const std::string& tenant, const std::string& id) const;
 
  private:
-  // Of one that wants to be compared, or to be compared with.
-  void compare_prompt(CompletionRequest& request, PromptPrint print, const std::string& id);
-  static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
+  // Compares the prompt with an earlier one if the request asks for it, and keeps its fingerprint for later comparisons.
+  void compare_prompt(CompletionRequest& request, PromptFingerprint fingerprint, const std::string& id);
+  static Reply start_now(Serving& serving, PreparedCompletion prepared, const std::string& answer_id, const Wake& wake);
 
   EngineClient* engine_;
   const ServedModel* model_;
   const ServerOptions* options_;
-  Offload offload_;
-  // Of the server, in seconds since 1970.
+  SubmitJob submit_job_;
+  // Start of the server, in seconds since 1970.
   std::int64_t started_s_;
   bool draining_ = false;
-  // By tenant and the ids of their answers; swept of those that are over when it has doubled.
-  std::map<std::pair<std::string, std::string>, std::weak_ptr<Completion>> completions_;
-  std::size_t sweep_at_ = 64;
-  PromptPrints prints_{kMaxPrintBytes};
+  struct StartedCompletion {
+    std::string id;
+    std::weak_ptr<Completion> completion;
+  };
+  // Keys are the tenant and the id of an answer, or the id without the part that only this answer has. Expired entries are erased when the
+  // map has doubled.
+  std::map<std::pair<std::string, std::string>, StartedCompletion> completions_;
+  std::size_t sweep_threshold_ = 64;
+  PromptFingerprintCache fingerprints_{kMaxFingerprintBytes};
   ApiKeys keys_;
   RequestLog log_;
-  // What the server has counted; /metrics shows it.
+  // Counters of the server, which /metrics shows.
   ServerStats stats_;
 };
 
-// Since 1970, by the clock of this place.
+// Returns the seconds since 1970 by the system clock.
 [[nodiscard]] std::int64_t unix_now_s();
 
 }  // namespace quire

@@ -1,32 +1,69 @@
 #include "server/http/connection_table.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace quire {
 
-void ConnectionTable::add(Session* session) {
-  std::list<Session*>& fresh = group(ConnectionState::new_client);
-  places_.emplace(session, Place{ConnectionState::new_client, fresh.insert(fresh.end(), session)});
+void ConnectionTable::put(Connection* connection, Position& position) {
+  Group& to = group(position.state);
+  Waiting& waiting = to.of_client[position.client];
+  position.at = waiting.insert(waiting.end(), connection);
+  ++to.size;
 }
 
-void ConnectionTable::remove(Session* session) {
-  const auto place = places_.find(session);
-  if (place == places_.end()) return;
-  group(place->second.state).erase(place->second.at);
-  places_.erase(place);
+void ConnectionTable::take(const Position& position) {
+  Group& from = group(position.state);
+  const auto waiting = from.of_client.find(position.client);
+  waiting->second.erase(position.at);
+  if (waiting->second.empty()) from.of_client.erase(waiting);
+  --from.size;
 }
 
-void ConnectionTable::set_state(Session* session, ConnectionState state) {
-  const auto place = places_.find(session);
-  if (place == places_.end() || place->second.state == state) return;
-  std::list<Session*>& to = group(state);
-  to.splice(to.end(), group(place->second.state), place->second.at);
-  place->second.state = state;
+void ConnectionTable::add(Connection* connection, std::string client) {
+  Position& position = positions_.emplace(connection, Position{ConnectionState::new_client, std::move(client), {}}).first->second;
+  put(connection, position);
 }
 
-Session* ConnectionTable::least_needed() const {
-  const auto& fresh = groups_[static_cast<std::size_t>(ConnectionState::new_client)];
-  const auto& idle = groups_[static_cast<std::size_t>(ConnectionState::idle)];
-  if (fresh.empty() && idle.empty()) return nullptr;
-  return fresh.size() >= idle.size() ? fresh.front() : idle.front();
+void ConnectionTable::remove(Connection* connection) {
+  const auto position = positions_.find(connection);
+  if (position == positions_.end()) return;
+  take(position->second);
+  positions_.erase(position);
+}
+
+void ConnectionTable::set_state(Connection* connection, ConnectionState state) {
+  const auto position = positions_.find(connection);
+  if (position == positions_.end()) return;
+  take(position->second);
+  position->second.state = state;
+  put(connection, position->second);
+}
+
+void ConnectionTable::set_client(Connection* connection, const std::string& client) {
+  const auto position = positions_.find(connection);
+  if (position == positions_.end() || position->second.client == client) return;
+  take(position->second);
+  position->second.client = client;
+  put(connection, position->second);
+}
+
+Connection* ConnectionTable::choose_connection_to_close() const {
+  const Group* largest = &group(ConnectionState::new_client);
+  for (const ConnectionState state : {ConnectionState::receiving, ConnectionState::idle})
+    if (group(state).size > largest->size) largest = &group(state);
+  if (largest->size == 0) return nullptr;
+  const auto most = std::ranges::max_element(largest->of_client, {}, [](const auto& entry) { return entry.second.size(); });
+  return most->second.front();
+}
+
+bool ConnectionTable::has_room(Connection* connection) const {
+  const Group& busy = group(ConnectionState::busy);
+  if (busy.size >= limits_.max_busy) return false;
+  const auto position = positions_.find(connection);
+  if (!limits_.limits_shares || position == positions_.end()) return true;
+  const auto own = busy.of_client.find(position->second.client);
+  return own == busy.of_client.end() || own->second.size() < 4 * (limits_.max_busy - busy.size);
 }
 
 }  // namespace quire

@@ -12,7 +12,7 @@ namespace quire {
 
 namespace {
 
-// For files, pipes and clients that are being turned away.
+// Reserved for files, pipes and clients that are being refused.
 constexpr std::uint64_t kOthers = 32;
 
 std::uint64_t num_open() {
@@ -42,7 +42,7 @@ void SpareDescriptor::take() {
   if (descriptor_ < 0) descriptor_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-void SpareDescriptor::give_back() {
+void SpareDescriptor::release() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 

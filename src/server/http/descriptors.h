@@ -1,25 +1,25 @@
 #pragma once
-// File descriptors: how many this process may have, and what to do when there is none left.
+// File descriptors: the limit of this process, and a spare for the moment when none is left.
 #include <cstdint>
 
 namespace quire {
 
-// Raises the soft limit to the hard one; what it is then.
+// Raises the soft limit to the hard limit. Returns the resulting limit; 0: unknown.
 std::uint64_t raise_descriptor_limit();
 
-// How many of `wanted` connections the process can hold beside what it has open and will open.
+// Returns how many of `wanted` connections the process can hold, in addition to the descriptors that are open or will be.
 [[nodiscard]] std::uint32_t fit_connections(std::uint32_t wanted);
 
-// A descriptor kept for the moment when no other is left: given back, it lets the server accept a client just to turn it away.
+// A descriptor reserved for the moment when no other is left. Giving it back lets the server accept a client just to refuse it.
 class SpareDescriptor {
  public:
   SpareDescriptor() { take(); }
-  ~SpareDescriptor() { give_back(); }
+  ~SpareDescriptor() { release(); }
   SpareDescriptor(const SpareDescriptor&) = delete;
   SpareDescriptor& operator=(const SpareDescriptor&) = delete;
 
   void take();
-  void give_back();
+  void release();
 
  private:
   int descriptor_ = -1;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/context_overflow.h"
 #include "base/json_text.h"
 #include "text/utf8.h"
 
@@ -23,7 +24,8 @@ const char* error_code(const Error& error, unsigned status) {
     case 403:
       return "\"forbidden\"";
     case 404:
-      return error.field == "model" ? "\"model_not_found\"" : "\"not_found\"";
+      if (error.field == "model") return "\"model_not_found\"";
+      return error.field == "previous_response_id" ? "\"previous_response_not_found\"" : "\"not_found\"";
     case 405:
       return "\"method_not_allowed\"";
     case 413:
@@ -39,6 +41,7 @@ const char* error_code(const Error& error, unsigned status) {
     case 503:
       return error.code == ErrorCode::overloaded ? "\"overloaded\"" : "\"shutting_down\"";
     default:
+      if (overflow_of(error)) return "\"context_length_exceeded\"";
       return error.code == ErrorCode::unsupported ? "\"unsupported\"" : "null";
   }
 }
@@ -70,8 +73,10 @@ unsigned http_status(ErrorCode code) {
 }
 
 std::string error_body(const Error& error, unsigned status) {
-  // Outside bytes may sit in a message (a quoted value); the answer is UTF-8 whatever came in.
-  return fmt::format(R"({{"error":{{"message":{},"type":"{}","param":{},"code":{}}}}})", json_string(repair_utf8(error.to_string())),
+  // A message may quote bytes from outside, but the answer must be UTF-8.
+  // Clients compare the beginning of an overflow's message, so its field appears in "param" only.
+  const std::string message = overflow_of(error) ? error.message : error.to_string();
+  return fmt::format(R"({{"error":{{"message":{},"type":"{}","param":{},"code":{}}}}})", json_string(repair_utf8(message)),
                      error_type(status), error.field.empty() ? "null" : json_string(repair_utf8(error.field)), error_code(error, status));
 }
 

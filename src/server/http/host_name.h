@@ -1,5 +1,5 @@
 #pragma once
-// Names and addresses in headers: what stands in Host, in Origin and in a list of proxies. All of it comes from outside.
+// Host names and addresses in headers: in Host, in Origin and in lists of proxies. All of them come from outside.
 #include <boost/asio/ip/address.hpp>
 #include <cstdint>
 #include <optional>
@@ -11,16 +11,16 @@ namespace quire {
 struct HostName {
   std::string name;  // lower case; IPv6 without brackets
   std::uint16_t port = 0;
-  std::optional<boost::asio::ip::address> address;  // if the name is one
+  std::optional<boost::asio::ip::address> address;  // set if the name is an address
 
-  // localhost, 127.0.0.0/8 or [::1].
+  // Returns true for localhost, 127.0.0.0/8 and [::1].
   [[nodiscard]] bool is_loopback() const;
 };
 
-// "name", "name:port", "[::1]:port".
+// Parses "name", "name:port" and "[::1]:port". Returns nullopt if the text is invalid.
 [[nodiscard]] std::optional<HostName> parse_host_name(std::string_view text, std::uint16_t default_port = 80);
 
-// An IPv4 address inside an IPv6 one is the former.
+// Returns the IPv4 address inside an IPv4-mapped IPv6 address; any other address is unchanged.
 [[nodiscard]] boost::asio::ip::address plain_address(const boost::asio::ip::address& address);
 
 [[nodiscard]] std::string to_lower(std::string_view text);

@@ -1,5 +1,5 @@
 #pragma once
-// A request and a response as values: what the handlers see of HTTP.
+// A request and a response as values: the only part of HTTP that handlers see.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,26 +15,31 @@ namespace quire {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
-// Filled by Session in two parts: the head before the body is read (answer_early() sees only that), then the body.
+// Connection fills it in two parts: the head before it reads the body, then the body. answer_early() sees only the head.
 struct HttpRequest {
-  std::string id;      // the client's own X-Request-Id, or one of ours
-  std::string method;  // "GET"
-  std::string target;  // path and query, as sent
+  std::string id;           // the client's X-Request-Id, or `unique_id`
+  std::string unique_id{};  // unique, also across servers
+  std::string method;       // "GET"
+  std::string target;       // path and query, as sent
   std::string authorization;
-  std::string session{};                // what an agent calls its session in a header of its own; empty: none does
-  std::optional<TraceContext> trace{};  // the client's own
-  bool is_beta = false;                 // sent with an anthropic-beta header
+  std::string address{};                // result of client_address()
+  std::string client{};                 // the unit of fair sharing: a tenant, or an address
+  std::string session{};                // session id from a header of the client's agent; empty: none
+  std::optional<TraceContext> trace{};  // from the client's traceparent header
+  bool is_beta = false;                 // the request has an anthropic-beta header
   std::string content_type;
-  std::string host;                   // name and port as the client wrote them; empty: not said
-  std::optional<std::string> origin;  // the web page that a browser sends it for
-  std::string preflight_method;       // a browser asks whether the page may send this...
-  std::string preflight_headers;      // ... with these headers
+  std::string host;                   // name and port as the client wrote them; empty: not given
+  std::optional<std::string> origin;  // the web page for which a browser sends the request
+  std::string preflight_method;       // preflight: the method that the page wants to use
+  std::string preflight_headers;      // preflight: the headers that the page wants to send
   std::string body;
-  std::shared_ptr<BodyBudget::Lease> body_lease{};  // goes with the last copy of the body
-  bool has_body = false;                            // also where it has not been read yet
+  std::shared_ptr<BodyBudget::Lease> body_lease{};  // released with the last copy of the body
+  bool has_body = false;                            // also true before the body is read
   bool over_loopback = false;                       // the connection came to a loopback address
-  bool is_local = false;                            // comes from this machine, and no proxy speaks for another
+  bool is_local = false;                            // the client is on this machine (is_local_client())
 
+  // Returns the stem of the ids of this request's answers.
+  [[nodiscard]] std::string answer_id() const { return unique_id.empty() || unique_id == id ? id : id + "-" + unique_id; }
   [[nodiscard]] std::string_view path() const { return std::string_view(target).substr(0, target.find('?')); }
 };
 
@@ -42,7 +47,7 @@ struct HttpResponse {
   unsigned status = 200;
   std::string content_type = "application/json";
   std::string body;
-  HttpHeaders headers;  // besides Content-Type and Content-Length
+  HttpHeaders headers;  // in addition to Content-Type and Content-Length
 };
 
 }  // namespace quire

@@ -1,14 +1,15 @@
-// The threads that work off what would keep the server from its clients. Its threads live from the constructor to the destructor. The
-// server's thread pushes jobs and takes finished ones; each other thread runs its own one after another. Between them are only the
-// lock-free queue, the semaphore and the list of finished jobs: a thread of low priority may be stopped anywhere, and nobody must wait for
-// it then.
+// The server's thread queues jobs, gives each to a free worker, and decides every few milliseconds which started job has the turn. A
+// worker's thread lives from its first job until the pool is destroyed. It shares semaphores, flags and the list of finished jobs with the
+// server's thread, but no lock.
 #include "server/http/job_pool.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <boost/asio/buffer.hpp>
-#include <memory>
+#include <ctime>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -18,94 +19,193 @@ namespace quire {
 
 namespace {
 
-// Of the calling thread. Beside computing threads on all cores a large job gets about a seventieth of a core. SCHED_IDLE would be a 340th:
-// too little for good requests of 100 KB on a busy machine.
+// The minimum length of a turn.
+constexpr std::chrono::milliseconds kTick{10};
+// Limits for started jobs: each costs a thread and the memory of its parsed values. One client has at most half of them.
+constexpr std::uint32_t kMaxSmallStarted = 16, kMaxLargeStarted = 32;
+
+// Lowers the priority of the calling thread. While other threads compute on all cores, a large job gets about a seventieth of a core.
+// SCHED_IDLE would give a 340th: too little for valid requests of 100 KB on a busy machine.
 void lower_priority(JobPool::Lane lane) {
   constexpr int kLargeNice = 19;
-  set_thread_nice(lane == JobPool::Lane::small ? kNiceBeside : kLargeNice);
+  set_thread_nice(lane == JobPool::Lane::small ? kBackgroundNice : kLargeNice);
 }
 
 int make_event() {
   const int event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  QUIRE_CHECK(event >= 0, "no eventfd: the process is out of file descriptors before it serves");
+  QUIRE_CHECK(event >= 0, "a file descriptor is available for the eventfd");
   return event;
+}
+
+// Returns the processor time that a thread has used.
+std::int64_t used_ns(clockid_t clock) {
+  timespec used{};
+  if (clock_gettime(clock, &used) != 0) return 0;
+  return std::int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+void wait_for(sem_t& semaphore) {
+  while (sem_wait(&semaphore) != 0) {  // interrupted by a signal
+  }
+}
+
+bool is_cancelled(const JobPool::Job& job) {
+  return job.cancelled != nullptr && job.cancelled->load();
 }
 
 }  // namespace
 
-JobPool::JobPool(boost::asio::io_context& io, const Options& options) : options_(options), event_(io, make_event()) {
-  for (const Lane lane : {Lane::small, Lane::large, Lane::disk}) workers_.emplace_back(lane, options.max_jobs);
-  for (std::uint32_t i = 0; i < options.num_fetching; ++i) workers_.emplace_back(Lane::fetch, options.max_jobs);
-  for (Worker& worker : workers_) worker.thread = std::thread([this, &worker] { run(worker); });
+JobPool::JobPool(boost::asio::io_context& io, const Options& options) : options_(options), event_(io, make_event()), timer_(io) {
+  for (const auto& [started, turns] :
+       {std::pair(kMaxSmallStarted, true), {kMaxLargeStarted, true}, {1U, false}, {options.num_fetching, false}})
+    lanes_.emplace_back(
+        JobOrder::Limits{.max_jobs = options.max_jobs, .max_started = started, .max_started_bytes = options.max_started_bytes}, turns);
   wait_for_done();
 }
 
 JobPool::~JobPool() {
   stopping_.store(true);
-  // Wakes it once more, with no job: it sees stopping_ before it looks for one.
-  for (Worker& worker : workers_) sem_post(&worker.ready);
-  for (Worker& worker : workers_) {
-    worker.thread.join();
-    worker.queue.consume_all([](Job* job) { delete job; });
-  }
-  for (Job* job = take_done(); job != nullptr;) delete std::exchange(job, job->next);
+  for (LaneState& state : lanes_)
+    for (Worker& worker : state.workers) {
+      worker.paused.store(false);
+      sem_post(&worker.resumed);
+      // Wakes the worker once more, without a job: it checks `stopping_` before it takes one.
+      sem_post(&worker.ready);
+    }
+  for (LaneState& state : lanes_)
+    for (Worker& worker : state.workers) worker.thread.join();
+  // A worker owns its job until finish(), even if the job is done.
+  for (LaneState& state : lanes_)
+    for (Worker& worker : state.workers) delete worker.entry;
 }
 
-std::size_t JobPool::worker_for(Lane lane) const {
-  std::size_t best = workers_.size();
-  for (std::size_t i = 0; i < workers_.size(); ++i)
-    if (workers_[i].lane == lane && (best == workers_.size() || workers_[i].num_jobs < workers_[best].num_jobs)) best = i;
-  QUIRE_CHECK(best < workers_.size(), "a lane without a thread");
-  return best;
+std::uint32_t JobPool::num_jobs(Lane which) const {
+  return static_cast<std::uint32_t>(lanes_[static_cast<std::size_t>(which)].order.size());
 }
 
-std::uint32_t JobPool::num_jobs(Lane lane) const {
-  std::uint32_t sum = 0;
-  for (const Worker& worker : workers_) sum += worker.lane == lane ? worker.num_jobs : 0;
-  return sum;
-}
-
-bool JobPool::submit(Lane lane, Function work, Function done) {
-  const std::size_t number = worker_for(lane);
-  Worker& worker = workers_[number];
-  if (worker.num_jobs >= options_.max_jobs) return false;
-  auto job = std::make_unique<Job>(Job{std::move(work), std::move(done), number});
-  QUIRE_CHECK(worker.queue.push(job.get()), "the queue holds max_jobs");
-  job.release();  // the thread has it
-  ++worker.num_jobs;
-  sem_post(&worker.ready);
+bool JobPool::submit(Lane which, Job job) {
+  LaneState& state = lane(which);
+  QUIRE_CHECK(state.max_workers > 0, "a lane that receives jobs has at least one thread");
+  const auto id = state.order.add(job.client, job.num_bytes);
+  if (!id) return false;
+  state.entries.emplace(*id, std::make_unique<Entry>(Entry{.job = std::move(job), .lane = which, .id = *id}));
+  start_jobs(which);
   return true;
+}
+
+JobPool::Worker* JobPool::free_worker(Lane which) {
+  LaneState& state = lane(which);
+  for (Worker& worker : state.workers)
+    if (worker.entry == nullptr) return &worker;
+  if (state.workers.size() >= state.max_workers) return nullptr;
+  Worker& worker = state.workers.emplace_back(which);
+  try {
+    worker.thread = std::thread([this, &worker] { run(worker); });
+  } catch (const std::system_error&) {
+    // The process cannot start more threads, so the job waits for an existing worker.
+    state.workers.pop_back();
+    QUIRE_CHECK(!state.workers.empty(), "the process can start at least one thread for each lane");
+    return nullptr;
+  }
+  return &worker;
+}
+
+void JobPool::start_jobs(Lane which) {
+  LaneState& state = lane(which);
+  while (!state.entries.empty()) {
+    Worker* const worker = free_worker(which);
+    if (worker == nullptr) break;
+    const auto id = state.order.next();
+    if (!id) break;
+    const auto at = state.entries.find(*id);
+    worker->entry = at->second.release();
+    state.entries.erase(at);
+    worker->entry->worker = worker;
+    worker->begun_ns.store(-1);
+    worker->paused.store(state.takes_turns);
+    state.started.emplace(*id, worker);
+    sem_post(&worker->ready);
+  }
+  share_turn(state);
+}
+
+// If a job's client has disconnected, the job may always run: it ends at its next cancellation point.
+void JobPool::share_turn(LaneState& state) {
+  if (!state.takes_turns) return;
+  const auto turn = state.order.turn();
+  for (const auto& [id, worker] : state.started) {
+    const bool paused = id != turn && !is_cancelled(worker->entry->job);
+    if (worker->paused.exchange(paused) && !paused) sem_post(&worker->resumed);
+  }
+  if (state.started.size() < 2 || is_ticking_) return;
+  is_ticking_ = true;
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](boost::system::error_code code) {
+    if (code) return;
+    is_ticking_ = false;
+    tick();
+  });
+}
+
+void JobPool::measure(LaneState& state) {
+  for (const auto& [id, worker] : state.started) {
+    const std::int64_t begun = worker->begun_ns.load();
+    clockid_t clock{};
+    if (begun < 0 || pthread_getcpuclockid(worker->thread.native_handle(), &clock) != 0) continue;
+    state.order.charge(id, JobOrder::Time(used_ns(clock) - begun));
+  }
+}
+
+void JobPool::tick() {
+  for (LaneState& state : lanes_) {
+    measure(state);
+    share_turn(state);
+  }
 }
 
 void JobPool::run(Worker& worker) {
   if (options_.low_priority) lower_priority(worker.lane);
   while (true) {
-    while (sem_wait(&worker.ready) != 0) {  // interrupted by a signal
-    }
+    wait_for(worker.ready);
     if (stopping_.load()) return;
-    Job* job = nullptr;
-    QUIRE_CHECK(worker.queue.pop(job), "the semaphore counts the jobs");
-    // It must not throw: the caller has caught everything within.
-    job->work();
-    push_done(job);
+    Entry* const entry = worker.entry;
+    worker.begun_ns.store(used_ns(CLOCK_THREAD_CPUTIME_ID));
+    const CancellationPoint cancellation = [this, &worker, entry] { check(worker, *entry); };
+    try {
+      cancellation();  // so that only one job of a lane begins
+      entry->job.work(cancellation);
+    } catch (const JobStopped&) {
+      // The job had not begun, or had nothing to finish.
+    }
+    push_done(entry);
   }
 }
 
-void JobPool::push_done(Job* job) {
-  job->next = done_.load();
-  while (!done_.compare_exchange_weak(job->next, job)) {
+void JobPool::check(Worker& worker, const Entry& entry) const {
+  using Reason = JobStopped::Reason;
+  const auto ends = [&] { return stopping_.load() || is_cancelled(entry.job); };
+  while (worker.paused.load() && !ends()) wait_for(worker.resumed);
+  if (stopping_.load()) throw JobStopped{Reason::server_stops};
+  if (is_cancelled(entry.job)) throw JobStopped{Reason::client_gone};
+  const JobOrder::Time used(used_ns(CLOCK_THREAD_CPUTIME_ID) - worker.begun_ns.load());
+  if (used > options_.max_time) throw JobStopped{Reason::out_of_time};
+}
+
+void JobPool::push_done(Entry* entry) {
+  entry->next = done_.load();
+  while (!done_.compare_exchange_weak(entry->next, entry)) {
   }
   const std::uint64_t one = 1;
-  // Cannot fail but where the counter is full, and then the server's thread is awake anyway.
+  // The write fails only if the counter is full, and then the server's thread is awake anyway.
   [[maybe_unused]] const ssize_t written = write(event_.native_handle(), &one, sizeof one);
 }
 
-// Oldest first.
-JobPool::Job* JobPool::take_done() {
-  Job* oldest = nullptr;
-  for (Job* job = done_.exchange(nullptr); job != nullptr;) {
-    Job* const older = std::exchange(job->next, oldest);
-    oldest = std::exchange(job, older);
+// Returns the finished jobs, oldest first.
+JobPool::Entry* JobPool::take_done() {
+  Entry* oldest = nullptr;
+  for (Entry* entry = done_.exchange(nullptr); entry != nullptr;) {
+    Entry* const older = std::exchange(entry->next, oldest);
+    oldest = std::exchange(entry, older);
   }
   return oldest;
 }
@@ -113,13 +213,22 @@ JobPool::Job* JobPool::take_done() {
 void JobPool::wait_for_done() {
   event_.async_read_some(boost::asio::buffer(&event_count_, sizeof event_count_), [this](boost::system::error_code code, std::size_t) {
     if (code) return;
-    for (Job* next = take_done(); next != nullptr;) {
-      const std::unique_ptr<Job> job(std::exchange(next, next->next));
-      --workers_[job->thread].num_jobs;
-      job->done();
+    for (Entry* next = take_done(); next != nullptr;) {
+      std::unique_ptr<Entry> entry(std::exchange(next, next->next));
+      finish(std::move(entry));
     }
     wait_for_done();
   });
+}
+
+void JobPool::finish(std::unique_ptr<Entry> entry) {
+  LaneState& state = lane(entry->lane);
+  measure(state);
+  entry->worker->entry = nullptr;
+  state.started.erase(entry->id);
+  state.order.end(entry->id);
+  start_jobs(entry->lane);
+  entry->job.done();
 }
 
 }  // namespace quire

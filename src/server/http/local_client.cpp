@@ -23,7 +23,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-// "192.0.2.1", "192.0.2.1:80", "::1", "[::1]:80", also in quotes.
+// Parses "192.0.2.1", "192.0.2.1:80", "::1" and "[::1]:80", also in quotes.
 std::optional<asio::ip::address> hop_address(std::string_view text) {
   if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
   boost::system::error_code code;
@@ -33,7 +33,7 @@ std::optional<asio::ip::address> hop_address(std::string_view text) {
   return host ? host->address : std::nullopt;
 }
 
-// The `for` of one hop in a Forwarded header (RFC 7239).
+// Returns the `for` of one hop in a Forwarded header (RFC 7239).
 std::string_view forwarded_client(std::string_view hop) {
   for (const std::string_view pair : split(hop, ';'))
     if (pair.size() > 4 && to_lower(pair.substr(0, 4)) == "for=") return pair.substr(4);
@@ -51,7 +51,8 @@ bool is_trusted(const asio::ip::address& address, const std::vector<std::string>
   return std::ranges::any_of(trusted_proxies, [&](const std::string& proxy) { return hop_address(proxy) == address; });
 }
 
-// From the last hop to the first: each must be told by a trusted proxy, and what a proxy elsewhere calls loopback is not this machine.
+// Follows the hops from the last to the first. A trusted proxy must report each hop, and a loopback address that a proxy elsewhere reports
+// is not this machine.
 bool leads_to_loopback(asio::ip::address client, const std::vector<std::string_view>& clients,
                        const std::vector<std::string>& trusted_proxies) {
   for (std::size_t i = clients.size(); i-- > 0;) {
@@ -64,20 +65,38 @@ bool leads_to_loopback(asio::ip::address client, const std::vector<std::string_v
 
 }  // namespace
 
-bool is_local_client(const ClientTrace& trace, const std::vector<std::string>& trusted_proxies) {
-  const asio::ip::address peer = plain_address(trace.peer);
-  std::vector<std::string_view> forwarded = hops_of(trace.forwarded);
-  const std::vector<std::string_view> forwarded_for = hops_of(trace.forwarded_for);
+std::string client_address(const ClientNetworkInfo& info, const std::vector<std::string>& trusted_proxies) {
+  asio::ip::address client = plain_address(info.peer);
+  std::vector<std::string_view> hops = hops_of(info.forwarded_for);
+  if (hops.empty()) {
+    hops = hops_of(info.forwarded);
+    std::ranges::transform(hops, hops.begin(), forwarded_client);
+  }
+  for (std::size_t i = hops.size(); i-- > 0 && is_trusted(client, trusted_proxies);) {
+    const auto next = hop_address(hops[i]);
+    if (!next) break;
+    client = *next;
+  }
+  if (!client.is_v6()) return client.to_string();
+  auto bytes = client.to_v6().to_bytes();
+  std::fill(bytes.begin() + 8, bytes.end(), std::uint8_t{0});
+  return asio::ip::address_v6(bytes).to_string() + "/64";
+}
+
+bool is_local_client(const ClientNetworkInfo& info, const std::vector<std::string>& trusted_proxies) {
+  const asio::ip::address peer = plain_address(info.peer);
+  std::vector<std::string_view> forwarded = hops_of(info.forwarded);
+  const std::vector<std::string_view> forwarded_for = hops_of(info.forwarded_for);
   if (is_trusted(peer, trusted_proxies)) {
     std::ranges::transform(forwarded, forwarded.begin(), forwarded_client);
-    // A client may send the header that its proxy does not write, so both must agree.
+    // A client may send the header that its proxy does not write, so both headers must agree.
     return (!forwarded.empty() || !forwarded_for.empty()) && leads_to_loopback(peer, forwarded, trusted_proxies) &&
            leads_to_loopback(peer, forwarded_for, trusted_proxies);
   }
-  const bool passed_on = trace.has_proxy_header || !forwarded.empty() || !forwarded_for.empty();
-  const auto host = parse_host_name(trace.host);
-  // HTTP/1.0 is what nginx speaks to a server behind it unless told otherwise; clients of today do not.
-  return peer.is_loopback() && !passed_on && trace.http_version >= 11 && host && host->is_loopback() && host->port == trace.local.port();
+  const bool passed_on = info.has_proxy_header || !forwarded.empty() || !forwarded_for.empty();
+  const auto host = parse_host_name(info.host);
+  // nginx speaks HTTP/1.0 to its upstream servers by default; current clients do not.
+  return peer.is_loopback() && !passed_on && info.http_version >= 11 && host && host->is_loopback() && host->port == info.local.port();
 }
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Fetches what a body names by its address. Any thread of the job pool calls this, and waits. Nothing that comes back is trusted: not the
-// address that a name stands for (it may be one of this network), not where a redirect leads, not a length that a header tells. One
-// connection per address, and no cookies.
+// Fetches images by the URLs in a body. Called on threads of the job pool, which block. No reply is trusted: a host name may resolve to an
+// address in this network, a redirect may lead elsewhere, and a header may give a false length. Each URL has a separate connection, and
+// there are no cookies.
 #include "server/http/media_fetcher.h"
 
 #include <fmt/format.h>
@@ -30,17 +30,17 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 namespace urls = boost::urls;
 
-struct MediaPlace {
+struct MediaUrl {
   urls::url url;
   HostName host;
   std::uint16_t port = 0;
 };
 
-// One request, and what came of it.
+// One request and its result.
 struct MediaExchange {
-  MediaPlace at;
+  MediaUrl at;
   std::uint64_t max_bytes;
-  std::string problem = "no answer in time";  // none: empty
+  std::string problem = "no answer within the time limit";  // empty: no problem
   bool is_too_large = false;
   unsigned status = 0;
   std::string location{}, body{};
@@ -48,29 +48,29 @@ struct MediaExchange {
 
 namespace {
 
-constexpr unsigned kMostRedirects = 3;
-constexpr std::uint16_t kPlainPort = 80, kSecretPort = 443;
+constexpr unsigned kMaxRedirects = 3;
+constexpr std::uint16_t kHttpPort = 80, kHttpsPort = 443;
 constexpr std::uint32_t kMaxHeaderBytes = 16 << 10;
-constexpr const char* kElse = "send the picture itself: data:image/png;base64,...";
+constexpr const char* kSendInlineHint = "send the image itself as data:image/png;base64,...";
 
-bool is_secret(const urls::url& url) {
+bool is_https(const urls::url& url) {
   return url.scheme_id() == urls::scheme::https;
 }
 
-// nullopt: it names one that is none.
+// Returns nullopt if the URL has an invalid port.
 std::optional<std::uint16_t> port_of(const urls::url& url) {
-  return url.has_port() ? parse_port(std::string_view(url.port())) : is_secret(url) ? kSecretPort : kPlainPort;
+  return url.has_port() ? parse_port(std::string_view(url.port())) : is_https(url) ? kHttpsPort : kHttpPort;
 }
 
-// The parser takes 127.0.0.1.example.org for an address and a path behind it.
-bool is_plain(const urls::url& url) {
+// The parser reads 127.0.0.1.example.org as an address and a path after it.
+bool is_supported_url(const urls::url& url) {
   const std::string_view path(url.encoded_path());
   return is_web_address(std::string_view(url.buffer())) && !url.has_userinfo() && (path.empty() || path.front() == '/');
 }
 
 std::unexpected<Error> failed(const HostName& host, const std::string& why) {
   return fail(ErrorCode::invalid_argument, "", fmt::format("could not be fetched from {}: {}", host.name, why),
-              fmt::format("send an address that gives a picture, or {}", kElse));
+              fmt::format("send the URL of an image, or {}", kSendInlineHint));
 }
 
 http::request<http::empty_body> request_for(const MediaExchange& exchange) {
@@ -98,7 +98,7 @@ boost::system::error_code ask(TimedStream& stream, MediaExchange& exchange) {
   if (code) return code;
   exchange.status = answer.get().result_int();
   exchange.location = std::string(answer.get()[http::field::location]);
-  // What else it says is of no use.
+  // The rest of the answer is not needed.
   if (answer.get().result() != http::status::ok) return code;
   http::read(stream, buffer, answer, code);
   exchange.is_too_large = code == http::error::body_limit;
@@ -127,13 +127,13 @@ Result<std::vector<HostName>> parse_media_domains(const std::vector<std::string>
     const bool is_whole = host && (domain.starts_with('[') || host->name == to_lower(domain));
     if (!is_whole || host->port != 0 || domain.find('*') != std::string::npos)
       return fail(ErrorCode::invalid_argument, "allowed_media_domains", fmt::format("'{}' is not a host name", domain),
-                  "give each host in full, without scheme and port: images.example.org");
+                  "use full host names without scheme and port, such as images.example.org");
     hosts.push_back(*std::move(host));
   }
   return hosts;
 }
 
-// Without certificates no address of https is fetched, and it is said then.
+// Without certificates no https URL can be fetched; the error then says why.
 MediaFetcher::MediaFetcher(Options options)
     : options_(std::move(options)), tls_(NetTls::create("", "").value_or(std::make_shared<const NetTls>())) {}
 
@@ -143,8 +143,8 @@ bool MediaFetcher::names(const HostName& host) const {
   return false;
 }
 
-// An address that is not the internet's must be named itself; localhost names those of loopback.
-bool MediaFetcher::reaches(const asio::ip::address& address) const {
+// An address that is not public must be listed itself; localhost allows the loopback addresses.
+bool MediaFetcher::is_allowed_address(const asio::ip::address& address) const {
   if (is_public_address(address)) return true;
   const asio::ip::address plain = plain_address(address);
   for (const HostName& domain : options_.domains)
@@ -152,38 +152,37 @@ bool MediaFetcher::reaches(const asio::ip::address& address) const {
   return false;
 }
 
-Result<MediaPlace> MediaFetcher::find_place(const MediaPlace* from, const std::string& text) const {
+Result<MediaUrl> MediaFetcher::resolve_url(const MediaUrl* from, const std::string& text) const {
   const auto parsed = urls::parse_uri_reference(text);
-  MediaPlace place;
-  const bool is_read = parsed && (from == nullptr ? is_web_address(text) : urls::resolve(from->url, *parsed, place.url).has_value());
-  if (is_read && from == nullptr) place.url = *parsed;
-  const auto host = is_read ? parse_host_name(std::string(place.url.encoded_host()), 0) : std::nullopt;
-  const auto port = is_read ? port_of(place.url) : std::nullopt;
-  const bool falls_back = from != nullptr && is_secret(from->url) && is_read && !is_secret(place.url);
-  if (!host || !port || !is_plain(place.url) || falls_back)
-    return fail(ErrorCode::invalid_argument, "",
-                from == nullptr ? "is no address that is fetched" : "leads to an address that is not followed",
-                fmt::format("send one of http or https without a name of a user, or {}", kElse));
-  place.host = *host;
-  place.port = *port;
-  if (names(place.host)) return place;
+  MediaUrl target;
+  const bool is_read = parsed && (from == nullptr ? is_web_address(text) : urls::resolve(from->url, *parsed, target.url).has_value());
+  if (is_read && from == nullptr) target.url = *parsed;
+  const auto host = is_read ? parse_host_name(std::string(target.url.encoded_host()), 0) : std::nullopt;
+  const auto port = is_read ? port_of(target.url) : std::nullopt;
+  const bool falls_back = from != nullptr && is_https(from->url) && is_read && !is_https(target.url);
+  if (!host || !port || !is_supported_url(target.url) || falls_back)
+    return fail(ErrorCode::invalid_argument, "", from == nullptr ? "is not a supported URL" : "redirects to an unsupported URL",
+                fmt::format("send an http or https URL without a user name, or {}", kSendInlineHint));
+  target.host = *host;
+  target.port = *port;
+  if (names(target.host)) return target;
   return fail(ErrorCode::unsupported, "",
-              fmt::format("{} {}, from where this server fetches nothing", from == nullptr ? "is at" : "leads to", place.host.name),
-              fmt::format("{}, or name the host in --allowed-media-domains", kElse));
+              fmt::format("{} {}, which this server may not fetch from", from == nullptr ? "is at" : "redirects to", target.host.name),
+              fmt::format("{}, or add the host to --allowed-media-domains", kSendInlineHint));
 }
 
-MediaExchange MediaFetcher::ask_at(const MediaPlace& place, const Budget& budget) const {
-  MediaExchange exchange{.at = place, .max_bytes = options_.max_bytes - budget.num_bytes};
-  const NetAddress address{.host = place.host.name, .port = place.port, .unix_path = {}, .is_tls = is_secret(place.url)};
+MediaExchange MediaFetcher::make_exchange(const MediaUrl& target, const Budget& budget) const {
+  MediaExchange exchange{.at = target, .max_bytes = options_.max_bytes - budget.num_bytes};
+  const NetAddress address{.host = target.host.name, .port = target.port, .unix_path = {}, .is_tls = is_https(target.url)};
   bool is_reached = false, is_refused = false;
   TimedStream stream(budget.deadline.value_or(std::chrono::steady_clock::now()), address, tls_, [&](const sockaddr& at) {
-    const bool may_be = (at.sa_family == AF_INET || at.sa_family == AF_INET6) && reaches(address_of(at));
+    const bool may_be = (at.sa_family == AF_INET || at.sa_family == AF_INET6) && is_allowed_address(address_of(at));
     (may_be ? is_reached : is_refused) = true;
     return may_be;
   });
   const boost::system::error_code code = ask(stream, exchange);
   if (is_refused && !is_reached)
-    exchange.problem = "it has no address but in a private network, and none that --allowed-media-domains names";
+    exchange.problem = "all its addresses are private, and none is listed in --allowed-media-domains";
   else if (code != asio::error::timed_out)
     exchange.problem = !code ? "" : stream.why().empty() ? code.message() : stream.why();
   return exchange;
@@ -191,13 +190,14 @@ MediaExchange MediaFetcher::ask_at(const MediaPlace& place, const Budget& budget
 
 Result<std::vector<std::byte>> MediaFetcher::fetch(std::string_view text, Budget& budget) const {
   if (!budget.deadline) budget.deadline = std::chrono::steady_clock::now() + options_.timeout;
-  auto place = find_place(nullptr, std::string(text));
-  for (unsigned hops = 0; place && hops <= kMostRedirects; ++hops) {
-    const MediaExchange exchange = ask_at(*place, budget);
+  auto target = resolve_url(nullptr, std::string(text));
+  for (unsigned hops = 0; target && hops <= kMaxRedirects; ++hops) {
+    const MediaExchange exchange = make_exchange(*target, budget);
     if (exchange.is_too_large)
-      return fail(ErrorCode::too_large, "", fmt::format("makes what the request has fetched larger than {} bytes", options_.max_bytes),
-                  "send smaller pictures (--max-media-bytes)");
-    if (!exchange.problem.empty()) return failed(place->host, exchange.problem);
+      return fail(ErrorCode::too_large, "",
+                  fmt::format("brings the images fetched for the request to more than {} bytes", options_.max_bytes),
+                  "send smaller images, or raise --max-media-bytes");
+    if (!exchange.problem.empty()) return failed(target->host, exchange.problem);
     const auto status = static_cast<http::status>(exchange.status);
     if (status == http::status::ok) {
       budget.num_bytes += exchange.body.size();
@@ -205,11 +205,11 @@ Result<std::vector<std::byte>> MediaFetcher::fetch(std::string_view text, Budget
       return std::vector<std::byte>(bytes.begin(), bytes.end());
     }
     if (http::to_status_class(status) != http::status_class::redirection || exchange.location.empty())
-      return failed(place->host, fmt::format("it answers {}", exchange.status));
-    place = find_place(&*place, exchange.location);
+      return failed(target->host, fmt::format("it answers with status {}", exchange.status));
+    target = resolve_url(&*target, exchange.location);
   }
-  if (!place) return std::unexpected(std::move(place.error()));
-  return fail(ErrorCode::invalid_argument, "", fmt::format("leads on more than {} times", kMostRedirects), kElse);
+  if (!target) return std::unexpected(std::move(target.error()));
+  return fail(ErrorCode::invalid_argument, "", fmt::format("redirects more than {} times", kMaxRedirects), kSendInlineHint);
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Fetches pictures that requests give the address of, from hosts that who runs the server has named and from no others.
+// Fetches images by the URLs in requests, only from hosts that the operator has allowed.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace quire {
 
-// http://... or https://...
+// Returns true for http://... and https://...
 [[nodiscard]] bool is_web_address(std::string_view url);
 
-// Host names and addresses, without ports. Errors of the field "allowed_media_domains".
+// Parses host names and addresses, without ports. Errors name the field "allowed_media_domains".
 [[nodiscard]] Result<std::vector<HostName>> parse_media_domains(const std::vector<std::string>& domains);
 
-struct MediaPlace;
+struct MediaUrl;
 struct MediaExchange;
 class NetTls;
 
@@ -28,31 +28,31 @@ class MediaFetcher {
  public:
   struct Options {
     std::vector<HostName> domains;
-    std::uint64_t max_bytes = 0;  // of all addresses of a request
+    std::uint64_t max_bytes = 0;  // for all URLs of a request
     std::chrono::milliseconds timeout{};
   };
 
-  // What a request has taken of both: it is handed on from address to address.
+  // Time and bytes that a request has used. All fetches of a request share it.
   struct Budget {
-    std::optional<std::chrono::steady_clock::time_point> deadline{};  // from the first one on
+    std::optional<std::chrono::steady_clock::time_point> deadline{};  // set by the first fetch
     std::uint64_t num_bytes = 0;
   };
 
   explicit MediaFetcher(Options options);
 
-  // The bytes at the address, whatever they are. Any thread, which waits for them. Errors, without a field: `invalid_argument`,
-  // `unsupported` (another host), `too_large`.
+  // Returns the bytes at the URL, of any type. Any thread may call it; the call blocks. Errors, without a field: `invalid_argument`,
+  // `unsupported` (a host that is not allowed), `too_large`.
   Result<std::vector<std::byte>> fetch(std::string_view url, Budget& budget) const;
 
  private:
-  // Of what a request says, or of where `from` leads to.
-  [[nodiscard]] Result<MediaPlace> find_place(const MediaPlace* from, const std::string& text) const;
-  [[nodiscard]] MediaExchange ask_at(const MediaPlace& place, const Budget& budget) const;
+  // Resolves a URL from a request, or the target of a redirect from `from`.
+  [[nodiscard]] Result<MediaUrl> resolve_url(const MediaUrl* from, const std::string& text) const;
+  [[nodiscard]] MediaExchange make_exchange(const MediaUrl& target, const Budget& budget) const;
   [[nodiscard]] bool names(const HostName& host) const;
-  [[nodiscard]] bool reaches(const boost::asio::ip::address& address) const;
+  [[nodiscard]] bool is_allowed_address(const boost::asio::ip::address& address) const;
 
   Options options_;
-  std::shared_ptr<const NetTls> tls_;  // the system's store of certificates
+  std::shared_ptr<const NetTls> tls_;  // with the system's certificate store
 };
 
 }  // namespace quire

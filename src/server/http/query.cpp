@@ -5,17 +5,24 @@
 #include <algorithm>
 #include <array>
 #include <boost/url/parse.hpp>
+#include <boost/url/pct_string_view.hpp>
 #include <boost/url/url_view.hpp>
+#include <charconv>
 
 #include "server/http/error_response.h"
 #include "server/http/nearest_name.h"
 
 namespace quire {
 
+std::optional<std::string> decoded_path(std::string_view text) {
+  const auto encoded = boost::urls::make_pct_string_view(text);
+  return encoded ? std::optional(encoded->decode()) : std::nullopt;
+}
+
 QueryReader::QueryReader(std::string_view target) {
   const auto url = boost::urls::parse_origin_form(target);
   if (!url) {
-    reject("", "the query is not percent-encoded", "encode it as URLs are");
+    reject("", "the query string is not correctly percent-encoded", "percent-encode it");
     return;
   }
   for (const auto& field : url->params())
@@ -44,6 +51,18 @@ bool QueryReader::boolean(std::string_view name, bool fallback) {
   return false;
 }
 
+std::optional<std::uint64_t> QueryReader::integer(std::string_view name) {
+  const std::string* text = find(name);
+  if (text == nullptr) return std::nullopt;
+  std::uint64_t value = 0;
+  const auto [end, failed] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (failed != std::errc() || end != text->data() + text->size())
+    reject(name, fmt::format("is '{}'", shown(*text)), "send a number such as 8589934592, or leave it out");
+  if (std::ranges::count(fields_, name, &std::pair<std::string, std::string>::first) > 1)
+    reject(name, "is given more than once", "send it once");
+  return value;
+}
+
 void QueryReader::reject(std::string_view name, std::string message, std::string remedy) {
   if (!error_) error_ = Error{ErrorCode::invalid_argument, std::string(name), std::move(message), std::move(remedy)};
 }
@@ -53,7 +72,7 @@ Result<void> QueryReader::finish() {
     if (std::ranges::count(known_, name) > 0) continue;
     const auto near = nearest_name(name, known_);
     reject(shown(name), "is not a parameter of this endpoint",
-           near ? fmt::format("did you mean '{}'?", *near) : fmt::format("it knows {}", fmt::join(known_, ", ")));
+           near ? fmt::format("did you mean '{}'?", *near) : fmt::format("known parameters: {}", fmt::join(known_, ", ")));
   }
   if (error_) return std::unexpected(*error_);
   return {};

@@ -16,16 +16,21 @@ bool may_use(const std::string& origin, const ServerOptions& options) {
                              [&](const std::string& allowed) { return allowed == "*" || to_lower(allowed) == to_lower(origin); });
 }
 
+// A page's own name may be made to point here (DNS rebinding). Names are checked over loopback, where keys do not help, because a local
+// program may need none. Over other addresses they are checked only if no key is set. A name that is an IP address cannot be misused this
+// way.
 bool is_known_host(const HttpRequest& request, const ServerOptions& options) {
-  // HTTP/1.0 may leave it out; browsers never do.
-  if (!request.over_loopback || request.host.empty()) return true;
+  const bool is_open = options.api_key.empty() && options.tenant_keys.empty();
+  // HTTP/1.0 clients may omit Host; browsers never do.
+  if (!(request.over_loopback || is_open) || request.host.empty()) return true;
   const auto host = parse_host_name(request.host);
   if (!host) return false;
+  if (host->address && (!request.over_loopback || host->address->is_unspecified())) return true;
   const auto is_it = [&](const std::string& allowed) { return allowed == "*" || parse_host_name(allowed)->name == host->name; };
   return host->is_loopback() || std::ranges::any_of(options.allowed_hosts, is_it);
 }
 
-// The chat page: the scheme is not compared, because a proxy may speak HTTPS for this server.
+// Returns true for the chat page. The scheme is not compared, because a proxy may use HTTPS for this server.
 bool is_own_page(std::string_view from, std::string_view of) {
   const std::string origin = to_lower(from), host = to_lower(of);
   return !host.empty() && (origin == "http://" + host || origin == "https://" + host);
@@ -45,27 +50,29 @@ HttpResponse answer_preflight(const HttpRequest& request) {
 
 }  // namespace
 
-std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options, bool takes_form) {
+std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options, bool expects_form_data) {
   if (!is_known_host(request, options)) {
-    return error_response(421, {ErrorCode::invalid_argument, "Host", fmt::format("'{}' is not a name of this server", shown(request.host)),
-                                "use localhost, or serve with --allowed-host NAME"});
+    return error_response(
+        421, {ErrorCode::invalid_argument, "Host", fmt::format("'{}' is not an allowed name of this server", shown(request.host)),
+              "use localhost, or start the server with --allowed-host NAME"});
   }
   if (request.origin && !is_own_page(*request.origin, request.host)) {
     if (!may_use(*request.origin, options)) {
       return error_response(403,
-                            {ErrorCode::invalid_argument, "Origin", fmt::format("'{}' may not use this server", shown(*request.origin)),
-                             "serve with --cors-allow-origin ORIGIN"});
+                            {ErrorCode::invalid_argument, "Origin", fmt::format("'{}' is not an allowed origin", shown(*request.origin)),
+                             "start the server with --cors-allow-origin ORIGIN"});
     }
     if (request.method == "OPTIONS" && !request.preflight_method.empty()) return answer_preflight(request);
   }
   const bool must_be_json = request.has_body || (request.method == "POST" && !request.content_type.empty());
-  const std::string_view media = takes_form ? "multipart/form-data" : "application/json";
+  const std::string_view media = expects_form_data ? "multipart/form-data" : "application/json";
   if (must_be_json && !is_media(request.content_type, media)) {
-    return error_response(415,
-                          {ErrorCode::invalid_argument, "Content-Type",
-                           request.content_type.empty() ? "is missing" : fmt::format("'{}' is not read here", shown(request.content_type)),
-                           takes_form ? "send a form and say 'Content-Type: multipart/form-data; boundary=...'"
-                                      : "send JSON and say 'Content-Type: application/json'"});
+    return error_response(
+        415,
+        {ErrorCode::invalid_argument, "Content-Type",
+         request.content_type.empty() ? "is missing" : fmt::format("'{}' is not supported by this endpoint", shown(request.content_type)),
+         expects_form_data ? "send a form with 'Content-Type: multipart/form-data; boundary=...'"
+                           : "send JSON with 'Content-Type: application/json'"});
   }
   return std::nullopt;
 }

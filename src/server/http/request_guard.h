@@ -1,6 +1,6 @@
 #pragma once
-// What a request's header must say before its body is read. A browser runs pages of strangers on the machine of this server's user: Host
-// tells a name that was made to point here (DNS rebinding), Origin the page, Content-Type what a page can send without asking.
+// Checks a request's header before its body is read. A browser runs strangers' pages on the user's machine. Host shows a name that was made
+// to point here (DNS rebinding), Origin shows the page, and Content-Type limits what a page can send without a preflight.
 #include <optional>
 #include <string>
 
@@ -9,11 +9,13 @@
 
 namespace quire {
 
-// What to answer at once: a refusal (400, 403, 415, 421), or a pre-flight's answer (204). Nothing: go on.
-// `takes_form`: the body may be multipart/form-data, which a page can send without asking, too; its Origin has been looked at.
-[[nodiscard]] std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options, bool takes_form = false);
+// Returns a response to send immediately: a refusal (403, 415, 421), or the answer to a preflight (204). nullopt: the request is accepted.
+// `expects_form_data`: the body must be multipart/form-data. A page can send that without a preflight, too, but its Origin has been
+// checked.
+[[nodiscard]] std::optional<HttpResponse> guard_request(const HttpRequest& request, const ServerOptions& options,
+                                                        bool expects_form_data = false);
 
-// Headers that let the page read the answer; none unless cors_allow_origins holds its origin.
+// Returns the headers that let the page read the answer; empty unless `cors_allow_origins` contains its origin.
 [[nodiscard]] HttpHeaders cors_headers(const HttpRequest& request, const ServerOptions& options);
 
 }  // namespace quire

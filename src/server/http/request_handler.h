@@ -1,5 +1,5 @@
 #pragma once
-// Who answers the requests of a connection.
+// The interface that answers the requests of a connection.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace quire {
 
-// Server's thread only.
+// Used on the server's thread only.
 class RequestHandler {
  public:
   RequestHandler() = default;
@@ -20,19 +20,26 @@ class RequestHandler {
   RequestHandler& operator=(const RequestHandler&) = delete;
   virtual ~RequestHandler() = default;
 
-  // What to answer without reading the body: a refusal, or a browser's pre-flight. Nothing: read it and call handle().
+  // Returns a response that needs no body: a refusal, or the answer to a browser's preflight. nullopt: the caller reads the body and calls
+  // handle().
   [[nodiscard]] virtual std::optional<HttpResponse> answer_early(const HttpRequest& request) const = 0;
 
-  // `request` is one that answer_early() let pass; its body is taken. `wake` is called whenever an answer has something new, or a
-  // pending reply is there; it must stay callable as long as they live.
+  // Called for a request that has passed answer_early(). client_of() returns its HttpRequest::client. is_operator_request() returns whether
+  // its route is for the server's operator: such a route is answered however many requests wait for the model.
+  [[nodiscard]] virtual std::string client_of(const HttpRequest& request) const = 0;
+  [[nodiscard]] virtual bool is_operator_request(const HttpRequest& request) const = 0;
+
+  // `request` has passed answer_early(); its body is moved out. `wake` is called whenever an answer has something new, or a pending reply
+  // is ready. `wake` must stay callable as long as the answer or the pending reply lives.
   [[nodiscard]] virtual Reply handle(HttpRequest& request, const Wake& wake) = 0;
 
-  // A response to a request of this path as its clients read it: errors have the shape of their API.
-  [[nodiscard]] virtual HttpResponse in_shape_of(std::string_view path, HttpResponse response) const = 0;
+  // Returns the response in the format that clients of this path expect: errors have the format of their API.
+  [[nodiscard]] virtual HttpResponse format_for_path(std::string_view path, HttpResponse response) const = 0;
 
-  // Unlike any other, also of other runs of the server.
+  // Returns an id that is unique, also across runs of the server.
   [[nodiscard]] virtual std::string next_request_id() = 0;
   [[nodiscard]] virtual BodyBudget& body_budget() = 0;
+  [[nodiscard]] virtual BodyReaders& body_readers() = 0;
   [[nodiscard]] virtual RequestLog& log() = 0;
   [[nodiscard]] virtual ServerStats& stats() = 0;
 };

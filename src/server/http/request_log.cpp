@@ -8,11 +8,12 @@ void RequestLog::ended(const EndedRequest& request) {
   const double ms = std::chrono::duration<double, std::milli>(request.duration).count();
   const bool is_slow = slow_ms_ > 0 && ms >= slow_ms_;
   const bool is_overload = request.status == 429 || request.status == 503;
-  // Polls of /health and /metrics say nothing, and a flood of refusals would drown the rest.
+  // Polls of /health and /metrics carry no information, and a flood of refusals would hide the other lines.
   const bool is_quiet = is_overload || (request.method == "GET" && request.status == 200);
   const LogLevel level = is_slow ? LogLevel::warn : is_quiet ? LogLevel::debug : LogLevel::info;
   logger_->write(level, is_slow ? "slow_request" : "request",
                  {{"id", request.id},
+                  {"answer_id", request.answer_id},
                   {"peer", request.peer},
                   {"method", request.method},
                   {"path", request.path},
@@ -21,13 +22,14 @@ void RequestLog::ended(const EndedRequest& request) {
                   {"cached_tokens", request.cached_tokens},
                   {"output_tokens", request.output_tokens},
                   {"ms", ms}});
-  if (is_overload) turned_away(request);
+  if (is_overload) log_rejected(request);
   if (spans_ != nullptr && request.method == "POST") trace(request);
 }
 
 void RequestLog::trace(const EndedRequest& request) {
   RequestSpan span{
       .request_id = std::string(request.id),
+      .answer_id = std::string(request.answer_id),
       .method = std::string(request.method),
       .path = std::string(request.path),
       .status = request.status,
@@ -45,13 +47,13 @@ void RequestLog::ignored(std::string_view id, std::string_view fields) {
   logger_->write(LogLevel::info, "ignored_fields", {{"id", id}, {"fields", fields}});
 }
 
-void RequestLog::turned_away(const EndedRequest& request) {
-  ++num_turned_away_;
+void RequestLog::log_rejected(const EndedRequest& request) {
+  ++num_rejected_;
   const auto now = std::chrono::steady_clock::now();
   if (last_overload_ != std::chrono::steady_clock::time_point{} && now - last_overload_ < std::chrono::seconds(1)) return;
   last_overload_ = now;
   logger_->write(LogLevel::warn, "overload",
-                 {{"status", std::uint64_t{request.status}}, {"path", request.path}, {"requests", std::exchange(num_turned_away_, 0)}});
+                 {{"status", std::uint64_t{request.status}}, {"path", request.path}, {"requests", std::exchange(num_rejected_, 0)}});
 }
 
 void RequestLog::failed(std::string_view id, const std::exception_ptr& failure) {
@@ -61,7 +63,7 @@ void RequestLog::failed(std::string_view id, const std::exception_ptr& failure) 
   } catch (const std::exception& known) {
     what = known.what();
   } catch (...) {
-    what = "something that is no std::exception";
+    what = "an exception of a type other than std::exception";
   }
   logger_->write(LogLevel::error, "exception", {{"id", id}, {"what", what}});
 }

@@ -1,21 +1,25 @@
 #pragma once
-// What became of connections, counted for /metrics.
+// Counters of the server's connections and responses for /metrics.
 #include <cstdint>
 #include <map>
 
+#include "server/http/body_budget.h"
+
 namespace quire {
 
-// Kept by the server's thread.
+// Updated on the server's thread.
 struct ServerStats {
-  std::uint64_t num_connections = 0;  // open now
+  const BodyBudget* bodies = nullptr;  // of all connections; null: none
+  std::uint64_t num_connections = 0;   // open now
   std::uint64_t connections_total = 0;
-  std::uint64_t connections_refused_total = 0;   // all of max_connections were busy, or no descriptor was left
-  std::uint64_t connections_given_up_total = 0;  // idle or half-heard, closed to make room
-  std::uint64_t clients_gone_total = 0;          // left before their answer was complete
+  std::uint64_t connections_refused_total = 0;   // all `max_connections` were busy, or no file descriptor was left
+  std::uint64_t connections_given_up_total = 0;  // idle or with a partial request, closed to make room
+  std::uint64_t bodies_cut_total = 0;            // arrived too slowly and made room for others
+  std::uint64_t clients_gone_total = 0;          // disconnected before their answer was complete
   std::uint64_t clients_stalled_total = 0;       // did not read their stream
-  std::uint64_t log_lines_dropped_total = 0;     // nobody read them
+  std::uint64_t log_lines_dropped_total = 0;     // the log was not read fast enough
   std::uint64_t spans_sent_total = 0;
-  std::uint64_t spans_dropped_total = 0;              // the collector did not take them
+  std::uint64_t spans_dropped_total = 0;              // the collector did not accept them
   std::map<unsigned, std::uint64_t> responses_total;  // by HTTP status
 };
 

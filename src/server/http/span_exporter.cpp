@@ -1,6 +1,6 @@
-// Sends spans of requests to a collector (OTLP). The thread sleeps until there is a span, waits for others to go with it, and sends them in
-// one request. What the collector does not take within the time is lost: a trace is not worth the memory of a server whose collector is
-// gone. Nothing here is called by the engine.
+// Sends spans of requests to a collector (OTLP). The thread sleeps until there is a span, waits for more, and sends them in one request.
+// Spans that the collector does not accept in time are lost: a trace is not worth the server's memory when the collector is gone. The
+// engine never calls this code.
 #include "server/http/span_exporter.h"
 
 #include <fmt/format.h>
@@ -23,16 +23,16 @@ namespace http = beast::http;
 
 namespace {
 
-constexpr std::size_t kMostAtOnce = 512;
+constexpr std::size_t kMaxSpansPerRequest = 512;
 constexpr std::uint64_t kMaxAnswerBytes = 64 << 10;
-constexpr std::chrono::milliseconds kAtEnd{1000};
+constexpr std::chrono::milliseconds kFinalSendTimeout{1000};
 
 std::uint64_t seed() {
   std::random_device device;
   return (std::uint64_t{device()} << 32) | device();
 }
 
-// Its status, or 0 and what went wrong.
+// Returns the status of the answer. Returns 0 on failure, and sets `problem` unless the time is over.
 unsigned post(const SpanEndpoint& endpoint, const std::string& body, TimedStream& stream, std::string& problem) {
   boost::system::error_code code = stream.open();
   if (!code) {
@@ -62,13 +62,13 @@ unsigned post(const SpanEndpoint& endpoint, const std::string& body, TimedStream
 Result<SpanEndpoint> parse_span_endpoint(const std::string& url, const char* field) {
   const auto parsed = boost::urls::parse_uri(url);
   const auto port = parsed && parsed->has_port() ? parse_port(std::string_view(parsed->port())) : std::uint16_t{80};
-  const char* const example = "give one such as http://127.0.0.1:4318/v1/traces";
+  const char* const example = "use a URL such as http://127.0.0.1:4318/v1/traces";
   if (!parsed || !parsed->has_authority() || parsed->has_userinfo() || parsed->has_query() || parsed->has_fragment() ||
       parsed->host_address().empty() || !port)
-    return fail(ErrorCode::invalid_argument, field, fmt::format("'{}' is no address of a collector", url), example);
+    return fail(ErrorCode::invalid_argument, field, fmt::format("'{}' is not a valid URL of a collector", url), example);
   if (parsed->scheme() != "http")
-    return fail(ErrorCode::unsupported, field, fmt::format("'{}' is not http, and only that is spoken", url),
-                "send to a collector on this machine, which speaks TLS or gRPC to others");
+    return fail(ErrorCode::unsupported, field, fmt::format("'{}' is not an http URL, and only http is supported", url),
+                "use a collector on this machine, which can forward spans with TLS or gRPC");
   const std::string path(parsed->encoded_path());
   return SpanEndpoint{.host = std::string(parsed->host_address()),
                       .port = *port,
@@ -93,7 +93,7 @@ void SpanExporter::ended(const RequestSpan& span) {
     }
     waiting_.push_back(std::move(text));
   }
-  news_.notify_one();
+  queue_changed_.notify_one();
 }
 
 void SpanExporter::run(const std::stop_token& stop) {
@@ -102,27 +102,27 @@ void SpanExporter::run(const std::stop_token& stop) {
     std::vector<std::string> spans;
     {
       std::unique_lock lock(mutex_);
-      news_.wait(lock, stop, [this] { return !waiting_.empty(); });
-      news_.wait_for(lock, stop, options_.delay, [this] { return waiting_.size() >= kMostAtOnce; });
+      queue_changed_.wait(lock, stop, [this] { return !waiting_.empty(); });
+      queue_changed_.wait_for(lock, stop, options_.delay, [this] { return waiting_.size() >= kMaxSpansPerRequest; });
       spans.swap(waiting_);
     }
-    if (!spans.empty()) send(spans, is_last ? kAtEnd : options_.send_timeout);
+    if (!spans.empty()) send(spans, is_last ? kFinalSendTimeout : options_.send_timeout);
   }
 }
 
 void SpanExporter::send(const std::vector<std::string>& spans, std::chrono::milliseconds timeout) {
-  std::string problem = "no answer in time";
+  std::string problem = "no answer within the time limit";
   const NetAddress address{.host = options_.endpoint.host, .port = options_.endpoint.port, .unix_path = {}, .is_tls = false};
   TimedStream stream(std::chrono::steady_clock::now() + timeout, address, std::make_shared<const NetTls>());
   const unsigned status = post(options_.endpoint, spans_body(spans, options_.service), stream, problem);
   constexpr unsigned kOk = 200, kRedirect = 300;
   const bool taken = status >= kOk && status < kRedirect;
   (taken ? num_sent_ : num_dropped_) += spans.size();
-  note(taken, status == 0 ? problem : fmt::format("status {}", status));
+  log_outcome(taken, status == 0 ? problem : fmt::format("status {}", status));
 }
 
-void SpanExporter::note(bool works, const std::string& problem) {
-  if (std::exchange(works_, works) == works) return;
+void SpanExporter::log_outcome(bool works, const std::string& problem) {
+  if (std::exchange(last_send_succeeded_, works) == works) return;
   if (works)
     logger_->write(LogLevel::info, "spans_sent_again", {{"endpoint", options_.endpoint.authority}});
   else

@@ -1,5 +1,5 @@
 #pragma once
-// Sends spans of requests to a collector of OpenTelemetry, as OTLP over HTTP in JSON, from a thread of its own.
+// Sends spans of requests to an OpenTelemetry collector, as OTLP over HTTP in JSON, from a separate thread.
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -16,36 +16,36 @@
 
 namespace quire {
 
-// Where spans go. Over TLS: not; a collector on this machine speaks it to others.
+// The address of a collector. TLS is not supported; a collector on this machine can forward spans over TLS.
 struct SpanEndpoint {
-  std::string host;  // as it is looked up: no brackets
+  std::string host;  // for the name lookup, without brackets
   std::uint16_t port = 80;
   std::string path;
-  std::string authority;  // for the header Host
+  std::string authority;  // value of the Host header
 };
 
-// "http://127.0.0.1:4318/v1/traces"; without a path, that one. `field` is whom the error names.
+// Parses a URL such as "http://127.0.0.1:4318/v1/traces". Without a path, /v1/traces is used. Errors name `field`.
 [[nodiscard]] Result<SpanEndpoint> parse_span_endpoint(const std::string& url, const char* field);
 
-// What waits is bounded: where the collector is slow or gone, spans are dropped and counted, and nobody waits for it.
+// The queue of spans is bounded. If the collector is slow or gone, spans are dropped and counted, and no other thread waits for it.
 class SpanExporter {
  public:
   struct Options {
     SpanEndpoint endpoint;
     std::string model, service;
-    std::size_t max_waiting = 4096;                // spans
-    std::chrono::milliseconds delay{1000};         // that spans wait for others to go with them
-    std::chrono::milliseconds send_timeout{5000};  // of a request to the collector
+    std::size_t max_waiting = 4096;                // spans in the queue
+    std::chrono::milliseconds delay{1000};         // a span waits this long for others that are sent with it
+    std::chrono::milliseconds send_timeout{5000};  // for one request to the collector
   };
 
-  // `logger` must outlive this: a line where sending begins to fail, and one where it works again.
+  // `logger` must outlive this. It gets a line when sending begins to fail, and one when sending works again.
   SpanExporter(Options options, Logger& logger);
-  // Sends what waits, within a second.
+  // Sends the waiting spans, within a second.
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
 
-  // Server's thread. A trace that its client does not record is not recorded here either.
+  // Called on the server's thread. A trace that the client does not record is not recorded here either.
   void ended(const RequestSpan& span);
 
   // Any thread.
@@ -55,17 +55,17 @@ class SpanExporter {
  private:
   void run(const std::stop_token& stop);
   void send(const std::vector<std::string>& spans, std::chrono::milliseconds timeout);
-  void note(bool works, const std::string& problem);
+  void log_outcome(bool works, const std::string& problem);
 
   Options options_;
   Logger* logger_;
-  std::mt19937_64 random_;  // server's thread
+  std::mt19937_64 random_;  // used on the server's thread
   std::mutex mutex_;
-  std::condition_variable_any news_;
-  std::vector<std::string> waiting_;  // under the mutex
-  bool works_ = true;                 // the exporter's thread
+  std::condition_variable_any queue_changed_;
+  std::vector<std::string> waiting_;  // guarded by `mutex_`
+  bool last_send_succeeded_ = true;   // used on the exporter's thread
   std::atomic<std::uint64_t> num_sent_{0}, num_dropped_{0};
-  std::jthread thread_;  // last: it uses all of these
+  std::jthread thread_;  // last: the thread uses all other members
 };
 
 }  // namespace quire

@@ -18,7 +18,7 @@ constexpr unsigned kServerFault = 500;
 class Attributes {
  public:
   void text(std::string_view key, std::string_view value) { add(key, R"("stringValue")", json_string(value)); }
-  // 64-bit numbers are texts in the JSON of protocol buffers.
+  // In the JSON of protocol buffers, 64-bit integers are strings.
   void count(std::string_view key, std::uint64_t value) { add(key, R"("intValue")", fmt::format("\"{}\"", value)); }
   template <class Number>
   void number(std::string_view key, Number value) {
@@ -60,6 +60,7 @@ void add_progress(Attributes& attributes, const RequestSpan& span, const AnswerS
 std::string span_json(const RequestSpan& span, const SpanIds& ids, const std::string& model) {
   Attributes attributes;
   attributes.text("gen_ai.request.id", span.request_id);
+  attributes.text("gen_ai.response.id", span.answer_id);
   attributes.text("gen_ai.response.model", model);
   attributes.count("gen_ai.usage.prompt_tokens", span.tokens.prompt);
   attributes.count("gen_ai.usage.completion_tokens", span.tokens.output);

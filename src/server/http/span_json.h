@@ -1,5 +1,5 @@
 #pragma once
-// A request as a span of OpenTelemetry, in OTLP's JSON, with the attributes of vLLM's spans: tools that know those know ours.
+// Formats a request as an OpenTelemetry span, in OTLP's JSON. The attributes are those in vLLM's spans, so tools for vLLM work here too.
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -12,23 +12,23 @@
 namespace quire {
 
 struct RequestSpan {
-  std::string request_id, method, path;
+  std::string request_id, answer_id, method, path;
   unsigned status = 0;
-  std::optional<TraceContext> parent;  // of the client's
+  std::optional<TraceContext> parent;  // the client's trace
   std::chrono::system_clock::time_point begin;
   std::chrono::steady_clock::duration duration{};
   AnswerSource::TokenCounts tokens;
-  std::optional<AnswerSource::Progress> progress;  // nothing: no tokens were asked for, or it was refused before
+  std::optional<AnswerSource::Progress> progress;  // nullopt: no tokens were requested, or the request was refused earlier
 };
 
-// What two spans may not have in common: 16 digits, and 32 of a trace that begins here. Hexadecimal.
+// Unique hexadecimal ids: 16 digits for a span, and 32 for a trace that begins here.
 struct SpanIds {
   std::string trace_id, span_id;
 };
 
-// One object of `spans`.
+// Returns one object of OTLP's `spans`.
 [[nodiscard]] std::string span_json(const RequestSpan& span, const SpanIds& ids, const std::string& model);
-// The body of a request to a collector: ExportTraceServiceRequest.
+// Returns the body of a request to a collector: an ExportTraceServiceRequest.
 [[nodiscard]] std::string spans_body(std::span<const std::string> spans, const std::string& service);
 
 }  // namespace quire

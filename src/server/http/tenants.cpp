@@ -1,5 +1,5 @@
-// Keys of tenants: read and checked once, when the server is configured, and then asked of for every request on the server's thread. A key
-// is never told, neither in an error nor in a log, and how long a look-up takes must say nothing about it (digests with a random number).
+// Tenant keys are read and checked once, when the server is configured. The server's thread then looks one up for every request. A key
+// never appears in an error or a log, and the time of a lookup must reveal nothing about it (digests with a random number).
 #include "server/http/tenants.h"
 
 #include <fmt/format.h>
@@ -12,6 +12,8 @@
 #include <random>
 #include <utility>
 
+#include "server/http/host_name.h"
+
 namespace quire {
 
 namespace {
@@ -20,25 +22,25 @@ constexpr std::size_t kMaxNameBytes = 64;
 constexpr std::size_t kMaxKeyBytes = 512;
 constexpr std::size_t kMaxFileBytes = 512 << 10;
 constexpr const char* kFileField = "tenant_keys_file";
-constexpr const char* kForm = "write NAME=KEY: a name of letters, digits, '-', '_' and '.', and a key of visible characters";
+constexpr const char* kForm = "write NAME=KEY: NAME consists of letters, digits, '-', '_' and '.', KEY of visible ASCII characters";
 
 bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
 }
 
-// What is wrong with it, if anything; a key is never told.
+// Returns what is wrong with an entry; empty: nothing. The text never contains the key.
 std::string problem_of(const TenantKey& entry) {
-  if (entry.tenant.empty()) return "names no tenant";
+  if (entry.tenant.empty()) return "has no tenant name";
   if (entry.tenant.size() > kMaxNameBytes)
-    return fmt::format("names a tenant by {} bytes, more than {}", entry.tenant.size(), kMaxNameBytes);
-  if (!std::ranges::all_of(entry.tenant, is_name_character)) return "has a tenant's name of other characters";
+    return fmt::format("has a tenant name of {} bytes, more than {}", entry.tenant.size(), kMaxNameBytes);
+  if (!std::ranges::all_of(entry.tenant, is_name_character)) return "has a tenant name with invalid characters";
   if (entry.key.empty()) return fmt::format("has no key for '{}'", entry.tenant);
   if (entry.key.size() > kMaxKeyBytes) return fmt::format("has a key of {} bytes, more than {}", entry.key.size(), kMaxKeyBytes);
-  if (!std::ranges::all_of(entry.key, [](char c) { return c > ' ' && c <= '~'; })) return "has a key of other characters";
+  if (!std::ranges::all_of(entry.key, [](char c) { return c > ' ' && c <= '~'; })) return "has a key with invalid characters";
   return {};
 }
 
-// `what`: which entry it is, in errors.
+// `what`: the position of the entry, for errors.
 Result<TenantKey> parse_entry(std::string_view text, const char* field, const std::string& what) {
   const std::size_t end = text.find('=');
   if (end == std::string_view::npos) return fail(ErrorCode::invalid_argument, field, what + "has no '='", kForm);
@@ -49,18 +51,18 @@ Result<TenantKey> parse_entry(std::string_view text, const char* field, const st
 }
 
 Result<std::string> read_bounded(const std::string& path) {
-  // One byte more than it may have, to see that there are more.
+  // One byte more than the limit, to detect a larger file.
   std::string text(kMaxFileBytes + 1, '\0');
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!in && !in.eof())
     return fail(ErrorCode::not_found, kFileField, fmt::format("'{}' cannot be read: {}", path, std::strerror(errno)),
-                "give a file of keys");
+                "use a readable file of tenant keys");
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (text.size() > kMaxFileBytes)
     return fail(ErrorCode::invalid_argument, kFileField, fmt::format("'{}' is larger than {} KiB", path, kMaxFileBytes >> 10U),
-                "give a line NAME=KEY for each tenant");
+                "write one line NAME=KEY for each tenant");
   return text;
 }
 
@@ -85,11 +87,11 @@ Result<std::vector<TenantKey>> read_tenant_keys(const std::string& path) {
     auto entry = parse_entry(line, kFileField, fmt::format("line {} ", number));
     if (!entry) return std::unexpected(entry.error());
     if (const auto [first, fresh] = line_of.try_emplace(entry->key, number); !fresh)
-      return fail(ErrorCode::invalid_argument, kFileField, fmt::format("line {} has the key of line {} again", number, first->second),
-                  "give each key once");
+      return fail(ErrorCode::invalid_argument, kFileField, fmt::format("line {} repeats the key of line {}", number, first->second),
+                  "use each key only once");
     keys.push_back(std::move(*entry));
   }
-  if (keys.empty()) return fail(ErrorCode::invalid_argument, kFileField, fmt::format("'{}' holds no key", path), kForm);
+  if (keys.empty()) return fail(ErrorCode::invalid_argument, kFileField, fmt::format("'{}' contains no key", path), kForm);
   return keys;
 }
 
@@ -102,7 +104,8 @@ Result<void> check_tenant_keys(const ServerOptions& options) {
       return fail(ErrorCode::invalid_argument, "tenant_keys", fmt::format("entry {} {}", i + 1, problem), kForm);
     if (const auto [owner, fresh] = owners.try_emplace(entry.key, fmt::format("'{}'", entry.tenant)); !fresh)
       return fail(ErrorCode::invalid_argument, "tenant_keys",
-                  fmt::format("entry {} gives '{}' a key that {} has already", i + 1, entry.tenant, owner->second), "give each key once");
+                  fmt::format("entry {} gives '{}' a key that {} already has", i + 1, entry.tenant, owner->second),
+                  "use each key only once");
   }
   return {};
 }
@@ -123,18 +126,20 @@ Sha256Digest ApiKeys::digest_of(std::string_view key) const {
 
 Result<std::string> ApiKeys::tenant_of(std::string_view authorization) const {
   if (tenants_.empty()) return std::string();
-  constexpr std::string_view kScheme = "Bearer ";
-  if (authorization.starts_with(kScheme)) {
-    const auto found = tenants_.find(digest_of(authorization.substr(kScheme.size())));
+  // The scheme is case-insensitive (RFC 9110, 11.1), and a client may put several spaces after it.
+  constexpr std::string_view kScheme = "bearer";
+  const std::string_view rest = authorization.substr(std::min(kScheme.size(), authorization.size()));
+  if (to_lower(authorization.substr(0, kScheme.size())) == kScheme && rest.starts_with(' ')) {
+    const auto found = tenants_.find(digest_of(rest.substr(std::min(rest.find_first_not_of(' '), rest.size()))));
     if (found != tenants_.end()) return found->second;
   }
-  return fail(ErrorCode::invalid_argument, "Authorization", authorization.empty() ? "is missing" : "holds a wrong key",
+  return fail(ErrorCode::invalid_argument, "Authorization", authorization.empty() ? "is missing" : "does not contain a valid key",
               "send 'Authorization: Bearer KEY'");
 }
 
 std::string salt_of(const std::string& tenant_secret, std::string_view tenant, std::string cache_salt) {
   if (tenant_secret.empty()) return cache_salt;
-  // With their lengths, so that no two triples give one text.
+  // The lengths are included, so that different triples give different texts.
   const std::string text = fmt::format("{}:{}{}:{}{}", tenant_secret.size(), tenant_secret, tenant.size(), tenant, cache_salt);
   return to_hex(Sha256::of(std::as_bytes(std::span(text))));
 }

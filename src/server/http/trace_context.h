@@ -1,5 +1,5 @@
 #pragma once
-// Where a request stands in a trace that somebody else has begun: the header traceparent of W3C's Trace Context, level 1.
+// The position of a request in a trace that the client has begun: the traceparent header of W3C's Trace Context, level 1.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,11 +8,11 @@ namespace quire {
 
 struct TraceContext {
   std::string trace_id;   // 32 hexadecimal digits
-  std::string parent_id;  // 16
+  std::string parent_id;  // 16 hexadecimal digits
   bool is_sampled = true;
 };
 
-// Nothing: it is no such header, and a trace of its own begins, as the standard says.
+// Returns nullopt if the header is invalid. The request then begins a new trace, as the standard requires.
 [[nodiscard]] std::optional<TraceContext> parse_traceparent(std::string_view header);
 
 }  // namespace quire

@@ -15,7 +15,7 @@ namespace quire {
 
 namespace {
 
-// Names stand in every list of models and in metrics.
+// Adapter names appear in every list of models and in metrics.
 constexpr std::size_t kMaxNameBytes = 256;
 
 struct AdapterCall {
@@ -29,7 +29,7 @@ Result<AdapterCall> parse_call(const std::string& body, bool has_path) {
   ObjectReader reader(*object);
   AdapterCall call{.name = reader.text("lora_name"), .path = has_path ? reader.text("lora_path") : std::string()};
   if (has_path) call.replace = reader.boolean("load_inplace", false);
-  // vLLM's: a number of its own, and what the model is called there.
+  // These fields of vLLM have no effect: a number for the adapter, the name of the base model, and whether weights are 3D.
   for (const char* const field : {"lora_int_id", "base_model_name", "is_3d_lora_weight"}) (void)reader.find(field);
   if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
   if (has_path && (call.name.empty() || call.path.empty()))
@@ -39,7 +39,7 @@ Result<AdapterCall> parse_call(const std::string& body, bool has_path) {
     return fail(ErrorCode::invalid_argument, "lora_name", "'lora_name' needs to be provided to unload a LoRA adapter.");
   if (call.name.size() > kMaxNameBytes)
     return fail(ErrorCode::invalid_argument, "lora_name", fmt::format("has {} bytes", call.name.size()),
-                fmt::format("give at most {}", kMaxNameBytes));
+                fmt::format("use at most {} bytes", kMaxNameBytes));
   return call;
 }
 
@@ -47,29 +47,29 @@ Reply changed(const std::string& name, const char* how) {
   return {HttpResponse{200, "text/plain; charset=utf-8", fmt::format("Success: LoRA adapter '{}' {} successfully.", name, how), {}}};
 }
 
-// The caller has named the folder, so what is wrong with it is the caller's to mend.
+// The client named the folder, so a corrupt folder is an error of the client.
 Reply refused(const Serving& serving, Error error) {
   if (error.field == "adapter") error.field = "lora_name";
   return error.code == ErrorCode::corrupt ? Reply{error_response(400, error)} : serving.refuse(error);
 }
 
-// `change` reads files, or waits for those who do.
+// `change` reads files, or waits for calls that do.
 Reply change_adapters(Serving& serving, HttpRequest& request, const Wake& wake, bool has_path, const char* how,
                       Result<void> (*change)(Engine& engine, const AdapterCall& call)) {
   if (!serving.options().allow_runtime_lora_updating) {
-    return {error_response(403, {ErrorCode::invalid_argument, "", "this server takes no adapters while it runs",
-                                 "serve with --allow-runtime-lora-updating, or name them at the start (--lora-modules)"})};
+    return {error_response(403, {ErrorCode::invalid_argument, "", "this server does not change adapters at run time",
+                                 "start the server with --allow-runtime-lora-updating, or list the adapters in --lora-modules"})};
   }
   const auto call = parse_call(request.body, has_path);
   if (!call) return serving.refuse(call.error());
   if (has_path && std::ranges::find(serving.model().names(), call->name) != serving.model().names().end()) {
-    return serving.refuse({ErrorCode::invalid_argument, "lora_name", fmt::format("'{}' is the model's own name", call->name),
-                           "give the adapter another one"});
+    return serving.refuse({ErrorCode::invalid_argument, "lora_name", fmt::format("'{}' is the name of the model", call->name),
+                           "choose another name for the adapter"});
   }
   auto done = std::make_shared<Result<void>>();
   auto work = [engine = &serving.engine().engine(), call = *call, change, done] { *done = change(*engine, call); };
   auto reply = [&serving, name = call->name, how, done] { return *done ? changed(name, how) : refused(serving, done->error()); };
-  return serving.read_files(request.id, wake, "adapters", std::move(work), std::move(reply));
+  return serving.run_disk_job(request.id, wake, "adapters", std::move(work), std::move(reply));
 }
 
 }  // namespace

@@ -10,12 +10,13 @@ namespace quire {
 
 Result<void> admit_operator(const HttpRequest& request, const ServerOptions& options) {
   if (!request.is_local && !options.allow_remote_admin) {
-    return fail(ErrorCode::invalid_argument, "", "this endpoint answers clients on the server's own machine only, not through a proxy",
-                "ask from there at the server's own address, or serve with --api-key and --allow-remote-admin");
+    return fail(ErrorCode::invalid_argument, "", "this endpoint accepts only direct requests from the server's own machine",
+                "send the request from that machine without a proxy, or start the server with --api-key and --allow-remote-admin");
   }
   // A page open in a browser on this machine could otherwise pause the engine for its site.
   if (request.origin && options.api_key.empty())
-    return fail(ErrorCode::invalid_argument, "Origin", "this endpoint does not answer web pages", "use curl, or serve with --api-key");
+    return fail(ErrorCode::invalid_argument, "Origin", "this endpoint does not accept requests from web pages",
+                "use curl, or start the server with --api-key");
   return {};
 }
 
@@ -36,7 +37,7 @@ Result<PauseOptions> parse_pause(const HttpRequest& request) {
     options.mode = PauseMode::keep;
   else if (mode != "abort")
     query.reject("mode", fmt::format("is '{}'", repair_utf8(mode.substr(0, 100))), "use abort, wait or keep");
-  if (query.boolean("wait_for_inflight_requests", false)) options.mode = PauseMode::wait;  // the older name
+  if (query.boolean("wait_for_inflight_requests", false)) options.mode = PauseMode::wait;  // an older name of mode=wait
   options.clear_cache = query.boolean("clear_cache", true);
   if (const auto done = query.finish(); !done) return std::unexpected(done.error());
   return options;
@@ -47,8 +48,17 @@ Result<void> parse_no_parameters(const HttpRequest& request) {
 }
 
 std::string cache_reset_body(bool was_reset) {
-  return was_reset ? R"({"reset":true})"
-                   : R"({"reset":false,"reason":"requests hold blocks; wait for them, or send reset_running_requests=true"})";
+  return was_reset ? R"({"reset":true})" : not_reset_body("requests hold blocks; wait for them, or send reset_running_requests=true");
+}
+
+std::string encoder_reset_body(bool was_reset) {
+  return was_reset ? R"({"reset":true})" : not_reset_body("the model does not support images, so no encoder output is cached");
+}
+
+std::string not_reset_body(std::string_view reason) {
+  std::string body = R"({"reset":false,"reason":)";
+  append_json_string(body, reason);
+  return body + "}";
 }
 
 std::string pause_body(bool paused) {

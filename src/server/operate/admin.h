@@ -1,7 +1,10 @@
 #pragma once
-// What an operator asks of the engine over HTTP. Names, parameters and answers are those of vLLM's POST /reset_prefix_cache, /pause,
-// /resume, /reset_encoder_cache and /reset_mm_cache; parameters stand in the query. And of
-// POST /v1/journal/save, which is quire's own, the answer.
+// Calls of operators to the engine over HTTP. Names, parameters and answers are the same as in vLLM's POST /reset_prefix_cache, /pause,
+// /resume, /reset_encoder_cache and /reset_mm_cache; parameters are in the query. Also writes the answer of POST /v1/journal/save, which
+// only quire has.
+#include <string>
+#include <string_view>
+
 #include "quire/base/error.h"
 #include "quire/engine.h"
 #include "quire/server_options.h"
@@ -9,16 +12,19 @@
 
 namespace quire {
 
-// Whether this client may: from this machine only, unless options say otherwise, and not on behalf of a web page that has no key.
+// Checks that this client may control the engine. It must be on this machine, unless options allow others, and must not act for a web page
+// without a key.
 Result<void> admit_operator(const HttpRequest& request, const ServerOptions& options);
 
 Result<CacheResetOptions> parse_cache_reset(const HttpRequest& request);
 Result<PauseOptions> parse_pause(const HttpRequest& request);
-// Takes no parameters.
+// Checks that the request has no parameters.
 Result<void> parse_no_parameters(const HttpRequest& request);
 
-// Bodies for what the engine answered.
+// Return the bodies for the engine's answers.
 std::string cache_reset_body(bool was_reset);
+std::string encoder_reset_body(bool was_reset);
+std::string not_reset_body(std::string_view reason);
 std::string pause_body(bool paused);
 std::string saved_journal_body(const SavedJournal& saved);
 

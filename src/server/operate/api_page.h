@@ -1,5 +1,5 @@
 #pragma once
-// The description of the API at /openapi.json, which is docs/openapi.json, and the page at /docs that shows it: nothing from elsewhere.
+// The API description at /openapi.json (docs/openapi.json), and the page at /docs that shows it. The page loads nothing from other servers.
 #include <string_view>
 
 namespace quire {

@@ -1,11 +1,10 @@
-// The curve of the cache's sizes as JSON. Asked for and written on the server's thread; the engine looks between two steps. Who has a
-// tenant's key is shown that tenant's curve, never another one's nor that of all.
+// Writes the curve of hit rates by cache size as JSON. Runs on the server's thread; the engine collects the data between two steps. A
+// client with a tenant's key gets that tenant's curve, never the curve of another tenant or of all.
 #include "server/operate/cache_curve.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,7 +25,7 @@ std::string text_or_null(std::string_view text) {
   return text.empty() ? "null" : json_string(text);
 }
 
-void write_row(std::string& out, const CacheCurve& curve, const CurveRow& row) {
+void write_row(std::string& out, const HitRateCurve& curve, const CurveRow& row) {
   append_format(out,
                 R"({{"label":{},"bytes":{},"blocks":{},"factor":{:.4g},"hit_rate":{:.6f},"saved_prefill_tokens_per_s":{:.6g},)"
                 R"("saved_prefill_seconds_per_s":{}}})",
@@ -34,8 +33,8 @@ void write_row(std::string& out, const CacheCurve& curve, const CurveRow& row) {
                 row.hit_rate, row.saved_tokens_per_s, number_or_null(row.saved_s_per_s));
 }
 
-// `more`: the size that was asked for.
-void write_counts(std::string& out, const EngineCurve& known, const CurveCounts& counts, std::optional<std::uint64_t> more) {
+// `more`: the requested cache size in blocks.
+void write_counts(std::string& out, const EngineHitRateCurve& known, const CurveCounts& counts, std::optional<std::uint64_t> more) {
   append_format(out, R"({{"tenant":{},"requests":{:.6g},"prompt_tokens":{:.9g},"found_tokens":{:.9g},"external_tokens":{:.9g},"rows":[)",
                 text_or_null(counts.tenant), counts.num_requests, counts.query_tokens, counts.found_tokens, counts.external_tokens);
   const std::vector<CurveRow> rows = curve_rows(known.curve, counts, known.costs);
@@ -54,30 +53,24 @@ void write_counts(std::string& out, const EngineCurve& known, const CurveCounts&
 
 Result<CurveRequest> read_request(const Serving& serving, const HttpRequest& request) {
   CurveRequest read;
-  // Who has the server's own key is nobody's tenant.
+  // A client with the server's own key has no tenant.
   if (std::string name = serving.tenant_of(request); !name.empty()) read.tenant = std::move(name);
   QueryReader query(request.target);
-  if (const std::string text = query.text("more_bytes", ""); !text.empty()) {
-    std::uint64_t bytes = 0;
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-    if (failed != std::errc() || end != text.data() + text.size())
-      query.reject("more_bytes", "is no number of bytes", "send one (8589934592), or leave it out");
-    read.more_bytes = bytes;
-  }
+  read.more_bytes = query.integer("more_bytes");
   if (const auto done = query.finish(); !done) return std::unexpected(done.error());
   return read;
 }
 
 }  // namespace
 
-Result<std::string> cache_curve_json(const EngineCurve& known, const CurveRequest& request) {
-  const CacheCurve& curve = known.curve;
+Result<std::string> cache_curve_json(const EngineHitRateCurve& known, const CurveRequest& request) {
+  const HitRateCurve& curve = known.curve;
   const double rate = known.costs.prefill_tokens_per_s;
   std::optional<std::uint64_t> more;
   if (request.more_bytes.has_value()) {
     const std::uint64_t most = (curve.sizes.back() - curve.num_blocks) * known.costs.block_bytes;
     if (*request.more_bytes > most)
-      return fail(ErrorCode::invalid_argument, "more_bytes", fmt::format("is {}, more than the curve tells of", *request.more_bytes),
+      return fail(ErrorCode::invalid_argument, "more_bytes", fmt::format("is {}, beyond the end of the curve", *request.more_bytes),
                   fmt::format("send at most {}", most));
     more = curve.num_blocks + *request.more_bytes / std::max<std::uint64_t>(known.costs.block_bytes, 1);
   }
@@ -87,7 +80,7 @@ Result<std::string> cache_curve_json(const EngineCurve& known, const CurveReques
                   curve.block_size, known.costs.block_bytes, curve.num_blocks, curve.seconds,
                   number_or_null(rate > 0.0 ? std::optional(rate) : std::nullopt), curve.sampling_rate, curve.num_tracked, curve.num_bytes);
   if (!request.tenant.has_value()) write_counts(out, known, curve.all, more);
-  // Where nobody has a name there is nothing to tell apart.
+  // Requests without a tenant have no separate curve.
   for (const CurveCounts& counts : curve.tenants) {
     if (request.tenant.has_value() ? counts.tenant != *request.tenant : counts.tenant.empty()) continue;
     if (out.back() != '[') out += ',';
@@ -102,12 +95,12 @@ Reply show_cache_curve(Serving& serving, HttpRequest& request, const Wake& wake)
   auto pending = std::make_shared<PendingReply>();
   std::optional<std::string> tenant = read->tenant;
   serving.engine().engine().cache_curve(
-      std::move(tenant),
-      serving.engine().on_server<EngineCurve>([&serving, pending, wake, asked = *std::move(read)](const Result<EngineCurve>& known) {
-        const Result<std::string> body = known ? cache_curve_json(*known, asked) : std::unexpected(known.error());
-        pending->reply = body ? Serving::json_reply(*body) : serving.refuse(body.error());
-        wake();
-      }));
+      std::move(tenant), serving.engine().on_server<EngineHitRateCurve>(
+                             [&serving, pending, wake, asked = *std::move(read)](const Result<EngineHitRateCurve>& known) {
+                               const Result<std::string> body = known ? cache_curve_json(*known, asked) : std::unexpected(known.error());
+                               pending->reply = body ? Serving::json_reply(*body) : serving.refuse(body.error());
+                               wake();
+                             }));
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 

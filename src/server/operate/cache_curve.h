@@ -1,5 +1,6 @@
 #pragma once
-// GET /v1/cache/curve: what other sizes of the KV cache would have found (docs/curve.md). The counts are the core's (quire/lab/curve.h).
+// GET /v1/cache/curve: the hit rates that KV caches of other sizes would have had (docs/curve.md). The counts come from the core
+// (quire/lab/curve.h).
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,14 +14,14 @@ namespace quire {
 inline constexpr std::string_view kCurvePath = "/v1/cache/curve";
 
 struct CurveRequest {
-  std::optional<std::string> tenant;        // its curve alone; nullopt: that of all, and each tenant's
-  std::optional<std::uint64_t> more_bytes;  // a row for the cache with so much more, too
+  std::optional<std::string> tenant;        // only the curve of this tenant; nullopt: the curve of all, and each tenant's
+  std::optional<std::uint64_t> more_bytes;  // adds a row for a cache with this many more bytes
 };
 
-// JSON. Errors: more_bytes is more than the largest size has.
-[[nodiscard]] Result<std::string> cache_curve_json(const EngineCurve& known, const CurveRequest& request);
+// Returns JSON. Errors: more_bytes exceeds the largest size.
+[[nodiscard]] Result<std::string> cache_curve_json(const EngineHitRateCurve& known, const CurveRequest& request);
 
-// Server's thread; answered when the engine thread has looked.
+// Called on the server's thread. The reply follows when the engine thread has collected the data.
 [[nodiscard]] Reply show_cache_curve(Serving& serving, HttpRequest& request, const Wake& wake);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// What the KV cache and the tiers below it hold and have done, as JSON: GET /v1/cache.
+// GET /v1/cache: contents and counters of the KV cache and the tiers below it, as JSON.
 #include <span>
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace quire {
 
 [[nodiscard]] std::string cache_status(const EngineStats& engine, std::uint32_t block_size);
-// Of each an object, joined by commas.
+// Appends one object per tier, joined by commas.
 void append_tiers(std::string& text, std::span<const KvTierStats> tiers);
 
 }  // namespace quire

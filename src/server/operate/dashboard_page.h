@@ -1,5 +1,5 @@
 #pragma once
-// The page at /dashboard: one self-contained HTML document, put together from the files in dashboard/.
+// The page at /dashboard: one self-contained HTML document, built from the files in dashboard/.
 #include <string_view>
 
 namespace quire {

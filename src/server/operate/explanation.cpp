@@ -1,5 +1,5 @@
-// Words for the causes that the core names, and the JSON that carries both. Called by the router for a client, answered through the engine
-// thread, which looks between two steps. It must say nothing of another tenant: not that a request exists, nor its tokens.
+// Describes the causes that the core reports in words, and writes both as JSON. The router calls it for a client; the engine thread
+// collects the data between two steps. It must reveal nothing about other tenants: neither that a request exists, nor its tokens.
 #include "server/operate/explanation.h"
 
 #include <fmt/format.h>
@@ -20,63 +20,64 @@
 namespace quire {
 namespace {
 
-struct Words {
+struct CauseText {
   std::string_view name, text;
 };
 
-// By the enumerator's number: a new one goes into this list too.
-constexpr std::array<Words, kNumEventCauses> kEventWords = {{
-    {"next_step", "the step under way had begun before it came"},
-    {"lack_of_blocks", "too few free blocks in the KV cache (--kv-cache-memory)"},
-    {"expired", "its time was over"},
-    {"replaced", "a later turn took its place"},
-    {"job_over", "its job was over"},
+// The index is the enumerator's number: a new enumerator needs an entry here too.
+constexpr std::array<CauseText, kNumEventCauses> kEventCauseTexts = {{
+    {"next_step", "it arrived while a step was running"},
+    {"lack_of_blocks", "the KV cache had too few free blocks (--kv-cache-memory)"},
+    {"expired", "its pin expired"},
+    {"replaced", "a later turn replaced it"},
+    {"job_over", "its job had ended"},
     {"reset", "the prefix cache was reset"},
-    {"pressure", "the KV cache was fuller than the high mark of pressure (--kv-pressure-high)"},
-    {"pressure_over", "the KV cache was emptier than the low mark of pressure"},
-    {"no_place", "no place to swap to"},
-    {"no_gain", "computing again was as fast as moving"},
-    {"failed_transfer", "blocks of it could not be loaded"},
+    {"pressure", "KV cache usage was above --kv-pressure-high"},
+    {"pressure_over", "KV cache usage was below --kv-pressure-low"},
+    {"no_place", "too few swap slots were free"},
+    {"no_gain", "recomputing was as fast as swapping"},
+    {"failed_transfer", "some of its blocks could not be loaded"},
     {"paused", "the engine was paused"},
-    {"no_tokens", "the step's tokens were spent on others (--max-num-batched-tokens)"},
-    {"no_slot", "as many requests ran as may (--max-num-seqs)"},
-    {"preempting", "running requests lacked blocks, so nobody was admitted"},
+    {"no_tokens", "other requests used the token budget of the step (--max-num-batched-tokens)"},
+    {"no_slot", "all batch slots were in use (--max-num-seqs)"},
+    {"preempting", "running requests needed more blocks, so no request was admitted"},
     {"grammar", "its grammar was being compiled"},
-    {"loading", "its blocks were on their way from a tier"},
-    {"connector", "the connector did not know yet what it has"},
-    {"adapter", "as many adapters were in use as may"},
-    {"input", "it is a session, and waited for its next input"},
+    {"loading", "its blocks were being loaded from a tier"},
+    {"connector", "the connector did not know yet which blocks it can load"},
+    {"adapter", "the maximum number of adapters was in use (--max-loras)"},
+    {"input", "it is a session and was waiting for its next input"},
 }};
 
-constexpr std::array<Words, kNumMissCauses> kMissWords = {{
-    {"never_stored", "not computed before, or not remembered"},
-    {"diverged", "what was stored behind the same beginning goes on otherwise"},
-    {"evicted", "it was stored, and its blocks were needed for others"},
-    {"forgotten", "it was stored, and taken back because its content was in doubt"},
-    {"reset", "it was stored, and the prefix cache was reset"},
-    {"behind_a_miss", "it is stored, but not what comes before it"},
-    {"last_token", "it is stored, but the last token is computed to draw the next one"},
-    {"other_group", "another cache group (a window, a state) has not kept it"},
-    {"partial_block", "only whole blocks are stored"},
-    {"load_failed", "a tier had it, and it did not come"},
-    {"not_looked_up", "the request asks for rows of its whole prompt, or prefix caching is off"},
+constexpr std::array<CauseText, kNumMissCauses> kMissCauseTexts = {{
+    {"never_stored", "they were not computed before, or this is no longer remembered"},
+    {"diverged", "the prompt diverges from the cached prefix"},
+    {"evicted", "their blocks were evicted for other requests"},
+    {"forgotten", "their blocks were removed because the content was in doubt"},
+    {"reset", "the prefix cache was reset after they were stored"},
+    {"behind_a_miss", "they are cached, but tokens before them are not"},
+    {"last_token", "the last token is always computed, to sample the next one"},
+    {"other_group", "another cache group (sliding window or state) did not keep them"},
+    {"partial_block", "only full blocks are cached"},
+    {"load_failed", "a tier had them, but could not load them"},
+    {"not_looked_up", "the request needs results for its whole prompt, or prefix caching is off"},
 }};
 
-const Words& words_of(EventCause cause) {
-  return kEventWords.at(static_cast<std::size_t>(cause));
+const CauseText& cause_text(EventCause cause) {
+  return kEventCauseTexts.at(static_cast<std::size_t>(cause));
 }
 
-// Members of one JSON object.
+// Writes the members of one JSON object.
 class Object {
  public:
   explicit Object(std::string& out) : out_(out) { out_ += '{'; }
   void text(std::string_view name, std::string_view value) { add(name, json_string(value)); }
-  // null where it is empty.
+  // Writes null for an empty value.
   void text_or_null(std::string_view name, std::string_view value) { add(name, value.empty() ? std::string("null") : json_string(value)); }
   template <class Number>
   void number(std::string_view name, Number value) {
     add(name, fmt::format("{}", value));
   }
+  void flag(std::string_view name, bool value) { add(name, value ? "true" : "false"); }
   void seconds(std::string_view name, double value) { add(name, fmt::format("{:.6f}", value)); }
   template <class Items, class Write>
   void list(std::string_view name, const Items& items, Write write) {
@@ -105,7 +106,8 @@ double sum_s(const std::vector<WaitFact>& waits) {
 
 class ExplanationWriter {
  public:
-  ExplanationWriter(const Tokenizer& tokenizer, bool shows_others) : tokenizer_(tokenizer), shows_others_(shows_others) {}
+  ExplanationWriter(const Tokenizer& tokenizer, bool includes_other_prompts)
+      : tokenizer_(tokenizer), includes_other_prompts_(includes_other_prompts) {}
 
   std::string out;
 
@@ -117,7 +119,8 @@ class ExplanationWriter {
     object.list("waits", facts.waits, [this](const WaitFact& fact) { wait(fact); });
     object.seconds("waited_again_s", sum_s(facts.later_waits));
     object.list("waits_again", facts.later_waits, [this](const WaitFact& fact) { wait(fact); });
-    object.text_or_null("behind", facts.behind_name);
+    object.text_or_null("blocked_by", facts.blocked_by_name);
+    object.text_or_null("behind", facts.blocked_by_name);  // the name in version 0.1
     object.key("prompt");
     prompt(facts);
     object.list("misses", facts.misses, [this](const MissFact& fact) { miss(fact); });
@@ -130,22 +133,23 @@ class ExplanationWriter {
   static std::string summary(const RequestExplanation& facts) {
     std::string text = fmt::format("waited {:.3f} s", sum_s(facts.waits));
     if (!facts.waits.empty() && facts.waits.front().seconds > 0.0)
-      text += fmt::format(", most of it because {}", words_of(facts.waits.front().cause).text);
+      text += fmt::format(", most of it because {}", cause_text(facts.waits.front().cause).text);
     if (facts.num_tokens > 0) {
-      text += fmt::format("; {} of {} prompt tokens need not be computed", facts.num_tokens - facts.num_missed, facts.num_tokens);
+      text += fmt::format("; {} of {} prompt tokens did not need to be computed", facts.num_tokens - facts.num_missed, facts.num_tokens);
       const auto most = std::ranges::max_element(facts.missed);
       if (*most > 0)
-        text +=
-            fmt::format(", {} were missed because {}", *most, kMissWords.at(static_cast<std::size_t>(most - facts.missed.begin())).text);
+        text += fmt::format(", {} were missed because {}", *most,
+                            kMissCauseTexts.at(static_cast<std::size_t>(most - facts.missed.begin())).text);
     }
-    if (facts.num_preemptions > 0) text += fmt::format("; gave way {} times", facts.num_preemptions);
+    if (facts.num_preemptions > 0)
+      text += fmt::format("; preempted {} {}", facts.num_preemptions, facts.num_preemptions == 1 ? "time" : "times");
     return text;
   }
 
   void wait(const WaitFact& fact) {
     Object object(out);
-    object.text("cause", words_of(fact.cause).name);
-    object.text("text", words_of(fact.cause).text);
+    object.text("cause", cause_text(fact.cause).name);
+    object.text("text", cause_text(fact.cause).text);
     object.seconds("seconds", fact.seconds);
     object.number("steps", fact.num_steps);
     object.end();
@@ -161,14 +165,14 @@ class ExplanationWriter {
     object.key("missed_by_cause");
     Object causes(out);
     for (std::size_t i = 0; i < kNumMissCauses; ++i)
-      if (facts.missed.at(i) > 0) causes.number(kMissWords.at(i).name, facts.missed.at(i));
+      if (facts.missed.at(i) > 0) causes.number(kMissCauseTexts.at(i).name, facts.missed.at(i));
     causes.end();
     if (facts.remembered_since.value > 0) object.number("remembered_since_step", facts.remembered_since.value);
     object.end();
   }
 
   void miss(const MissFact& fact) {
-    const Words& words = kMissWords.at(static_cast<std::size_t>(fact.cause));
+    const CauseText& words = kMissCauseTexts.at(static_cast<std::size_t>(fact.cause));
     Object object(out);
     object.text("cause", words.name);
     object.text("text", words.text);
@@ -181,39 +185,40 @@ class ExplanationWriter {
       object.number("differs_at", *fact.differs_at);
       object.text("before", tokenizer_.decode(fact.before, false));
       object.text("own", tokenizer_.decode(fact.own, false));
-      if (shows_others_) object.text("stored", tokenizer_.decode(fact.stored, false));
+      if (includes_other_prompts_) object.text("stored", tokenizer_.decode(fact.stored, false));
     }
     object.end();
   }
 
   void preemption(const PreemptionFact& fact) {
     Object object(out);
-    object.text("cause", words_of(fact.cause).name);
-    object.text("text", words_of(fact.cause).text);
+    object.text("cause", cause_text(fact.cause).name);
+    object.text("text", cause_text(fact.cause).text);
     object.number("step", fact.step.value);
     object.text_or_null("by", fact.by_name);
     object.number("missing_blocks", fact.num_missing_blocks);
+    object.flag("swapped_out", fact.swapped_out);
     object.number("lost_tokens", fact.num_lost_tokens);
     object.end();
   }
 
   const Tokenizer& tokenizer_;
-  const bool shows_others_;
+  const bool includes_other_prompts_;
 };
 
 }  // namespace
 
 std::string_view name_of(EventCause cause) {
-  return words_of(cause).name;
+  return cause_text(cause).name;
 }
 
 std::string_view name_of(MissCause cause) {
-  return kMissWords.at(static_cast<std::size_t>(cause)).name;
+  return kMissCauseTexts.at(static_cast<std::size_t>(cause)).name;
 }
 
 std::string explanation_json(std::string_view id, std::span<const RequestExplanation> requests, const Tokenizer& tokenizer,
-                             bool shows_others) {
-  ExplanationWriter writer(tokenizer, shows_others);
+                             bool includes_other_prompts) {
+  ExplanationWriter writer(tokenizer, includes_other_prompts);
   Object object(writer.out);
   object.text("object", "request.explanation");
   object.text("id", id);
@@ -224,14 +229,15 @@ std::string explanation_json(std::string_view id, std::span<const RequestExplana
 
 Reply explain_request(Serving& serving, HttpRequest& request, const Wake& wake) {
   auto pending = std::make_shared<PendingReply>();
-  const std::string id(name_in(kExplainPath, request.path()));
-  const auto answer = [&serving, pending, wake, id, tenant = serving.tenant_of(request)](Result<std::vector<RequestExplanation>> found) {
+  const std::string tenant = serving.tenant_of(request);
+  const std::string id = serving.full_id(tenant, std::string(path_parameter(kExplainPath, request.path())));
+  const auto answer = [&serving, pending, wake, id, tenant](Result<std::vector<RequestExplanation>> found) {
     if (found) std::erase_if(*found, [&](const RequestExplanation& facts) { return facts.tenant != tenant; });
     if (!found)
       pending->reply = serving.refuse(found.error());
     else if (found->empty())
-      pending->reply = serving.refuse(
-          {ErrorCode::not_found, "id", "no such request, or it ended long ago", "ask sooner, or serve with more --explained-requests"});
+      pending->reply = serving.refuse({ErrorCode::not_found, "id", "the request is unknown, or ended too long ago",
+                                       "ask sooner, or start the server with a larger --explained-requests"});
     else
       pending->reply =
           Serving::json_reply(explanation_json(id, *found, serving.model().tokenizer(), serving.options().tenant_keys.empty()));

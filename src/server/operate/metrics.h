@@ -1,5 +1,5 @@
 #pragma once
-// Prometheus text, version 0.0.4: vLLM's names, so that its dashboards work, and our own (quire:).
+// Prometheus text, version 0.0.4: vLLM's names, so that its dashboards work, and quire's own (quire:).
 #include <cstdint>
 #include <string>
 
@@ -10,7 +10,7 @@ namespace quire {
 
 [[nodiscard]] std::string metrics_text(const EngineStats& engine, const ServerStats& server, const std::string& model_name);
 
-// Of this process; 0 where the system does not tell.
+// Returns the resident memory of this process in bytes, or 0 if the system does not report it.
 [[nodiscard]] std::uint64_t resident_bytes();
 
 }  // namespace quire

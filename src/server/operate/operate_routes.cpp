@@ -1,5 +1,5 @@
-// The addresses of who operates the server: pages, health, metrics, and the verbs that ask the engine (pause, resume, reset). On the
-// server's thread. What asks the engine is answered when the engine has done it; at most kMaxAsked wait for that.
+// Routes for operators: pages, health, metrics, and calls to the engine (pause, resume, reset). Runs on the server's thread. A call to the
+// engine is answered when the engine has executed it; at most kMaxPendingCalls calls wait at one time.
 #include "server/operate/operate_routes.h"
 
 #include <fmt/format.h>
@@ -29,10 +29,10 @@ namespace quire {
 
 namespace {
 
-// Pauses wait for the engine, also those of operators that have left.
-constexpr std::uint32_t kMaxAsked = 64;
+// Pauses wait for the engine, including pauses of operators that have disconnected.
+constexpr std::uint32_t kMaxPendingCalls = 64;
 
-// A page asks nobody but this server.
+// A page may contact this server only.
 Reply page_reply(std::string_view html) {
   Reply reply{HttpResponse{200, "text/html; charset=utf-8", std::string(html), {}}};
   reply.response.headers = {{"Content-Security-Policy",
@@ -50,16 +50,16 @@ Reply health(const Serving& serving) {
 Reply ready(Serving& serving) {
   if (serving.is_draining()) return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
   const EngineStats engine = serving.engine().engine().stats();
-  if (engine.is_stopping) return serving.refuse({ErrorCode::shutting_down, "", "the engine has been stopped", "start it anew"});
+  if (engine.is_stopping) return serving.refuse({ErrorCode::shutting_down, "", "the engine has been stopped", "restart the server"});
   if (engine.is_paused)
-    return {error_response(503, {ErrorCode::overloaded, "", "the engine is paused", "POST /resume"}, serving.options().retry_after_s)};
+    return {error_response(503, {ErrorCode::overloaded, "", "the engine is paused", "send POST /resume"}, serving.options().retry_after_s)};
   return Serving::json_reply(R"({"status":"ready"})");
 }
 
-// Of encoders and of what they read. No model that is served has one, so nothing is there: done, as vLLM says for such a model.
-Reply reset_absent_cache(const Serving& serving, const HttpRequest& request) {
+// vLLM caches images as they are before the encoder. quire has no such cache: it decodes an image for its request only.
+Reply reset_mm_cache(const Serving& serving, const HttpRequest& request) {
   if (const auto parsed = parse_no_parameters(request); !parsed) return serving.refuse(parsed.error());
-  return Serving::json_reply(cache_reset_body(true));
+  return Serving::json_reply(not_reset_body("decoded images are not cached; POST /reset_encoder_cache clears the encoder outputs"));
 }
 
 Reply metrics(Serving& serving) {
@@ -74,12 +74,13 @@ Reply metrics(Serving& serving) {
                        {}}};
 }
 
-// What an operator asks of the engine: answered when that has done it. Server's thread only.
+// Calls of operators to the engine, which are answered when the engine has executed them. Used on the server's thread only.
 class Operator {
  public:
   explicit Operator(Serving& serving) : serving_(&serving) {}
 
   Reply reset_prefix_cache(const HttpRequest& request, const Wake& wake);
+  Reply reset_encoder_cache(const HttpRequest& request, const Wake& wake);
   Reply pause(const HttpRequest& request, const Wake& wake);
   Reply resume(const HttpRequest& request, const Wake& wake);
   Reply save_journal(const HttpRequest& request, const Wake& wake);
@@ -87,25 +88,26 @@ class Operator {
 
  private:
   [[nodiscard]] std::optional<Reply> too_many_wait() const;
-  // `ask` hands its argument to a verb of the engine; the answer's body is made by `body`.
-  Reply ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask);
+  // `ask` passes its argument to a function of the engine; `body` returns the body of the answer.
+  Reply call_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlCallback)>& ask);
   [[nodiscard]] Engine& engine() const { return serving_->engine().engine(); }
 
   Serving* serving_;
-  std::uint32_t num_asked_ = 0;  // of the engine, and not answered yet
+  std::uint32_t num_pending_calls_ = 0;  // calls that the engine has not answered yet
 };
 
-// What may wait for long is bounded; resume() ends such waits and is answered at once, so it is always let through.
+// Limits calls that may wait for long. resume() ends such waits and is answered immediately, so it has no limit.
 std::optional<Reply> Operator::too_many_wait() const {
-  if (num_asked_ < kMaxAsked) return std::nullopt;
-  return serving_->refuse({ErrorCode::overloaded, "", fmt::format("{} operators wait for the engine already", kMaxAsked), "try again"});
+  if (num_pending_calls_ < kMaxPendingCalls) return std::nullopt;
+  return serving_->refuse(
+      {ErrorCode::overloaded, "", fmt::format("{} operator requests are already waiting for the engine", kMaxPendingCalls), "try again"});
 }
 
-Reply Operator::ask_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlAnswer)>& ask) {
+Reply Operator::call_engine(const Wake& wake, std::string (*body)(bool), const std::function<void(ControlCallback)>& ask) {
   auto pending = std::make_shared<PendingReply>();
-  ++num_asked_;
+  ++num_pending_calls_;
   ask(serving_->engine().on_server<bool>([this, pending, body, wake](const Result<bool>& answer) {
-    --num_asked_;
+    --num_pending_calls_;
     pending->reply = answer ? Serving::json_reply(body(*answer)) : serving_->refuse(answer.error());
     wake();
   }));
@@ -116,28 +118,34 @@ Reply Operator::reset_prefix_cache(const HttpRequest& request, const Wake& wake)
   const auto parsed = parse_cache_reset(request);
   if (!parsed) return serving_->refuse(parsed.error());
   if (auto refusal = too_many_wait()) return *std::move(refusal);
-  return ask_engine(wake, cache_reset_body, [&](ControlAnswer answer) { engine().reset_prefix_cache(*parsed, std::move(answer)); });
+  return call_engine(wake, cache_reset_body, [&](ControlCallback answer) { engine().reset_prefix_cache(*parsed, std::move(answer)); });
+}
+
+Reply Operator::reset_encoder_cache(const HttpRequest& request, const Wake& wake) {
+  if (const auto parsed = parse_no_parameters(request); !parsed) return serving_->refuse(parsed.error());
+  if (auto refusal = too_many_wait()) return *std::move(refusal);
+  return call_engine(wake, encoder_reset_body, [&](ControlCallback answer) { engine().reset_encoder_cache(std::move(answer)); });
 }
 
 Reply Operator::pause(const HttpRequest& request, const Wake& wake) {
   const auto parsed = parse_pause(request);
   if (!parsed) return serving_->refuse(parsed.error());
   if (auto refusal = too_many_wait()) return *std::move(refusal);
-  return ask_engine(wake, pause_body, [&](ControlAnswer answer) { engine().pause(*parsed, std::move(answer)); });
+  return call_engine(wake, pause_body, [&](ControlCallback answer) { engine().pause(*parsed, std::move(answer)); });
 }
 
 Reply Operator::resume(const HttpRequest& request, const Wake& wake) {
   if (const auto parsed = parse_no_parameters(request); !parsed) return serving_->refuse(parsed.error());
-  return ask_engine(wake, [](bool) { return pause_body(false); }, [&](ControlAnswer answer) { engine().resume(std::move(answer)); });
+  return call_engine(wake, [](bool) { return pause_body(false); }, [&](ControlCallback answer) { engine().resume(std::move(answer)); });
 }
 
 Reply Operator::save_journal(const HttpRequest& request, const Wake& wake) {
   if (const auto parsed = parse_no_parameters(request); !parsed) return serving_->refuse(parsed.error());
   if (auto refusal = too_many_wait()) return *std::move(refusal);
   auto pending = std::make_shared<PendingReply>();
-  ++num_asked_;
+  ++num_pending_calls_;
   engine().save_journal(serving_->engine().on_server<SavedJournal>([this, pending, wake](const Result<SavedJournal>& saved) {
-    --num_asked_;
+    --num_pending_calls_;
     pending->reply = saved ? Serving::json_reply(saved_journal_body(*saved)) : serving_->refuse(saved.error());
     wake();
   }));
@@ -155,31 +163,32 @@ ApiRoutes operate_routes(Serving& serving) {
     const Engine& engine = serving.engine().engine();
     return Serving::json_reply(cache_status(engine.stats(), engine.options().cache.block_size));
   };
-  const auto reset_absent = [&serving](HttpRequest& request, const Wake&) { return reset_absent_cache(serving, request); };
   const auto desk = std::make_shared<Operator>(serving);
-  const auto watching = std::make_shared<Watching>(serving);
+  const auto watch_route = std::make_shared<WatchRoute>(serving);
   return {.routes = {
               {"/", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(chat_page_html()); }},
               {"/docs", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(api_page_html()); }},
               {"/dashboard", "GET", Access::open, [](HttpRequest&, const Wake&) { return page_reply(dashboard_page_html()); }},
               {"/v1/watch", "GET", Access::admin,
-               [watching](HttpRequest& request, const Wake& wake) { return watching->handle(request, wake); }},
+               [watch_route](HttpRequest& request, const Wake& wake) { return watch_route->handle(request, wake); }},
               {"/openapi.json", "GET", Access::open,
                [](HttpRequest&, const Wake&) { return Serving::json_reply(std::string(openapi_json())); }},
               {"/health", "GET", Access::open, [&serving](HttpRequest&, const Wake&) { return health(serving); }},
               {"/ready", "GET", Access::open, [&serving](HttpRequest&, const Wake&) { return ready(serving); }},
               {"/version", "GET", Access::key,
                [](HttpRequest&, const Wake&) { return Serving::json_reply(fmt::format(R"({{"version":"{}"}})", kVersion)); }},
-              {"/metrics", "GET", Access::own_key, [&serving](HttpRequest&, const Wake&) { return metrics(serving); }},
-              {"/v1/cache", "GET", Access::own_key, cache},
+              {"/metrics", "GET", Access::server_key, [&serving](HttpRequest&, const Wake&) { return metrics(serving); }},
+              {"/v1/cache", "GET", Access::server_key, cache},
               {kCurvePath, "GET", Access::key,
                [&serving](HttpRequest& request, const Wake& wake) { return show_cache_curve(serving, request, wake); }},
               {kExplainPath, "GET", Access::key,
                [&serving](HttpRequest& request, const Wake& wake) { return explain_request(serving, request, wake); }},
               {"/reset_prefix_cache", "POST", Access::admin,
                [desk](HttpRequest& request, const Wake& wake) { return desk->reset_prefix_cache(request, wake); }},
-              {"/reset_encoder_cache", "POST", Access::admin, reset_absent},
-              {"/reset_mm_cache", "POST", Access::admin, reset_absent},
+              {"/reset_encoder_cache", "POST", Access::admin,
+               [desk](HttpRequest& request, const Wake& wake) { return desk->reset_encoder_cache(request, wake); }},
+              {"/reset_mm_cache", "POST", Access::admin,
+               [&serving](HttpRequest& request, const Wake&) { return reset_mm_cache(serving, request); }},
               {"/pause", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->pause(request, wake); }},
               {"/resume", "POST", Access::admin, [desk](HttpRequest& request, const Wake& wake) { return desk->resume(request, wake); }},
               {"/v1/journal/save", "POST", Access::admin,

@@ -1,5 +1,5 @@
 #pragma once
-// What a server tells of itself and lets its operator do: pages, health, version, metrics, cache, pause, resume, reset.
+// Status and control of a server: pages, health, version, metrics, cache, pause, resume, reset.
 #include "server/api/routes.h"
 
 namespace quire {

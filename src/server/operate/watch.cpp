@@ -1,5 +1,6 @@
-// What who watches is told, made of the engine's frames and its statistics. On the server's thread; the engine is asked through its inbox
-// and answers between two steps. It must tell no token and no text of anybody, and keep nothing per client: what a client has it says.
+// Writes the answers of /v1/watch from the engine's frames and statistics. Runs on the server's thread; the engine is called through its
+// inbox and answers between two steps. An answer must contain no tokens and no text of prompts or answers. The server keeps nothing per
+// client: each client sends the number of the frame that it has.
 #include "server/operate/watch.h"
 
 #include <fmt/format.h>
@@ -22,10 +23,10 @@
 namespace quire {
 namespace {
 
-constexpr std::uint64_t kFramesPerSecond = 16;  // more than there are
-constexpr double kUsesPerSecond = 10.0;         // WatchedBlock::last_use
+constexpr std::uint64_t kFramesPerSecond = 16;  // more than the actual rate
+constexpr double kUsesPerSecond = 10.0;         // unit of WatchedBlock::last_use
 
-// By the enumerator's number: a new one goes into this list too.
+// The index is the enumerator's number: a new enumerator needs an entry here too.
 constexpr std::array<std::string_view, kNumWatchedStates> kStates = {"queued",    "grammar", "loading", "input",
                                                                      "preempted", "prefill", "decode",  "pinned"};
 
@@ -41,7 +42,7 @@ void append_run(std::string& out, std::size_t num_passed, std::size_t num_blocks
   append_varint(out, block.flags);
   append_varint(out, block.num_holders);
   append_varint(out, block.num_hits);
-  append_varint(out, block.owner == WatchedBlock::kNobody ? 0 : std::uint64_t{block.owner} + 1);
+  append_varint(out, block.owner == WatchedBlock::kNoOwner ? 0 : std::uint64_t{block.owner} + 1);
   append_varint(out, block.last_use == 0 ? 0 : std::uint64_t{now - std::min(now, block.last_use)} + 1);
 }
 
@@ -62,11 +63,11 @@ std::string engine_json(const EngineStats& engine) {
       engine.num_running, engine.num_waiting, engine.num_pinned, engine.num_blocks, engine.num_free_blocks, engine.num_open_transfers,
       engine.is_paused, engine.is_admission_stopped, engine.num_steps, engine.num_forks, engine.num_preemptions, engine.num_evicted_blocks,
       engine.prompt_tokens, engine.prompt_tokens_cached, engine.generation_tokens, engine.prefix_cache_queries, engine.prefix_cache_hits,
-      engine.external_prefix_cache_queries, engine.external_prefix_cache_hits, engine.finished_stop, engine.finished_length,
-      engine.finished_abort, engine.finished_error);
+      engine.external_prefix_cache_queries, engine.external_prefix_cache_hits, engine.finished_stop + engine.finished_repetition,
+      engine.finished_length, engine.finished_abort, engine.finished_error);
 }
 
-// Rows, since names of fields would be most of the bytes.
+// Writes rows, because field names in each request would be most of the bytes.
 void append_requests(std::string& out, const WatchFrame& frame, bool has_causes) {
   out += R"(,"request_fields":["id","name","tenant","state","waits_for","arrival_s","prompt_tokens","tokens","computed_tokens",)"
          R"("cached_tokens","tier_tokens","preemptions","blocks"],"requests":[)";
@@ -93,7 +94,7 @@ std::string changed_blocks(const std::vector<WatchedBlock>& blocks, const std::v
                            double now_s) {
   std::string out;
   const auto now = static_cast<std::uint32_t>(now_s * kUsesPerSecond);
-  std::size_t end = 0;  // of the last run
+  std::size_t end = 0;  // of the previous run
   for (std::size_t i = 0; i < blocks.size();) {
     if (changed[i] <= since) {
       ++i;
@@ -107,46 +108,48 @@ std::string changed_blocks(const std::vector<WatchedBlock>& blocks, const std::v
   return out;
 }
 
-Watching::Watching(Serving& serving) : serving_(&serving), first_(static_cast<std::uint64_t>(serving.started_s()) * kFramesPerSecond) {}
+WatchRoute::WatchRoute(Serving& serving)
+    : serving_(&serving), first_frame_(static_cast<std::uint64_t>(serving.started_s()) * kFramesPerSecond) {}
 
-Result<std::uint32_t> Watching::since_of(const HttpRequest& request) const {
+Result<std::uint32_t> WatchRoute::since_of(const HttpRequest& request) const {
   QueryReader query(request.target);
   const std::string text = query.text("since", "0");
   std::uint64_t since = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), since);
   if (failed != std::errc() || end != text.data() + text.size())
-    query.reject("since", "is not the number of a frame", "send the `frame` of the last answer, or leave it out for all blocks");
+    query.reject("since", "is not a frame number", "send the `frame` of the last answer, or leave it out for all blocks");
   if (const auto done = query.finish(); !done) return std::unexpected(done.error());
-  return since > first_ && since - first_ <= frame_ ? static_cast<std::uint32_t>(since - first_) : 0;
+  return since > first_frame_ && since - first_frame_ <= frame_ ? static_cast<std::uint32_t>(since - first_frame_) : 0;
 }
 
-Reply Watching::handle(const HttpRequest& request, const Wake& wake) {
+Reply WatchRoute::handle(const HttpRequest& request, const Wake& wake) {
   const auto since = since_of(request);
   if (!since) return serving_->refuse(since.error());
-  const auto age = std::chrono::steady_clock::now() - taken_;
+  const auto age = std::chrono::steady_clock::now() - frame_time_;
   if (frame_ > 0 && age < kInterval) return answer(*since);
-  if (waiting_.size() >= kMaxAsked)
-    return serving_->refuse({ErrorCode::overloaded, "", fmt::format("{} watchers wait for the engine already", kMaxAsked), "try again"});
+  if (waiting_.size() >= kMaxWaitingClients)
+    return serving_->refuse(
+        {ErrorCode::overloaded, "", fmt::format("{} requests are already waiting for a frame", kMaxWaitingClients), "try again"});
   waiting_.push_back({*since, std::make_shared<PendingReply>(), wake});
   Reply reply{HttpResponse{}, nullptr, waiting_.back().reply};
-  if (waiting_.size() == 1) look();
+  if (waiting_.size() == 1) request_frame();
   return reply;
 }
 
-void Watching::look() {
+void WatchRoute::request_frame() {
   if (spare_ == nullptr) spare_ = std::make_shared<WatchFrame>();
   serving_->engine().engine().watch(
       std::move(spare_), serving_->engine().on_server<std::shared_ptr<WatchFrame>>([this](auto answer) { take(std::move(answer)); }));
   spare_ = nullptr;
 }
 
-void Watching::take(Result<std::shared_ptr<WatchFrame>> answered) {
+void WatchRoute::take(Result<std::shared_ptr<WatchFrame>> answered) {
   const std::vector<Waiting> waiting = std::exchange(waiting_, {});
   std::optional<Error> refusal;
   if (answered) {
-    spare_ = std::exchange(now_, *std::move(answered));
+    spare_ = std::exchange(newest_, *std::move(answered));
     ++frame_;
-    taken_ = std::chrono::steady_clock::now();
+    frame_time_ = std::chrono::steady_clock::now();
     compare();
     head_ = write_head();
     changes_.clear();
@@ -159,21 +162,21 @@ void Watching::take(Result<std::shared_ptr<WatchFrame>> answered) {
   }
 }
 
-// A free block is shown with the last one that held what is in it.
-void Watching::compare() {
-  changed_.resize(now_->blocks.size(), 0);
+// Marks the blocks that have changed. A free cached block keeps its last owner.
+void WatchRoute::compare() {
+  changed_.resize(newest_->blocks.size(), 0);
   for (std::size_t i = 0; i < changed_.size(); ++i) {
-    WatchedBlock& block = now_->blocks[i];
+    WatchedBlock& block = newest_->blocks[i];
     const WatchedBlock before = spare_ != nullptr && i < spare_->blocks.size() ? spare_->blocks[i] : WatchedBlock{};
     if (block.num_holders == 0 && (block.flags & WatchedBlock::kCached) != 0) block.owner = before.owner;
     if (block != before) changed_[i] = frame_;
   }
 }
 
-std::string Watching::write_head() const {
+std::string WatchRoute::write_head() const {
   const Engine& engine = serving_->engine().engine();
   const EngineStats stats = engine.stats();
-  std::string out = fmt::format(R"("time_s":{:.3f},"interval_ms":{},"block_size":{},"engine":{})", now_->now_s, kInterval.count(),
+  std::string out = fmt::format(R"("time_s":{:.3f},"interval_ms":{},"block_size":{},"engine":{})", newest_->now_s, kInterval.count(),
                                 engine.options().cache.block_size, engine_json(stats));
   append_causes<MissCause>(out, "missed_tokens", stats.explained.missed_tokens);
   append_causes<EventCause>(out, "waited_s", stats.explained.waited_s);
@@ -182,22 +185,23 @@ std::string Watching::write_head() const {
   append_tiers(out, stats.kv_tiers);
   out += ']';
   if (stats.kv_swap)
-    append_format(out, R"(,"swap":{{"places":{},"used_places":{},"out_blocks":{},"in_blocks":{},"place_bytes":{}}})",
-                  stats.kv_swap->num_places, stats.kv_swap->num_used_places, stats.kv_swap->num_out_blocks, stats.kv_swap->num_in_blocks,
+    append_format(out, R"(,"swap":{{"slots":{},"used_slots":{},"out_blocks":{},"in_blocks":{},"slot_bytes":{}}})",
+                  stats.kv_swap->num_places, stats.kv_swap->num_used_slots, stats.kv_swap->num_out_blocks, stats.kv_swap->num_in_blocks,
                   stats.kv_swap->place_bytes);
-  append_requests(out, *now_, engine.options().explained_requests > 0);
-  append_format(out, R"(,"requests_left_out":{})", now_->num_left_out);
+  append_requests(out, *newest_, engine.options().explained_requests > 0);
+  append_format(out, R"(,"requests_left_out":{})", newest_->num_left_out);
   return out;
 }
 
-Reply Watching::answer(std::uint32_t since) {
-  const std::string frames =
-      fmt::format(R"({{"object":"watch","frame":{},"since":{})", first_ + frame_, since == 0 ? "null" : fmt::format("{}", first_ + since));
-  // Nothing new: who asks more often than the engine is asked.
+Reply WatchRoute::answer(std::uint32_t since) {
+  const std::string frames = fmt::format(R"({{"object":"watch","frame":{},"since":{})", first_frame_ + frame_,
+                                         since == 0 ? "null" : fmt::format("{}", first_frame_ + since));
+  // There is nothing new: this client polls more often than the engine is called.
   if (since == frame_) return Serving::json_reply(frames + "}");
   if (changes_.empty() || written_since_ != since) {
-    const std::string bytes = changed_blocks(now_->blocks, changed_, since, now_->now_s);
-    changes_ = fmt::format(R"("blocks":{{"count":{},"changes":"{}"}}}})", now_->blocks.size(), base64_of(std::as_bytes(std::span(bytes))));
+    const std::string bytes = changed_blocks(newest_->blocks, changed_, since, newest_->now_s);
+    changes_ =
+        fmt::format(R"("blocks":{{"count":{},"changes":"{}"}}}})", newest_->blocks.size(), base64_of(std::as_bytes(std::span(bytes))));
     written_since_ = since;
   }
   return Serving::json_reply(frames + "," + head_ + "," + changes_);

@@ -1,8 +1,8 @@
 #pragma once
-// GET /v1/watch: what is in the KV cache and who waits for what, for a page that asks a few times a second (docs/dashboard.md). However
-// many watch, and however often they ask, the engine is asked four times a second at most, and never by itself: where nobody asks, nothing
-// is done. An answer has what has changed since the frame that the client has (`since`), whichever that is, so who asks seldom misses
-// frames and nothing is queued for him.
+// GET /v1/watch: the blocks of the KV cache and what requests wait for, for a page that polls a few times a second (docs/dashboard.md). The
+// engine is called at most four times a second, however many clients poll, and only when a client polls. An answer contains the changes
+// since the frame that the client has (`since`), whichever frame that is. A client that polls rarely misses frames, and nothing is queued
+// for it.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -16,19 +16,19 @@
 
 namespace quire {
 
-// The blocks whose `changed` is above `since`, as docs/dashboard.md has them: for each run of equal neighbours numbers of 7 bits a byte
-// (the highest bit: more follow) for blocks passed over, blocks in the run, flags, holders, hits, owner + 1, tenths of a second since the
-// last use + 1; 0 of these two: nobody, not known.
+// Returns the blocks with `changed` above `since`, as docs/dashboard.md describes. Each run of equal neighbours has seven numbers: blocks
+// skipped, blocks in the run, flags, holders, hits, owner + 1, and tenths of a second since the last use + 1. In the last two 0 means none
+// or unknown. Each byte has 7 bits of a number; the highest bit means that more bytes follow.
 [[nodiscard]] std::string changed_blocks(const std::vector<WatchedBlock>& blocks, const std::vector<std::uint32_t>& changed,
                                          std::uint32_t since, double now_s);
 
-// Server's thread.
-class Watching {
+// Used on the server's thread only.
+class WatchRoute {
  public:
-  static constexpr std::chrono::milliseconds kInterval{250};  // from look to look
-  static constexpr std::size_t kMaxAsked = 64;                // who wait for a look
+  static constexpr std::chrono::milliseconds kInterval{250};  // between two calls of the engine
+  static constexpr std::size_t kMaxWaitingClients = 64;       // clients that wait for a frame
 
-  explicit Watching(Serving& serving);
+  explicit WatchRoute(Serving& serving);
 
   [[nodiscard]] Reply handle(const HttpRequest& request, const Wake& wake);
 
@@ -39,23 +39,23 @@ class Watching {
     Wake wake;
   };
 
-  // Of a client's `since`; 0: it has nothing of this run.
+  // Returns the frame that a client's `since` names; 0: the client has no frame of this run.
   [[nodiscard]] Result<std::uint32_t> since_of(const HttpRequest& request) const;
-  void look();
+  void request_frame();
   void take(Result<std::shared_ptr<WatchFrame>> answer);
   void compare();
   [[nodiscard]] std::string write_head() const;
   [[nodiscard]] Reply answer(std::uint32_t since);
 
   Serving* serving_;
-  std::uint64_t first_;                          // what frame 0 is called: no run has the numbers of an earlier one
-  std::uint32_t frame_ = 0;                      // of this run; 0: none yet
-  std::chrono::steady_clock::time_point taken_;  // when
-  std::shared_ptr<WatchFrame> now_, spare_;      // the last frame; and memory for the next, which the engine has while it is asked
-  std::vector<std::uint32_t> changed_;           // by block: the frame in which it changed last
-  std::string head_;                             // of the last frame: all but the blocks
-  std::uint32_t written_since_ = 0;              // whom changes_ is for
-  std::string changes_;                          // of the last frame; empty: not written yet
+  std::uint64_t first_frame_;                         // public number of frame 0: no run uses the numbers of an earlier run
+  std::uint32_t frame_ = 0;                           // number of the newest frame in this run; 0: no frame yet
+  std::chrono::steady_clock::time_point frame_time_;  // time of the newest frame
+  std::shared_ptr<WatchFrame> newest_, spare_;        // the newest frame; memory for the next one, which the engine holds during a call
+  std::vector<std::uint32_t> changed_;                // per block: the last frame in which it changed
+  std::string head_;                                  // JSON of the newest frame, except its blocks
+  std::uint32_t written_since_ = 0;                   // the `since` that `changes_` is written for
+  std::string changes_;                               // JSON of the newest frame's blocks; empty: not written yet
   std::vector<Waiting> waiting_;
 };
 

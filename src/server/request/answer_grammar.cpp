@@ -1,6 +1,6 @@
-// Makes one grammar of what may come in a chat's answer: thoughts, calls of tools, and the form that the client wants. Called by
-// prepare.cpp once a request's prompt is known, on the server's thread or one of the job pool. A client's text goes into the grammar's text
-// here: strings are quoted, forms become rules of their own.
+// Builds one grammar of everything that a chat's answer may contain: reasoning, tool calls, and the client's form. Called by prepare.cpp
+// once a request's prompt is known, on the server's thread or a thread of the job pool. A client's text goes into the grammar's text here:
+// strings are quoted, and forms become separate rules.
 #include "server/request/answer_grammar.h"
 
 #include <fmt/format.h>
@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "base/json_text.h"
+#include "server/request/answer_shape.h"
 #include "server/request/completion_request.h"
 #include "server/request/served_model.h"
 #include "text/tool_calls/call_grammar.h"
+#include "text/tool_calls/loose_schema.h"
 
 namespace quire {
 
@@ -26,17 +28,19 @@ namespace {
 
 constexpr std::size_t kMaxSchemaDepth = 128;
 
-// The body of a rule, without a client's settings for the library. What is no schema is refused when it is compiled.
-std::string schema_rule(const std::string& schema) {
+// Returns the body of a rule. `spelling` replaces the client's settings for the grammar library. An invalid schema is refused when it is
+// compiled.
+std::string schema_rule(const std::string& schema, const json::object& spelling = {}) {
   json::error_code failed;
   json::value value = json::parse(schema, failed, {}, {.max_depth = kMaxSchemaDepth});
   if (failed) return "%json " + schema;
   if (value == json::value(true)) value = json::object();
   if (value.is_object()) value.get_object().erase("x-guidance");
+  if (value.is_object() && !spelling.empty()) value.get_object()["x-guidance"] = spelling;
   return "%json " + json::serialize(value);
 }
 
-// As it stands between slashes.
+// Returns the rule for a regular expression: the expression between slashes.
 std::string regex_rule(const std::string& regex) {
   std::string rule = "/";
   bool is_escaped = false;
@@ -51,10 +55,11 @@ std::string regex_rule(const std::string& regex) {
   return rule + "/";
 }
 
-std::string form_rule(const StructuredOutput& wanted) {
+std::string form_rule(const OutputForm& form) {
+  const StructuredOutput& wanted = form.wanted;
   switch (wanted.kind) {
     case StructuredOutput::Kind::json_schema:
-      return schema_rule(wanted.text);
+      return schema_rule(wanted.text, form.spelling);
     case StructuredOutput::Kind::regex:
       return regex_rule(wanted.text);
     case StructuredOutput::Kind::lark:
@@ -63,7 +68,7 @@ std::string form_rule(const StructuredOutput& wanted) {
   return "%lark {\n" + wanted.text + "\n}";
 }
 
-// As vLLM has it of llguidance (StructTag.to_grammar): any text, and in it, any number of times, a tag.
+// Follows vLLM's grammar for llguidance (StructTag.to_grammar): any text, which may contain any number of tags.
 std::string tags_grammar(const std::vector<StructuralTag>& tags, const ServedModel& model) {
   std::string start = "start: (", rules;
   for (std::size_t i = 0; i < tags.size(); ++i) {
@@ -80,77 +85,134 @@ std::string tags_grammar(const std::vector<StructuralTag>& tags, const ServedMod
 }
 
 CallGrammarOptions grammar_options(const CompletionRequest& request, const ServedModel& model) {
-  return {.parallel = request.tool_use.parallel, .in_thought = request.in_thought, .special = [&model](std::string_view text) {
-            return model.control_token(text);
+  return {.parallel = request.tool_use.parallel, .in_reasoning = request.in_reasoning, .token = [&model](std::string_view text) {
+            return model.single_token(text);
           }};
 }
 
-// What closes a thought that the prompt has begun, if it is one token: a grammar may then begin behind it.
-std::optional<TokenId> thought_end(const CompletionRequest& request, const ServedModel& model) {
-  return request.in_thought ? model.single_token(model.call_format().think_close) : std::nullopt;
+// Returns the token that closes a reasoning part begun by the prompt, if it is one token: the grammar may then begin after it.
+std::optional<TokenId> reasoning_end_token(const CompletionRequest& request, const ServedModel& model) {
+  return request.in_reasoning ? model.single_token(model.call_format().think_close) : std::nullopt;
 }
 
-// The client's form, where the model may think first.
-void hold_behind_thoughts(CompletionRequest& request, const ServedModel& model) {
+// Applies the client's form if the model may reason first.
+void constrain_after_reasoning(CompletionRequest& request, const ServedModel& model) {
   const CallFormat& format = model.call_format();
   if (!request.form || request.api != Api::chat || format.think_open.empty()) return;
   StructuredOutput& wanted = request.form->wanted;
   CallGrammarOptions options = grammar_options(request, model);
-  const auto end = thought_end(request, model);
-  options.is_behind_thought = end.has_value();
-  wanted.text = form_grammar(format, form_rule(wanted), options);
+  const auto end = reasoning_end_token(request, model);
+  options.is_after_reasoning = end.has_value();
+  wanted.text = form_grammar(format, form_rule(*request.form), options);
   wanted.kind = StructuredOutput::Kind::lark;
   if (end) wanted.begin_after = {*end};
 }
 
-// Where an answer must be a call, or may be one: whether the grammar is to begin with its first token, and if not, behind which.
+// How the grammar for calls begins: with the answer's first token, or after the tokens in `begin_after`.
 struct GrammarStart {
   CallGrammarOptions options;
   std::vector<TokenId> begin_after;
 };
 
-// nullopt: what the model thinks could not be told from calls.
+// Returns nullopt if reasoning could not be distinguished from calls.
 std::optional<GrammarStart> grammar_start(const CompletionRequest& request, const ServedModel& model, bool is_required) {
   const CallFormat& format = model.call_format();
   GrammarStart start{.options = grammar_options(request, model), .begin_after = {}};
   start.options.is_required = is_required;
-  if (const auto end = thought_end(request, model)) {
-    start.options.is_behind_thought = true;
+  const bool is_marked = !format.open.empty() && format.style != CallStyle::llama;
+  // Free text costs nothing while the grammar has not begun; reasoning is free text as well.
+  if (!is_required && is_marked)
+    if (const auto delimiter = model.single_token(format.open)) {
+      start.options.is_after_delimiter = true;
+      start.begin_after = {*delimiter};
+      return start;
+    }
+  if (const auto end = reasoning_end_token(request, model)) {
+    start.options.is_after_reasoning = true;
     start.begin_after = {*end};
     return start;
   }
-  if (is_required || format.style == CallStyle::harmony) return start;
-  // Free text costs nothing while the grammar has not begun.
-  const auto mark = format.open.empty() || format.style == CallStyle::llama ? std::nullopt : model.single_token(format.open);
-  if (mark) {
-    start.options.behind_mark = true;
-    start.begin_after = {*mark};
-    return start;
-  }
+  if (is_required || is_marked || format.style == CallStyle::harmony) return start;
   return format.think_open.empty() ? std::optional(std::move(start)) : std::nullopt;
+}
+
+// Reports a constraint that is not enforced: as an ignored field, with the reason.
+void warn(CompletionRequest& request, std::string_view field, const std::string& why, std::string_view instead) {
+  const std::string name = request.shape->with_client_field_names({ErrorCode::invalid_argument, std::string(field), "", ""}).field;
+  if (request.ignored.size() < kMaxIgnored) request.ignored.push_back(name);
+  if (request.warnings.size() < kMaxIgnored) request.warnings.push_back(fmt::format("{}: {}; {}", name, why, instead));
+}
+
+Result<void> check_arguments(const Tool& tool, const ServedModel& model) {
+  const json::value* type = tool.parameters.is_object() ? tool.parameters.get_object().if_contains("type") : nullptr;
+  const bool is_object = type == nullptr || *type == "object" ||
+                         (type->is_array() && std::ranges::find(type->get_array(), json::value("object")) != type->get_array().end());
+  if (!is_object) return fail(ErrorCode::invalid_argument, "", "#: 'type' is " + describe(*type) + ", but arguments must be an object");
+  return model.check_schema(schema_of_arguments(tool), !tool.strict);
+}
+
+// A tool that is not strict accepts any object if its schema cannot be enforced. A strict tool fails the request.
+Result<void> check_tools(CompletionRequest& request, const ServedModel& model) {
+  for (Tool& tool : request.tool_use.tools) {
+    const auto checked = check_arguments(tool, model);
+    if (checked) continue;
+    const std::string field = fmt::format("tools[{}].function.parameters", tool.index);
+    const std::string why = fmt::format("the schema of '{}' cannot be enforced: {}", tool.name, checked.error().message);
+    if (tool.strict) return fail(checked.error().code, field, why, "fix the schema, or leave out 'strict'");
+    warn(request, field, why, "its arguments may be any object");
+    tool.parameters = any_arguments();
+  }
+  return {};
+}
+
+// A form that is not strict is held to the enforceable part of its schema, or to any JSON, with a warning.
+void check_form(CompletionRequest& request, const ServedModel& model) {
+  if (!request.form || request.form->is_strict || request.form->wanted.kind != StructuredOutput::Kind::json_schema) return;
+  OutputForm& form = *request.form;
+  const auto checked = model.check_schema(form.wanted.text, false);
+  if (checked) return;
+  json::error_code failed;
+  json::value loose = json::parse(form.wanted.text, failed, {}, {.max_depth = kMaxSchemaDepth});
+  if (!failed) loosen_schema(loose);
+  const bool is_held = !failed && model.check_schema(json::serialize(loose), true).has_value();
+  form.wanted.text = is_held ? json::serialize(loose) : "{}";
+  if (is_held) form.spelling["lenient"] = true;
+  warn(request, form.field == "response_format" ? "response_format.json_schema.schema" : form.field, checked.error().message,
+       is_held ? "the rest of the schema is enforced" : "the answer may be any JSON");
+}
+
+// Rewrites a JSON schema that has spelling settings as a Lark grammar, which can carry them.
+void spell_form(CompletionRequest& request) {
+  if (!request.form || request.form->wanted.kind != StructuredOutput::Kind::json_schema || request.form->spelling.empty()) return;
+  request.form->wanted.text = "start: " + form_rule(*request.form);
+  request.form->wanted.kind = StructuredOutput::Kind::lark;
 }
 
 }  // namespace
 
 Result<void> constrain_answer(CompletionRequest& request, const ServedModel& model, bool one_call_spelling) {
+  if (has_structured_output()) check_form(request, model);
   if (request.form && !request.form->tags.empty()) request.form->wanted.text = tags_grammar(std::exchange(request.form->tags, {}), model);
   const ToolUse& use = request.tool_use;
   if (use.choice == ToolUse::Choice::none || use.tools.empty()) {
-    hold_behind_thoughts(request, model);
+    constrain_after_reasoning(request, model);
+    spell_form(request);
     return {};
   }
   const bool is_required = use.choice == ToolUse::Choice::required;
   if (request.form && request.form->wanted.kind != StructuredOutput::Kind::json_schema) {
-    return fail(ErrorCode::unsupported, request.form->field, "is given together with tools that are called instead",
-                "ask for one of them at a time");
+    return fail(ErrorCode::unsupported, request.form->field, "cannot be combined with tools that the model may call",
+                "send only one of them");
   }
-  // It says what a message looks like, and there will be none.
+  // The form describes a message, and an answer with required calls has none.
   if (is_required) request.form.reset();
   if (!is_required && !request.form && !has_structured_output()) return {};
+  if (has_structured_output())
+    if (const auto checked = check_tools(request, model); !checked) return checked;
   auto start = grammar_start(request, model, is_required || request.form);
   if (!start) return {};
-  start->options.one_spelling = one_call_spelling;
-  if (request.form) start->options.otherwise = schema_rule(request.form->wanted.text);
+  start->options.is_canonical = one_call_spelling;
+  if (request.form) start->options.otherwise = schema_rule(request.form->wanted.text, request.form->spelling);
   const std::string field = is_required ? "tool_choice" : (request.form ? request.form->field : "tools");
   request.form = OutputForm{.wanted = {.kind = StructuredOutput::Kind::lark,
                                        .text = call_grammar(model.call_format(), use.tools, start->options),

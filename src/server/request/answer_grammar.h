@@ -1,5 +1,5 @@
 #pragma once
-// The grammar that holds a chat's answer to calls of tools and to the form that the client wants.
+// The grammar that constrains a chat's answer: tool calls, and the form that the client has requested.
 #include "quire/base/error.h"
 
 namespace quire {
@@ -7,9 +7,9 @@ namespace quire {
 struct CompletionRequest;
 class ServedModel;
 
-// Sets request.form so that calls that must come do, and that one which has begun keeps its form. What the client has said of the form of
-// an answer holds where no tool is called, and behind what the model thinks first. To be called when it is known whether the prompt ends in
-// a thought. Errors: a form that cannot be had together with tools.
+// Sets `request.form` so that required calls are made, and a call that has begun keeps its format. The client's form applies where no tool
+// is called, and after the model's reasoning. Called when it is known whether the prompt ends in a reasoning part. Errors: the form is not
+// possible together with tools.
 [[nodiscard]] Result<void> constrain_answer(CompletionRequest& request, const ServedModel& model, bool one_call_spelling);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// How an API tells an answer: what a request carries to where its answer is written.
+// How an API formats answers. A request carries its shape to the code that writes its answer.
 #include <memory>
 #include <string_view>
 
@@ -12,7 +12,7 @@ class AnswerWriter;
 struct AnswerHead;
 struct CompletionRequest;
 
-// One for each request, or for many. Immutable: any thread.
+// One object for each request, or for many. Immutable, so any thread may use it.
 class AnswerShape {
  public:
   AnswerShape() = default;
@@ -20,13 +20,13 @@ class AnswerShape {
   AnswerShape& operator=(const AnswerShape&) = delete;
   virtual ~AnswerShape() = default;
 
-  // What ids of answers begin with ("chatcmpl-").
+  // Returns the prefix of answer ids ("chatcmpl-").
   [[nodiscard]] virtual std::string_view id_prefix() const = 0;
-  // Whether a chat's answer is taken apart (AnswerPart) also where it can be nothing but text.
+  // Returns whether a chat's answer is split into parts (AnswerPart) even if it can only be text.
   [[nodiscard]] virtual bool always_has_parts() const = 0;
-  // An error of the common request, with the names that this API has for its fields.
-  [[nodiscard]] virtual Error in_words_of_client(Error error) const = 0;
-  // `tokenizer` must outlive it.
+  // Converts an error of the common request to this API's field names.
+  [[nodiscard]] virtual Error with_client_field_names(Error error) const = 0;
+  // `tokenizer` must outlive the writer.
   [[nodiscard]] virtual std::unique_ptr<AnswerWriter> make_writer(AnswerHead head, const CompletionRequest& request,
                                                                   const Tokenizer& tokenizer) const = 0;
 };

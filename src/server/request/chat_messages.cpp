@@ -1,6 +1,6 @@
-// The conversation of a chat request, changed in place to what chat templates of models expect: text parts joined, arguments of calls as
-// objects, nulls gone. Where the body is read, on the server's thread or one of the job pool. A body is most of a request's cost, so its
-// parts are moved where that is possible, and nothing here may take time quadratic in it.
+// Changes the conversation of a chat request in place to what chat templates expect: text parts joined, call arguments as objects, nulls
+// removed. Runs where the body is read, on the server's thread or a thread of the job pool. The body causes most of a request's cost, so
+// its parts are moved where possible, and nothing here may take quadratic time.
 #include "server/request/chat_messages.h"
 
 #include <fmt/format.h>
@@ -13,13 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include "server/request/chat_pictures.h"
+#include "server/request/chat_images.h"
+#include "text/tool_calls/json_object.h"
 
 namespace quire {
 
 namespace json = boost::json;
 
 namespace {
+
+constexpr std::size_t kMaxArgumentDepth = 64;  // in call arguments that the server parses
 
 std::string at(std::size_t index, std::string_view rest) {
   return fmt::format("messages[{}]{}", index, rest);
@@ -29,23 +32,23 @@ Error wrong(std::string field, std::string message, std::string remedy = {}, Err
   return Error{code, std::move(field), std::move(message), std::move(remedy)};
 }
 
-// What the messages of a chat bring besides their words.
+// The images of a chat's messages, and how to read them.
 struct PartsRead {
-  PictureReading reading;
-  std::vector<ChatPicture> pictures;
+  ImageReading reading;
+  std::vector<ChatImage> pictures;
   MediaFetcher::Budget fetched{};
 };
 
-// A part that has a picture, which goes to the others.
-Result<void> read_picture(json::value& part, std::string field, PartsRead& read) {
-  auto picture = take_picture(part, std::move(field), read.reading, read.fetched, read.pictures.size() == read.reading.most);
+// Moves the image of a part to the images read before.
+Result<void> read_image(json::value& part, std::string field, PartsRead& read) {
+  auto picture = read_image_part(part, std::move(field), read.reading, read.fetched, read.pictures.size() == read.reading.most);
   if (!picture) return std::unexpected(std::move(picture.error()));
   read.pictures.push_back(*std::move(picture));
   return {};
 }
 
-// Text parts become one text, joined by line feeds as vLLM does; the places of pictures go before it. Or, for a template that wants them,
-// parts stay parts.
+// Joins text parts into one text, with line feeds as in vLLM; placeholders of images go before it. If the template iterates over parts,
+// they stay separate.
 Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read) {
   if (content.is_null() || content.is_string()) return {};
   if (!content.is_array())
@@ -59,23 +62,25 @@ Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read
     const json::value* type = part.is_object() ? part.get_object().if_contains("type") : nullptr;
     if (type == nullptr || !type->is_string())
       return std::unexpected(wrong(field, "must be an object with a type", R"(send {"type": "text", "text": ...})"));
-    if (is_picture_part(type->get_string())) {
-      if (const auto taken = read_picture(part, field, read); !taken) return taken;
-      places.append(read.reading.mark).append("\n");
+    if (is_image_part(type->get_string())) {
+      if (const auto taken = read_image(part, field, read); !taken) return taken;
+      places.append(read.reading.placeholder).append("\n");
       parts.push_back(std::move(part));
       continue;
     }
-    if (type->get_string() != "text") {
-      return std::unexpected(
-          wrong(field, fmt::format("has type {}", describe(*type)), "this model reads text parts only", ErrorCode::unsupported));
+    // A refusal of the assistant is read as its text.
+    const char* const kind = type->get_string() == "refusal" ? "refusal" : "text";
+    if (type->get_string() != kind) {
+      return std::unexpected(wrong(field, fmt::format("has type {}", describe(*type)), "send text parts: this model supports text only",
+                                   ErrorCode::unsupported));
     }
-    const json::value* text = part.get_object().if_contains("text");
-    if (text == nullptr || !text->is_string()) return std::unexpected(wrong(field + ".text", "must be a string"));
+    const json::value* text = part.get_object().if_contains(kind);
+    if (text == nullptr || !text->is_string()) return std::unexpected(wrong(fmt::format("{}.{}", field, kind), "must be a string"));
     if (num_texts++ > 0) joined += '\n';
     joined += text->get_string();
     if (read.reading.parts) parts.push_back(json::object{{"type", "text"}, {"text", *text}});
   }
-  if (read.reading.parts) {
+  if (read.reading.parts && (read.reading.supports_images || num_texts > 1)) {
     content = std::move(parts);
     return {};
   }
@@ -84,32 +89,39 @@ Result<void> join_parts(json::value& content, std::size_t index, PartsRead& read
   return {};
 }
 
-// Templates iterate over the arguments of a call; clients send them as JSON text.
+// An answer that was cut off within a call leaves half an object, and clients send it back with every later turn. The template gets the
+// existing part of the object. Other text that is not JSON stays complete, as "raw_arguments".
+json::value arguments_of(const std::string& text) {
+  json::parse_options options;
+  options.max_depth = kMaxArgumentDepth;
+  json::error_code code;
+  json::value parsed = json::parse(complete_object(text, UnterminatedString::closed).value_or(text), code, {}, options);
+  return code ? json::object{{"raw_arguments", text}} : std::move(parsed);
+}
+
+// Templates iterate over the arguments of a call, but clients send them as JSON text.
 Result<void> parse_tool_arguments(json::value& calls, std::size_t index) {
   if (!calls.is_array()) return std::unexpected(wrong(at(index, ".tool_calls"), "must be an array"));
   for (json::value& call : calls.get_array()) {
     json::value* function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
     if (function == nullptr || !function->is_object())
-      return std::unexpected(wrong(at(index, ".tool_calls"), "must hold objects with a function"));
+      return std::unexpected(wrong(at(index, ".tool_calls"), "must contain objects with a function"));
     json::value* arguments = function->get_object().if_contains("arguments");
     if (arguments == nullptr) continue;
     if (arguments->is_string()) {
-      json::error_code code;
       const std::string text(arguments->get_string());
-      json::value parsed = text.empty() ? json::value(json::object()) : json::parse(text, code);
-      if (code) return std::unexpected(wrong(at(index, ".tool_calls"), "function.arguments is not JSON: " + code.message()));
-      *arguments = std::move(parsed);
+      *arguments = text.empty() ? json::object() : arguments_of(text);
     }
     if (arguments->is_null()) *arguments = json::object();
     if (!arguments->is_object()) {
-      return std::unexpected(
-          wrong(at(index, ".tool_calls"), "function.arguments is no object but " + describe(*arguments), "send the text of a JSON object"));
+      return std::unexpected(wrong(at(index, ".tool_calls"), "function.arguments must be an object, not " + describe(*arguments),
+                                   "send the text of a JSON object"));
     }
   }
   return {};
 }
 
-// null counts as absent, but for the content. Erasing one by one would be quadratic.
+// A null counts as absent, except for the content. Erasing fields one by one would be quadratic.
 void drop_nulls(json::object& message) {
   const auto is_kept = [](const json::key_value_pair& field) { return !field.value().is_null() || field.key() == "content"; };
   if (std::ranges::all_of(message, is_kept)) return;
@@ -119,7 +131,7 @@ void drop_nulls(json::object& message) {
   message = std::move(kept);
 }
 
-// In place: a conversation is most of a body.
+// Works in place, because a conversation is most of a body.
 Result<void> read_message(json::value& value, std::size_t index, PartsRead& read) {
   if (!value.is_object()) return std::unexpected(wrong(at(index, ""), "must be an object, not " + describe(value)));
   json::object& message = value.get_object();
@@ -130,7 +142,7 @@ Result<void> read_message(json::value& value, std::size_t index, PartsRead& read
   const bool needs_content = role->get_string() != "assistant";
   const json::value* no_calls = message.if_contains("tool_calls");
   if (no_calls != nullptr && no_calls->is_array() && no_calls->get_array().empty()) message.stable_erase("tool_calls");
-  // vLLM's newer name; templates read the older.
+  // vLLM's newer name; templates read the older one.
   if (json::value* thoughts = message.if_contains("reasoning"); thoughts != nullptr && !message.contains("reasoning_content")) {
     json::value moved = std::move(*thoughts);
     message.emplace("reasoning_content", std::move(moved));
@@ -144,7 +156,7 @@ Result<void> read_message(json::value& value, std::size_t index, PartsRead& read
   return calls == nullptr ? Result<void>() : parse_tool_arguments(*calls, index);
 }
 
-// Of earlier answers, by the ids of their calls; ids are optional.
+// The calls of earlier answers, by their ids; ids are optional.
 class EarlierCalls {
  public:
   void add(const json::array& calls) {
@@ -152,7 +164,7 @@ class EarlierCalls {
     for (const json::value& call : calls)
       if (const json::value* id = call.get_object().if_contains("id"); id != nullptr && id->is_string()) ids_.emplace(id->get_string());
   }
-  // Whether a tool may have answered with this id, null if it says none.
+  // Returns whether a tool may have answered a call with this id. `id`: null if the answer has none.
   [[nodiscard]] bool has(const json::value* id) const {
     if (id == nullptr || !id->is_string() || ids_.empty()) return num_calls_ > 0;
     return ids_.contains(std::string(id->get_string()));
@@ -171,11 +183,11 @@ Result<void> check_calls(const json::object& message, std::size_t index, Earlier
   if (earlier.has(id)) return {};
   return std::unexpected(
       wrong(at(index, id != nullptr ? ".tool_call_id" : ".role"),
-            id != nullptr ? fmt::format("{} is the id of no call before it", describe(*id)) : "is a result without a call",
+            id != nullptr ? fmt::format("{} is not the id of an earlier tool call", describe(*id)) : "is a tool result without a tool call",
             "send the assistant message with its tool_calls before the results"));
 }
 
-// For templates that read it; "none" turns thinking off where the template has a switch.
+// Passes the effort to templates that read it. "none" turns thinking off if the template has a switch.
 void read_effort(ObjectReader& reader, ChatPrompt& chat) {
   const std::string effort = reader.text("reasoning_effort");
   if (effort.empty()) return;
@@ -187,11 +199,14 @@ void read_effort(ObjectReader& reader, ChatPrompt& chat) {
   if (effort == "none") chat.template_kwargs.emplace("enable_thinking", false);
 }
 
+// Messages without images between two cancellation points. Decoding the base64 of one image takes as long as thousands of messages.
+constexpr std::size_t kMessagesPerCheckpoint = 1024;
+
 }  // namespace
 
-ChatPrompt read_chat_prompt(ObjectReader& reader, const PictureReading& pictures) {
+ChatPrompt read_chat_prompt(ObjectReader& reader, const ImageReading& image_reading, const CancellationPoint* cancellation) {
   ChatPrompt chat;
-  PartsRead read{.reading = pictures, .pictures = {}};
+  PartsRead read{.reading = image_reading, .pictures = {}};
   json::value* messages = reader.find("messages");
   if (messages == nullptr || !messages->is_array() || messages->get_array().empty()) {
     reader.reject("messages", messages == nullptr ? "is missing" : "must be an array with at least one message",
@@ -199,17 +214,22 @@ ChatPrompt read_chat_prompt(ObjectReader& reader, const PictureReading& pictures
   } else {
     chat.messages = std::move(messages->get_array());
     EarlierCalls earlier;
-    for (std::size_t i = 0; i < chat.messages.size() && !reader.failed(); ++i)
+    std::size_t num_images = 0;
+    for (std::size_t i = 0; i < chat.messages.size() && !reader.failed(); ++i) {
+      if (i % kMessagesPerCheckpoint == 0 || read.pictures.size() > num_images) pass(cancellation);
+      num_images = read.pictures.size();
       if (const auto message = read_message(chat.messages[i], i, read); !message)
         reader.reject(message.error());
       else if (const auto known = check_calls(chat.messages[i].get_object(), i, earlier); !known)
         reader.reject(known.error());
+    }
   }
   chat.pictures = std::move(read.pictures);
   chat.add_generation_prompt = reader.boolean("add_generation_prompt", true);
   chat.continue_final_message = reader.boolean("continue_final_message", false);
   if (chat.continue_final_message && chat.add_generation_prompt)
-    reader.reject("continue_final_message", "is set, and add_generation_prompt is, too", "send \"add_generation_prompt\": false as well");
+    reader.reject("continue_final_message", "cannot be combined with add_generation_prompt",
+                  "send \"add_generation_prompt\": false as well");
   if (json::value* kwargs = reader.find("chat_template_kwargs")) {
     if (kwargs->is_object())
       chat.template_kwargs = std::move(kwargs->get_object());

@@ -7,8 +7,9 @@
 
 namespace quire {
 
-// Reads messages, chat_template_kwargs, add_generation_prompt, continue_final_message and reasoning_effort; errors go to the reader. The
-// tools are read_tool_use()'s.
-[[nodiscard]] ChatPrompt read_chat_prompt(ObjectReader& reader, const PictureReading& pictures = {});
+// Reads messages, chat_template_kwargs, add_generation_prompt, continue_final_message and reasoning_effort. Errors go to the reader. The
+// tools are read by read_tool_use().
+[[nodiscard]] ChatPrompt read_chat_prompt(ObjectReader& reader, const ImageReading& image_reading = {},
+                                          const CancellationPoint* cancellation = nullptr);
 
 }  // namespace quire

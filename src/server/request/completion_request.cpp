@@ -1,6 +1,6 @@
-// Bodies of /v1/completions and /v1/chat/completions as CompletionRequest; the other APIs' bodies come here as the chat that says the same.
-// Where the body is read, on the server's thread or one of the job pool. A field that would change the answer and is not served is refused,
-// one that would not is named as ignored. Every number and list has its bounds here or in SamplingParams::validate().
+// Reads bodies of /v1/completions and /v1/chat/completions into CompletionRequest; bodies of the other APIs arrive here as equivalent
+// chats. Runs where the body is read, on the server's thread or a thread of the job pool. An unsupported field is refused if it would
+// change the answer, else it is reported as ignored. Every number and list is bounded here or in SamplingParams::validate().
 #include "server/request/completion_request.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,9 @@
 
 #include "server/request/chat_messages.h"
 #include "server/request/object_reader.h"
+#include "server/request/request_fields.h"
 #include "server/request/routed_experts.h"
+#include "server/request/thinking_fields.h"
 #include "server/request/token_fields.h"
 #include "server/request/transfer_params.h"
 
@@ -24,7 +26,7 @@ namespace {
 constexpr std::size_t kMaxBadWords = 1000;
 constexpr std::int64_t kMaxInt = std::numeric_limits<std::int32_t>::max();
 
-// A string, token ids, a list of strings, or a list of lists of token ids.
+// Reads a string, token ids, a list of strings, or a list of lists of token ids.
 void read_prompts(ObjectReader& reader, const RequestLimits& limits, std::vector<Prompt>& prompts) {
   const json::value* prompt = reader.find("prompt");
   if (prompt == nullptr) return reader.reject("prompt", "is missing", "send a string");
@@ -42,7 +44,7 @@ void read_prompts(ObjectReader& reader, const RequestLimits& limits, std::vector
     return;
   }
   if (items.size() > limits.max_choices)
-    return reader.reject("prompt", fmt::format("holds {} prompts", items.size()), fmt::format("send at most {}", limits.max_choices));
+    return reader.reject("prompt", fmt::format("contains {} prompts", items.size()), fmt::format("send at most {}", limits.max_choices));
   for (const json::value& item : items) {
     if (reader.failed()) return;
     if (item.is_string())
@@ -57,12 +59,12 @@ void read_stop(ObjectReader& reader, std::vector<std::string>& stop) {
   if (value == nullptr) return;
   const auto add = [&](const json::value& item) {
     if (!item.is_string() || item.get_string().empty() || item.get_string().size() > kMaxStopBytes)
-      return reader.reject("stop", "holds " + describe(item), fmt::format("stop strings have 1 to {} bytes", kMaxStopBytes));
+      return reader.reject("stop", "contains " + describe(item), fmt::format("use stop strings of 1 to {} bytes", kMaxStopBytes));
     stop.emplace_back(item.get_string());
   };
   if (!value->is_array()) return add(*value);
   if (value->get_array().size() > kMaxStopStrings) {
-    return reader.reject("stop", fmt::format("holds {} strings", value->get_array().size()),
+    return reader.reject("stop", fmt::format("contains {} strings", value->get_array().size()),
                          fmt::format("send at most {}", kMaxStopStrings));
   }
   for (const json::value& item : value->get_array()) add(item);
@@ -73,16 +75,16 @@ void read_bad_words(ObjectReader& reader, std::vector<std::string>& words) {
   if (value == nullptr) return;
   if (!value->is_array()) return reader.reject("bad_words", "must be an array of strings, not " + describe(*value));
   if (value->get_array().size() > kMaxBadWords)
-    return reader.reject("bad_words", fmt::format("holds {} words", value->get_array().size()),
+    return reader.reject("bad_words", fmt::format("contains {} words", value->get_array().size()),
                          fmt::format("send at most {}", kMaxBadWords));
   for (const json::value& word : value->get_array()) {
     if (!word.is_string() || word.get_string().empty() || word.get_string().size() > kMaxStopBytes)
-      return reader.reject("bad_words", "holds " + describe(word), fmt::format("words have 1 to {} bytes", kMaxStopBytes));
+      return reader.reject("bad_words", "contains " + describe(word), fmt::format("use words of 1 to {} bytes", kMaxStopBytes));
     words.emplace_back(word.get_string());
   }
 }
 
-// {"token id": bias}.
+// Reads {"token id": bias}.
 void read_logit_bias(ObjectReader& reader, std::uint32_t vocab_size, SamplingParams& sampling) {
   const json::value* value = reader.find("logit_bias");
   if (value == nullptr) return;
@@ -91,15 +93,15 @@ void read_logit_bias(ObjectReader& reader, std::uint32_t vocab_size, SamplingPar
     std::int64_t token = -1;
     const auto parsed = std::from_chars(key.data(), key.data() + key.size(), token);
     if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || !token_of(json::value(token), vocab_size)) {
-      return reader.reject("logit_bias", "has the key " + describe(json::value(key)),
-                           fmt::format("keys are token ids from 0 to {}", std::int64_t{vocab_size} - 1));
+      return reader.reject("logit_bias", "has the invalid key " + describe(json::value(key)),
+                           fmt::format("use token ids from 0 to {} as keys", std::int64_t{vocab_size} - 1));
     }
     if (!bias.is_number()) return reader.reject("logit_bias", fmt::format("of token {} must be a number, not {}", token, describe(bias)));
     sampling.logit_bias.emplace_back(static_cast<TokenId>(token), bias.to_number<float>());
   }
 }
 
-// vLLM's names.
+// Reads the fields under vLLM's names.
 void read_repetition(ObjectReader& reader, RepetitionDetection& repetition) {
   json::value* given = reader.find("repetition_detection");
   if (given == nullptr) return;
@@ -117,7 +119,7 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
   SamplingParams& sampling = request.sampling;
   sampling.temperature = static_cast<float>(reader.number("temperature", 1.0));
   sampling.top_p = static_cast<float>(reader.number("top_p", 1.0));
-  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(0, reader.integer("top_k", 0, -1, kMaxInt)));  // vLLM's -1 is off, too
+  sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(0, reader.integer("top_k", 0, -1, kMaxInt)));  // -1: off, as in vLLM
   sampling.min_p = static_cast<float>(reader.number("min_p", 0.0));
   sampling.repetition_penalty = static_cast<float>(reader.number("repetition_penalty", 1.0));
   sampling.presence_penalty = static_cast<float>(reader.number("presence_penalty", 0.0));
@@ -130,7 +132,7 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
     sampling.stop_token_ids = read_tokens(reader, "stop_token_ids", *ids, vocab_size);
   if (const json::value* ids = reader.find("allowed_token_ids")) {
     sampling.allowed_token_ids = read_tokens(reader, "allowed_token_ids", *ids, vocab_size);
-    if (sampling.allowed_token_ids.empty()) reader.reject("allowed_token_ids", "is empty: no token is left", "leave it out");
+    if (sampling.allowed_token_ids.empty()) reader.reject("allowed_token_ids", "is empty, which allows no token", "leave it out");
   }
   read_repetition(reader, sampling.repetition);
   read_bad_words(reader, request.bad_words);
@@ -143,15 +145,15 @@ void read_sampling(ObjectReader& reader, std::uint32_t vocab_size, CompletionReq
 void read_limits(ObjectReader& reader, const GenerationDefaults& defaults, CompletionRequest& request) {
   const auto plain = reader.integer("max_tokens", request.api == Api::completion ? 0 : 1, kMaxInt);
   const auto newer = request.api == Api::chat ? reader.integer("max_completion_tokens", 1, kMaxInt) : std::nullopt;
-  if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send one of them");
+  if (plain && newer && *plain != *newer) reader.reject("max_completion_tokens", "differs from max_tokens", "send only one of them");
   if (const auto most = newer ? newer : plain) request.max_tokens = static_cast<std::uint32_t>(*most);
-  // OpenAI's default for completions; a chat goes on as long as there is room.
+  // OpenAI's default for completions; a chat continues as long as there is room.
   if (!request.max_tokens && request.api == Api::completion) request.max_tokens = 16;
   if (defaults.max_limit && request.max_tokens) request.max_tokens = std::min(*request.max_tokens, *defaults.max_limit);
-  request.usual_max_tokens = defaults.max_tokens;
-  if (defaults.max_limit) request.usual_max_tokens = std::min(defaults.max_tokens.value_or(*defaults.max_limit), *defaults.max_limit);
+  request.default_max_tokens = defaults.max_tokens;
+  if (defaults.max_limit) request.default_max_tokens = std::min(defaults.max_tokens.value_or(*defaults.max_limit), *defaults.max_limit);
   request.echo_only = request.max_tokens == 0;
-  // The engine draws one at least.
+  // The engine samples at least one token.
   if (request.echo_only) request.max_tokens = 1;
   request.n = static_cast<std::uint32_t>(reader.integer("n", 1, 1, kMaxInt));
   request.best_of = request.n;
@@ -159,11 +161,12 @@ void read_limits(ObjectReader& reader, const GenerationDefaults& defaults, Compl
 }
 
 void read_beam_search(ObjectReader& reader, CompletionRequest& request) {
-  if (!reader.boolean("use_beam_search", false)) return reader.only("length_penalty", "1", "it belongs to use_beam_search");
+  if (!reader.boolean("use_beam_search", false)) return reader.only("length_penalty", "1", "send use_beam_search as well");
   request.beam_search = BeamSearchOptions{.length_penalty = reader.number("length_penalty", 1.0)};
-  if (request.stream) reader.reject("stream", "is not possible with use_beam_search: what is found is known at the end", "do not stream");
-  if (!request.stop.empty()) reader.reject("stop", "is given, and a beam search does not heed it", "leave it out, or draw tokens");
-  if (request.best_of != request.n) reader.reject("best_of", "is given with use_beam_search", "n is the width of the search; leave it out");
+  if (request.stream)
+    reader.reject("stream", "is not supported with use_beam_search: the results are known only at the end", "do not stream");
+  if (!request.stop.empty()) reader.reject("stop", "is not supported with use_beam_search", "leave it out, or do not use beam search");
+  if (request.best_of != request.n) reader.reject("best_of", "is not supported with use_beam_search", "leave it out; n is the beam width");
 }
 
 void read_stream(ObjectReader& reader, CompletionRequest& request) {
@@ -171,7 +174,7 @@ void read_stream(ObjectReader& reader, CompletionRequest& request) {
   json::value* options = reader.find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return reader.reject("stream_options", "must be an object, not " + describe(*options));
-  if (!request.stream) return reader.reject("stream_options", "is given without stream", "send \"stream\": true as well");
+  if (!request.stream) return reader.reject("stream_options", "requires stream", "send \"stream\": true as well");
   ObjectReader inner(options->get_object(), "stream_options.");
   request.include_usage = inner.boolean("include_usage", false);
   request.continuous_usage = inner.boolean("continuous_usage_stats", false);
@@ -179,10 +182,10 @@ void read_stream(ObjectReader& reader, CompletionRequest& request) {
   if (const auto done = inner.finish(request.ignored); !done) reader.reject(done.error());
 }
 
-// As in vLLM, `echo` with logprobs asks for as many of the prompt, and with `stream` 0 means none.
+// Follows vLLM: `echo` with logprobs requests the same number for the prompt, and with `stream` 0 means none.
 void read_prompt_logprobs(ObjectReader& reader, CompletionRequest& request) {
   const auto count = reader.integer("prompt_logprobs", 0, 20);
-  if (count && *count > 0 && request.stream) reader.reject("prompt_logprobs", "is given with stream", "do not stream");
+  if (count && *count > 0 && request.stream) reader.reject("prompt_logprobs", "is not supported with stream", "do not stream");
   request.prompt_logprobs = count && !request.stream;
   if (request.prompt_logprobs)
     request.sampling.prompt_logprobs = static_cast<std::uint32_t>(*count);
@@ -197,11 +200,11 @@ void read_logprobs(ObjectReader& reader, CompletionRequest& request) {
   }
   const bool wanted = reader.boolean("logprobs", false);
   const auto count = reader.integer("top_logprobs", 0, 20);
-  if (count && *count > 0 && !wanted) reader.reject("top_logprobs", "is given without logprobs", "send \"logprobs\": true as well");
+  if (count && *count > 0 && !wanted) reader.reject("top_logprobs", "requires logprobs", "send \"logprobs\": true as well");
   if (wanted) request.sampling.logprobs = static_cast<std::uint32_t>(count.value_or(0));
 }
 
-// As in vLLM: an empty salt is a slip, not the wish for none.
+// Follows vLLM: an empty salt is an error, not a request for no salt.
 void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
   constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min(), kMost = std::numeric_limits<std::int64_t>::max();
   request.priority = reader.integer("priority", 0, kLeast, kMost);
@@ -210,21 +213,21 @@ void read_scheduling(ObjectReader& reader, CompletionRequest& request) {
   request.cache_salt = reader.text("cache_salt");
 }
 
-// {"name": "text"}.
+// Reads {"name": "text"}.
 void read_hints(ObjectReader& reader, RequestTags& tags) {
   const json::value* value = reader.find("hints");
   if (value == nullptr) return;
   if (!value->is_object()) return reader.reject("hints", "must be an object, not " + describe(*value), R"(send {"name": "text"})");
   tags.hints.clear();
   for (const auto& [name, text] : value->get_object()) {
-    if (!text.is_string()) return reader.reject("hints", "holds " + describe(text), R"(send {"name": "text"})");
+    if (!text.is_string()) return reader.reject("hints", "contains " + describe(text), R"(send {"name": "text"})");
     tags.hints.emplace_back(name, text.get_string());
   }
 }
 
-// job_id, is_last_step, tool and hints, in the body or, as vLLM's clients send what OpenAI does not have, in vllm_xargs.
+// Reads job_id, is_last_step, tool and hints from the body, or from vllm_xargs, where vLLM's clients put fields that OpenAI does not have.
 void read_tags(ObjectReader& reader, RequestTags& tags) {
-  reader.only("tenant", "null", "the key of a request says whose it is");
+  reader.only("tenant", "null", "leave it out: the API key determines the tenant");
   tags.job = reader.text("job_id", std::move(tags.job));
   tags.is_last_step = reader.boolean("is_last_step", tags.is_last_step);
   tags.tool = reader.text("tool", std::move(tags.tool));
@@ -239,84 +242,57 @@ void read_agent(ObjectReader& reader, CompletionRequest& request) {
     if (const auto done = inner.finish(request.ignored); !done) return reader.reject(done.error());
   }
   read_tags(reader, request.tags);
-  // What a client wants to share cached prefixes is a conversation: a job, where none is named.
+  // Requests with the same prompt_cache_key form one conversation, which is their job if none is named.
   if (const json::value* key = reader.find("prompt_cache_key"); key != nullptr && key->is_string()) request.session_key = key->get_string();
   if (request.tags.job.empty() && request.session_key.empty() && request.tags.is_last_step)
-    reader.reject("is_last_step", "is given without job_id", "send the job_id as well");
+    reader.reject("is_last_step", "requires job_id", "send the job_id as well");
 }
 
-// What OpenAI's and vLLM's clients may send and this server does not do.
-void read_known_others(ObjectReader& reader, Api api) {
-  for (const char* hint : {"user", "metadata", "safety_identifier", "prompt_cache_retention", "request_id", "store", "service_tier",
-                           "prediction", "verbosity", "web_search_options"})
-    reader.ignore(hint);
-  reader.only("early_stopping", "false", "a beam search ends when nothing better can be found; remove it");
-  reader.only("truncation_side", "\"left\"", "the last tokens are kept");
-  // vLLM's, and those of other servers, that would change the answer.
-  for (const char* other : {"thinking_token_budget", "logprob_token_ids", "stop_sequences", "typical_p", "min_length", "repeat_penalty",
-                            "num_predict", "max_output_tokens", "system", "mirostat", "dry_multiplier", "think", "thinking", "reasoning"})
-    reader.only(other, "null", "remove it; /docs lists the fields of this server");
-  reader.only("prompt_embeds", "null", "a prompt is text or token ids here; send it as \"prompt\"");
-  reader.only("spaces_between_special_tokens", "true", "remove it");
-  reader.only("detokenize", "true", "remove it");
-  reader.only("logits_processors", "[]", "use logit_bias");
-  if (api == Api::completion) return;
-  reader.only("best_of", "1", "use n");
-  reader.only("session", "false", "sessions are for /v1/completions");
-  reader.only("echo", "false", "remove it");
-  reader.only("chat_template", "null", "start the server with --chat-template; chat_template_kwargs go to it");
-  reader.only("documents", "[]", "put them into a message");
-  reader.only("functions", "[]", "use tools");
-  reader.only("function_call", "\"none\"", "use tool_choice");
-  reader.only("modalities", R"(["text"])", "this server gives text");
-  reader.only("audio", "null", "this server gives text");
-  reader.only("mm_processor_kwargs", "{}", "this server reads text");
-}
-
-// Its answers are known as they come, one after the other.
+// A session streams one answer after another, so some fields cannot be combined with it.
 Result<void> check_session(const CompletionRequest& request) {
   if (!request.session) return {};
   const auto refuse = [](const char* field, const char* problem, const char* remedy) {
     return fail(ErrorCode::invalid_argument, field, problem, remedy);
   };
-  if (!request.stream) return refuse("session", "is given without stream", "send \"stream\": true as well");
-  if (request.prompts.size() > 1) return refuse("session", "is given with several prompts", "begin a session for each");
+  if (!request.stream) return refuse("session", "requires stream", "send \"stream\": true as well");
+  if (request.prompts.size() > 1) return refuse("session", "is not supported with several prompts", "start a session for each prompt");
   const std::pair<const char*, bool> given[] = {{"n", request.best_of > 1},
                                                 {"stop", !request.stop.empty()},
                                                 {"echo", request.echo},
                                                 {"max_tokens", request.echo_only},
                                                 {"use_beam_search", request.beam_search.has_value()}};
   for (const auto& [field, is_given] : given)
-    if (is_given) return refuse(field, "is given with session, which has no such thing", "leave it out; stop_token_ids end an answer, too");
+    if (is_given) return refuse(field, "is not supported with session", "leave it out; stop_token_ids can end an answer");
   return {};
 }
 
 Result<void> check_together(const CompletionRequest& request, const RequestLimits& limits) {
   if (request.best_of < request.n)
-    return fail(ErrorCode::invalid_argument, "best_of", fmt::format("is {}, and n is {}", request.best_of, request.n),
+    return fail(ErrorCode::invalid_argument, "best_of", fmt::format("is {}, which is less than n ({})", request.best_of, request.n),
                 "raise it, or lower n");
   if (request.best_of > request.n && request.stream)
-    return fail(ErrorCode::invalid_argument, "best_of", "is more than n: which choices are the best is known at the end", "do not stream");
+    return fail(ErrorCode::invalid_argument, "best_of", "must not exceed n in a stream: the best choices are known only at the end",
+                "do not stream");
   const char* const count = request.best_of > request.n ? "best_of" : "n";
   const std::uint64_t choices = std::uint64_t{request.best_of} * std::max<std::size_t>(1, request.prompts.size());
   if (choices > limits.max_choices) {
-    return fail(ErrorCode::invalid_argument, count, fmt::format("prompts times {} is {}", count, choices),
-                fmt::format("ask for at most {}", limits.max_choices));
+    return fail(ErrorCode::invalid_argument, count, fmt::format("the number of prompts times {} is {}", count, choices),
+                fmt::format("request at most {} choices", limits.max_choices));
   }
   if (request.beam_search && request.echo && request.sampling.logprobs) {
-    return fail(ErrorCode::unsupported, "echo", "is given with logprobs, and a beam search has none of the prompt",
-                "drop one of them, or draw tokens");
+    return fail(ErrorCode::unsupported, "echo", "is not supported with logprobs and use_beam_search: beam search has no prompt logprobs",
+                "leave one of them out");
   }
   if (request.best_of > 1 && request.sampling.temperature == 0.0F && !request.beam_search)
     return fail(ErrorCode::invalid_argument, count, "must be 1 with temperature 0: all choices would be the same", "raise temperature");
   if (request.max_tokens && request.sampling.min_tokens > *request.max_tokens) {
     return fail(ErrorCode::invalid_argument, "min_tokens",
-                fmt::format("{} is more than max_tokens, {}", request.sampling.min_tokens, *request.max_tokens), "lower min_tokens");
+                fmt::format("{} is more than max_tokens ({})", request.sampling.min_tokens, *request.max_tokens), "lower min_tokens");
   }
   if (const auto fits = check_session(request); !fits) return fits;
   if (request.suffix && (request.echo || request.session || request.truncate_to)) {
-    return fail(ErrorCode::invalid_argument, "suffix", "is given with echo, session or truncate_prompt_tokens",
-                "leave these out: the prompt is no plain text then");
+    return fail(ErrorCode::invalid_argument, "suffix", "is not supported with echo, session or truncate_prompt_tokens",
+                "leave out these fields or the suffix");
   }
   return request.sampling.validate();
 }
@@ -337,22 +313,24 @@ void fill_defaults(json::object& body, const GenerationDefaults& defaults) {
 }
 
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits) {
-  auto object = parse_object(body);
+  auto object = parse_object(body, limits.cancellation);
   if (!object) return std::unexpected(object.error());
   return parse_completion_request(api, std::move(*object), limits);
 }
 
-Result<CompletionRequest> parse_completion_request(Api api, json::object object, const RequestLimits& limits) {
-  fill_defaults(object, limits.defaults);
-  ObjectReader reader(object);
+namespace {
+
+Result<CompletionRequest> read_request(Api api, json::object& object, const RequestLimits& limits) {
+  ObjectReader reader(object, api == Api::chat ? FieldApi::chat : FieldApi::completion);
   CompletionRequest request;
   request.api = api;
   request.model = reader.text("model");
   request.add_special_tokens = reader.boolean("add_special_tokens", api == Api::completion);
   if (api == Api::chat) {
-    request.chat = read_chat_prompt(reader, limits.pictures);
+    request.chat = read_chat_prompt(reader, limits.image_reading, limits.cancellation);
     request.tool_use = read_tool_use(reader, request.chat.tools);
-    request.tells_thoughts = reader.boolean("include_reasoning", true);
+    request.includes_reasoning = reader.boolean("include_reasoning", true);
+    read_thinking(reader, request);
   } else {
     read_prompts(reader, limits, request.prompts);
     request.echo = reader.boolean("echo", false);
@@ -366,7 +344,7 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   read_logprobs(reader, request);
   read_prompt_logprobs(reader, request);
   request.truncate_to = reader.integer("truncate_prompt_tokens", -1, kMaxInt);
-  if (request.truncate_to == 0) reader.reject("truncate_prompt_tokens", "is 0", "use -1, or how many tokens to keep");
+  if (request.truncate_to == 0) reader.reject("truncate_prompt_tokens", "is 0", "use -1, or the number of tokens to keep");
   request.return_token_ids = reader.boolean("return_token_ids", false);
   request.tokens_as_ids = reader.boolean("return_tokens_as_token_ids", false);
   read_scheduling(reader, request);
@@ -375,15 +353,26 @@ Result<CompletionRequest> parse_completion_request(Api api, json::object object,
   read_transfer_params(reader, request);
   request.cached_only = reader.boolean("fail_if_not_cached", false);
   if (request.cached_only && (request.hidden_states || request.prompts.size() > 1))
-    reader.reject("fail_if_not_cached", "is given with hidden states or several prompts", "ask for one completion of one prompt");
+    reader.reject("fail_if_not_cached", "is not supported with hidden states or several prompts", "send one prompt without hidden states");
   if (request.hidden_states && (request.stream || request.prompts.size() > 1))
-    reader.reject("kv_transfer_params", "asks for hidden states, which go with a whole answer to one prompt",
+    reader.reject("kv_transfer_params", "requests hidden states, which require one prompt and no stream",
                   "do not stream, and send one prompt");
   read_routed_experts(reader, limits.routed_experts, request);
-  read_known_others(reader, api);
   if (const auto done = reader.finish(request.ignored); !done) return std::unexpected(done.error());
   request.sampling.max_tokens = request.max_tokens.value_or(static_cast<std::uint32_t>(kMaxInt));
   if (const auto fits = check_together(request, limits); !fits) return std::unexpected(fits.error());
+  return request;
+}
+
+}  // namespace
+
+Result<CompletionRequest> parse_completion_request(Api api, json::object object, const RequestLimits& limits) {
+  const auto taken = apply_aliases(object, api == Api::chat ? FieldApi::chat : FieldApi::completion);
+  if (!taken) return std::unexpected(taken.error());
+  fill_defaults(object, limits.defaults);
+  if (api == Api::chat) take_reasoning(object);
+  auto request = read_request(api, object, limits);
+  if (!request) return std::unexpected(with_alias_name(*taken, std::move(request.error())));
   return request;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What every API's request for text comes to, and the reader of its fields. They have OpenAI's and vLLM's names and defaults; an API with
-// others says the same in these first.
+// The common form of every API's request for text, and the reader of its fields. The fields have the names and defaults of OpenAI and vLLM;
+// an API with other names translates its fields into these first.
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "quire/base/cancellation_point.h"
 #include "quire/base/error.h"
 #include "quire/base/ids.h"
 #include "quire/base/request.h"
@@ -30,105 +31,108 @@ class MediaFetcher;
 
 enum class Api : std::uint8_t { completion, chat };
 
-// Text, or tokens the client has made itself.
+// Text, or token ids from the client.
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
-// A picture of a message, as it came.
-struct ChatPicture {
-  std::string field;  // the part that has it, in the client's words
+// An image of a message, as received.
+struct ChatImage {
+  std::string field;  // the part with the image, in the client's words
   std::vector<std::byte> file;
-  Sha256Digest digest{};                          // of the file, or of the embeddings
-  std::shared_ptr<const PictureEmbeds> embeds{};  // in place of a file
+  Sha256Digest digest{};                        // of the file, or of the embeddings
+  std::shared_ptr<const ImageEmbeds> embeds{};  // instead of a file
 };
 
-// Whether pictures of messages are read, and how.
-struct PictureReading {
-  bool sees = false;                      // the model takes some
-  bool parts = false;                     // its template wants the parts of a message apart
-  std::uint32_t most = 0;                 // in one request
-  std::string_view mark;                  // stands for one in texts, where parts are joined
-  const MediaFetcher* fetcher = nullptr;  // of those that are elsewhere; null: they are refused
-  bool takes_embeds = false;              // what an encoder has made of one, in place of its file
+// Whether and how images of messages are read.
+struct ImageReading {
+  bool supports_images = false;           // the model supports images
+  bool parts = false;                     // the template needs the parts of a message separately
+  std::uint32_t most = 0;                 // images per request
+  std::string_view placeholder;           // placeholder of an image in texts, if parts are joined
+  const MediaFetcher* fetcher = nullptr;  // fetches images by URL; null: URLs are refused
+  bool accepts_embeds = false;            // encoder outputs are accepted instead of a file
 };
 
 struct ChatPrompt {
-  boost::json::array messages;          // as templates want them: text parts joined (PictureReading::parts), tool arguments parsed
-  std::vector<ChatPicture> pictures;    // of the messages' parts {"type": "image"}, or of the places that texts have for them
+  boost::json::array messages;          // as templates expect them: text parts joined (ImageReading::parts), tool arguments parsed
+  std::vector<ChatImage> pictures;      // images of the messages' parts {"type": "image"}, or of the placeholders in texts
   boost::json::value tools = nullptr;   // array or null
-  boost::json::object template_kwargs;  // further names for the template
+  boost::json::object template_kwargs;  // more variables for the template
   bool add_generation_prompt = true;
-  bool continue_final_message = false;  // the answer goes on with it
+  bool continue_final_message = false;  // the answer continues that message
 };
 
 struct PromptComparison;
 
-// The prompt is kept so that later ones can be compared with it (prompt_print.h), and compared with that of an earlier answer.
-struct PromptCompare {
-  std::string with;  // the answer's id; empty: with none
+// If set, the prompt's fingerprint is stored for comparison with later prompts (prompt_fingerprint.h), and compared with an earlier one.
+struct ComparisonRequest {
+  std::string with;  // answer id of the earlier prompt; empty: no comparison
 };
 
-// What a body asked for, with defaults filled in, before anything is tokenized; the prompts are taken out when that is done.
+// The parameters of a body, with defaults filled in, before anything is tokenized. Tokenizing moves the prompts out.
 struct CompletionRequest {
   Api api = Api::completion;
-  std::string model;               // empty: not said
-  std::string adapter;             // that this names; empty: none
-  std::vector<Prompt> prompts;     // completion
-  ChatPrompt chat;                 // chat
-  bool add_special_tokens = true;  // chat: false, the template writes them
-  SamplingParams sampling;         // max_tokens absent: the largest integer
+  std::string model;               // empty: not given
+  std::string adapter;             // LoRA adapter that `model` names; empty: none
+  std::vector<Prompt> prompts;     // completion only
+  ChatPrompt chat;                 // chat only
+  bool add_special_tokens = true;  // false for chats: the template writes them
+  SamplingParams sampling;         // without `max_tokens`, its max_tokens is the largest integer
   std::optional<std::uint32_t> max_tokens;
-  std::optional<std::uint32_t> usual_max_tokens;  // where it says none; fewer if fewer fit
+  std::optional<std::uint32_t> default_max_tokens;  // if `max_tokens` is absent; fewer if fewer fit
   std::uint32_t n = 1;
-  std::uint32_t best_of = 1;                     // choices to draw of each prompt, of which the n likeliest are the answer
-  std::optional<BeamSearchOptions> beam_search;  // n wide
-  std::optional<OutputForm> form;                // what the answer must look like
-  ToolUse tool_use;                              // chat
-  bool in_thought = false;                       // chat: the prompt ends within a reasoning part
-  bool tells_thoughts = true;                    // chat: what the model thinks is part of the answer
+  std::uint32_t best_of = 1;                     // choices sampled per prompt; the n likeliest are the answer
+  std::optional<BeamSearchOptions> beam_search;  // with a width of n
+  std::optional<OutputForm> form;                // the form that the answer must have
+  ToolUse tool_use;                              // chat only
+  bool in_reasoning = false;                     // chat: the prompt ends within a reasoning part
+  bool includes_reasoning = true;                // chat: the answer includes the reasoning
   bool echo = false;
-  bool echo_only = false;                       // max_tokens 0: of what is drawn (one token must be) nothing is told
-  bool hidden_states = false;                   // of the prompt, in a file
+  bool echo_only = false;                       // max_tokens is 0: the token that must be sampled is not reported
+  bool hidden_states = false;                   // the prompt's hidden states are written to a file
   std::optional<KvTransferParams> kv_transfer;  // its blocks are for another server, or come from one
   bool cached_only = false;                     // fail_if_not_cached
-  bool prompt_logprobs = false;                 // sampling.prompt_logprobs are told, not only for `echo`
-  std::uint32_t first_routed_token = 0;         // of the prompt, where sampling.routed_experts are told: those before it are not
+  bool prompt_logprobs = false;                 // sampling.prompt_logprobs are reported, not only used for `echo`
+  std::uint32_t first_routed_token = 0;         // with sampling.routed_experts, the first prompt token with reported experts
   bool stream = false;
-  bool include_usage = false;     // a last chunk with the usage
-  bool continuous_usage = false;  // usage in every chunk
+  bool include_usage = false;     // a last chunk reports the usage
+  bool continuous_usage = false;  // every chunk reports the usage
   std::vector<std::string> stop;
   bool include_stop = false;
   bool skip_special_tokens = true;
   std::string cache_salt;
-  std::int64_t priority = 0;  // smaller goes first
+  std::int64_t priority = 0;  // the smallest runs first
   RequestTags tags;
-  std::string session_key;                     // an agent's own name of its session: its job, where tags name none; may be empty
-  std::optional<std::int64_t> truncate_to;     // the last tokens of a prompt; -1: as many as fit
-  std::shared_ptr<const AnswerShape> shape{};  // set by the API that has read it
-  // Of an earlier turn: where the prompt's text begins with theirs it is made of them, so that their cached blocks are found.
-  std::shared_ptr<const std::vector<TokenId>> known_beginning{};
+  std::string session_key;                     // the agent's name for its session: the job, if tags name none; may be empty
+  std::optional<std::int64_t> truncate_to;     // keep this many last tokens of a prompt; -1: as many as fit
+  std::shared_ptr<const AnswerShape> shape{};  // set by the API that has read the request
+  // Tokens of an earlier turn. If the prompt's text begins with their text, the prompt reuses these tokens, so that their cached blocks are
+  // found.
+  std::shared_ptr<const std::vector<TokenId>> known_prefix_tokens{};
   std::vector<std::string> bad_words;
   bool return_token_ids = false;
-  bool tokens_as_ids = false;                          // return_tokens_as_token_ids: of log probabilities
-  std::optional<std::string> suffix;                   // completion: what the answer leads to
-  bool session = false;                                // completion: more of its prompt may follow (/v1/requests/{id}/input)
+  bool tokens_as_ids = false;                          // return_tokens_as_token_ids, for log probabilities
+  std::optional<std::string> suffix;                   // completion: text after the answer
+  bool session = false;                                // completion: the prompt may be extended later (/v1/requests/{id}/input)
   std::vector<std::string> ignored;                    // names of fields that do not change the answer
-  std::vector<PromptPicture> pictures{};               // chat, once it is encoded
-  std::optional<PromptCompare> compare{};              // chat
-  std::shared_ptr<const PromptComparison> compared{};  // when it starts, if there is something to compare it with
+  std::vector<std::string> warnings{};                 // why constraints among them are not enforced
+  std::vector<PromptImage> pictures{};                 // chat, after it is encoded
+  std::optional<ComparisonRequest> compare{};          // chat only
+  std::shared_ptr<const PromptComparison> compared{};  // set at the start, if `compare` names an answer
 };
 
 struct RequestLimits {
   std::uint32_t max_choices = 128;  // prompts times n (or best_of)
-  std::uint32_t vocab_size = 0;     // token ids of a prompt must be below
+  std::uint32_t vocab_size = 0;     // the ids of a prompt's tokens must be smaller
   GenerationDefaults defaults{};
-  bool routed_experts = false;  // may be asked for
-  PictureReading pictures{};
+  bool routed_experts = false;  // requests may ask for them
+  ImageReading image_reading{};
+  const CancellationPoint* cancellation = nullptr;  // passed between messages; null: none
 };
 
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopBytes = 1024;
 
-// Takes the place of what `body` does not say.
+// Sets the fields that `body` does not contain.
 void fill_defaults(boost::json::object& body, const GenerationDefaults& defaults);
 
 Result<CompletionRequest> parse_completion_request(Api api, std::string_view body, const RequestLimits& limits);

@@ -1,7 +1,7 @@
-// "root ::= ..." (GBNF of llama.cpp, EBNF of XGrammar) as llguidance's Lark: rules keep their order and their names as far as Lark allows;
-// strings, classes and repetitions are spelled anew.
-// Where the body is read, on the server's thread or one of the job pool. The text is a client's: reading takes linear time in it, brackets
-// are bounded (they recurse), and what Lark would take for something else is renamed or escaped.
+// Translates "root ::= ..." (GBNF of llama.cpp, EBNF of XGrammar) into llguidance's Lark. Rules keep their order and, as far as Lark
+// allows, their names; strings, classes and repetitions are rewritten.
+// Runs where the body is read, on the server's thread or a thread of the job pool. The text comes from a client: reading takes linear time,
+// nested brackets are bounded (they recurse), and text with another meaning in Lark is renamed or escaped.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ class EbnfReader {
 
   Result<std::string> read() {
     while (skip(true), !rest_.empty() && !problem_) read_rule();
-    if (!problem_ && !has_root_) problem_ = "there is no rule root";
-    if (problem_) return fail(ErrorCode::invalid_argument, "grammar", fmt::format("line {}: {}", line_, *problem_), "mend the grammar");
+    if (!problem_ && !has_root_) problem_ = "the rule root is missing";
+    if (problem_) return fail(ErrorCode::invalid_argument, "grammar", fmt::format("line {}: {}", line_, *problem_), "fix the grammar");
     return std::move(out_);
   }
 
@@ -34,7 +34,7 @@ class EbnfReader {
     rest_ = {};
   }
 
-  // White space and comments; a line's end only where the rule goes on.
+  // Skips white space and comments, and with `lines` also line ends.
   void skip(bool lines) {
     while (!rest_.empty()) {
       const char c = rest_.front();
@@ -53,7 +53,7 @@ class EbnfReader {
     const std::size_t size = static_cast<std::size_t>(std::ranges::find_if_not(rest_, is_name) - rest_.begin());
     std::string name(rest_.substr(0, size));
     rest_.remove_prefix(size);
-    // Lark tells rules from terminals by the case of their names.
+    // In Lark the case of a name distinguishes rules from terminals.
     if (name == "root") return "start";
     std::string lark = "r_";
     for (const char c : name)
@@ -65,18 +65,18 @@ class EbnfReader {
   }
 
   void read_rule() {
-    if (!is_name(rest_.front())) return stop("a rule begins with its name");
+    if (!is_name(rest_.front())) return stop("a rule must begin with its name");
     const std::string name = take_name();
     has_root_ |= name == "start";
     skip(true);
-    if (!rest_.starts_with("::=")) return stop("a rule's name is followed by ::=");
+    if (!rest_.starts_with("::=")) return stop("the name of a rule must be followed by ::=");
     rest_.remove_prefix(3);
     out_ += name + ":";
     read_alternatives(0);
     out_ += '\n';
   }
 
-  // A name that ::= follows is the next rule's.
+  // Returns true if the next name begins a rule: ::= follows it.
   bool is_at_rule() {
     const std::string_view saved = rest_;
     const std::size_t line = line_;
@@ -89,7 +89,7 @@ class EbnfReader {
   }
 
   void read_alternatives(std::size_t depth) {
-    if (depth > 100) return stop("more than 100 brackets in one another");
+    if (depth > 100) return stop("brackets are nested more than 100 levels deep");
     bool is_empty = true;
     while (!problem_) {
       skip(true);
@@ -120,7 +120,7 @@ class EbnfReader {
     else if (is_name(c))
       out_ += take_name();
     else
-      return stop(fmt::format("{:?} is nothing that a grammar has", std::string_view(&c, 1)));
+      return stop(fmt::format("unexpected character {:?}", std::string_view(&c, 1)));
     read_repeats();
   }
 
@@ -134,7 +134,7 @@ class EbnfReader {
     out_ += ')';
   }
 
-  // Escapes as C has them; Lark's strings are JSON's.
+  // Reads a string with C's escapes and writes it with JSON's, which Lark uses.
   void read_string() {
     out_ += '"';
     rest_.remove_prefix(1);
@@ -155,7 +155,7 @@ class EbnfReader {
       else if (std::string_view("\"\\/bfnrt").contains(kind))
         out_ += {'\\', kind};
       else
-        return stop(fmt::format("a string holds the escape \\{}", kind));
+        return stop(fmt::format("a string contains the unknown escape \\{}", kind));
     }
     if (!rest_.starts_with('"')) return stop("a string is not closed");
     rest_.remove_prefix(1);
@@ -165,13 +165,13 @@ class EbnfReader {
   void take_hex(std::size_t digits, std::string_view before) {
     const std::string_view hex = rest_.substr(0, digits);
     if (hex.size() < digits || !std::ranges::all_of(hex, [](unsigned char d) { return std::isxdigit(d) != 0; }))
-      return stop("an escape lacks hexadecimal digits");
+      return stop("an escape has too few hexadecimal digits");
     out_ += before;
     out_ += hex;
     rest_.remove_prefix(digits);
   }
 
-  // What is special in a class of a regular expression between slashes and not in one of EBNF is escaped.
+  // Escapes characters that are special in a class of a regular expression between slashes, but not in a class of EBNF.
   void read_class() {
     out_ += "/[";
     rest_.remove_prefix(1);
@@ -191,7 +191,7 @@ class EbnfReader {
       out_ += c;
       rest_.remove_prefix(1);
     }
-    if (!rest_.starts_with(']')) return stop("a class of characters is not closed");
+    if (!rest_.starts_with(']')) return stop("a character class is not closed");
     rest_.remove_prefix(1);
     out_ += "]/";
   }
@@ -204,7 +204,7 @@ class EbnfReader {
       } else if (rest_.front() == '{') {
         const std::size_t end = rest_.find('}');
         if (end == std::string_view::npos || rest_.substr(1, end - 1).find_first_not_of("0123456789, ") != std::string_view::npos)
-          return stop("a repetition is {n}, {n,} or {n,m}");
+          return stop("a repetition must be {n}, {n,} or {n,m}");
         out_ += rest_.substr(0, end + 1);
         rest_.remove_prefix(end + 1);
       } else {

@@ -3,10 +3,10 @@
 
 namespace quire {
 
-// How many experts a token goes through, in how many layers.
+// The number of experts that a token is routed to, and of layers in which this happens.
 struct ExpertShape {
   std::uint32_t num_layers = 0, per_layer = 0;
-  std::uint32_t num_experts = 0;  // in each layer that has any
+  std::uint32_t num_experts = 0;  // in each MoE layer
 
   [[nodiscard]] std::uint64_t per_token() const { return std::uint64_t{num_layers} * per_layer; }
 };

@@ -3,19 +3,19 @@
 namespace quire {
 
 Error rename_fields(std::span<const FieldName> names, Error error) {
-  if (error.field.starts_with(kInOwnWords)) {
+  if (error.field.starts_with(kApiFieldPrefix)) {
     error.field.erase(0, 1);
     return error;
   }
-  // The places of a chat's messages are not those of what was sent.
+  // The indices of a chat's messages are not the indices in the client's body.
   if (error.field.starts_with("messages[")) error.field = "messages";
-  for (const auto& [common, own] : names) {
+  for (const auto& [common, api_name] : names) {
     if (!error.field.starts_with(common)) continue;
     if (error.field.size() > common.size() && error.field[common.size()] != '.') continue;
-    error.field.replace(0, common.size(), own);
+    error.field.replace(0, common.size(), api_name);
     return error;
   }
-  // tools[0].function.name
+  // For example, tools[0].function.name becomes tools[0].name.
   if (const std::size_t at = error.field.find("].function"); error.field.starts_with("tools[") && at != std::string::npos)
     error.field.erase(at + 1, std::string_view(".function").size());
   return error;

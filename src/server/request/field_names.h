@@ -1,5 +1,5 @@
 #pragma once
-// Fields that an API calls otherwise than the common request does.
+// Renames fields that an API calls differently from the common request.
 #include <span>
 #include <string_view>
 
@@ -7,15 +7,15 @@
 
 namespace quire {
 
-// What a field begins with that is in the words of the API already: rename_fields() takes it away and changes nothing else.
-inline constexpr char kInOwnWords = '=';
+// The first character of a field that already has the API's name: rename_fields() removes it and changes nothing else.
+inline constexpr char kApiFieldPrefix = '=';
 
 struct FieldName {
-  std::string_view common, own;
+  std::string_view common, api_name;
 };
 
-// An error of the common request in the words of an API that has taken its chats for it. `names`: longer ones before those that they begin
-// with.
+// Converts an error of the common request to the field names of an API that has translated its body into a chat. `names`: a longer name
+// comes before its prefixes.
 [[nodiscard]] Error rename_fields(std::span<const FieldName> names, Error error);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Defaults for sampling, from the model's generation_config.json or from what the operator gave. Read once, by the program, before the
+// Reads sampling defaults from the model's generation_config.json or from the operator's options. The program reads them once, before the
 // server starts. The file is not ours: unknown names in it are no error, but a value that no request could send is.
 #include "quire/text/generation_config.h"
 
@@ -20,7 +20,7 @@ namespace json = boost::json;
 constexpr const char* kFile = "generation_config.json";
 constexpr std::size_t kMaxFileBytes = 1 << 20;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-// Its own default: nobody has chosen it (quire/text/generation_config.h).
+// The default of transformers, so a file with it expresses no choice (quire/text/generation_config.h).
 constexpr std::int64_t kTopKOfTransformers = 50;
 
 Result<void> check(const GenerationDefaults& defaults) {
@@ -32,7 +32,7 @@ Result<void> check(const GenerationDefaults& defaults) {
   return params.validate();
 }
 
-// Of what somebody wrote for this server each name must be known.
+// `is_whole`: the text was written for this server, so each name must be known.
 Result<GenerationDefaults> defaults_of(std::string_view text, bool is_whole) {
   auto object = parse_object(text);
   if (!object) return std::unexpected(object.error());
@@ -49,7 +49,7 @@ Result<GenerationDefaults> defaults_of(std::string_view text, bool is_whole) {
   return defaults;
 }
 
-// nullopt: there is none.
+// Returns nullopt if there is no such file.
 Result<std::optional<std::string>> text_of(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kFile;
   std::error_code none;
@@ -58,8 +58,8 @@ Result<std::optional<std::string>> text_of(const std::filesystem::path& folder) 
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.eof() || file.bad() || !std::filesystem::is_regular_file(path, none)) {
-    return fail(ErrorCode::invalid_argument, "generation_config", fmt::format("{} cannot be read, or has over 1 MiB", path.string()),
-                "mend it, or use --generation-config vllm");
+    return fail(ErrorCode::invalid_argument, "generation_config", fmt::format("{} cannot be read, or is larger than 1 MiB", path.string()),
+                "fix the file, or use --generation-config vllm");
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;
@@ -90,7 +90,7 @@ Result<GenerationDefaults> from_file(const std::string& model, const std::string
   if (!text) {
     if (is_auto) return GenerationDefaults{};
     return fail(ErrorCode::not_found, "generation_config", fmt::format("there is no {} in '{}'", kFile, source),
-                "name a folder that has one, or auto, or vllm");
+                "use a folder that contains one, or auto, or vllm");
   }
   auto defaults = parse_generation_config(*text);
   if (!defaults) return std::unexpected(within("generation_config", std::move(defaults.error())));
@@ -132,7 +132,7 @@ std::string describe(const GenerationDefaults& defaults) {
   add("min_p", defaults.min_p);
   add("repetition_penalty", defaults.repetition_penalty);
   add("max_tokens", defaults.max_tokens);
-  add("at most, of tokens,", defaults.max_limit);
+  add("max_tokens limit", defaults.max_limit);
   return text;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Hidden states of prompts in files, as vLLM's ExampleHiddenStatesConnector leaves them.
+// Writes hidden states of prompts to files, in the format of vLLM's ExampleHiddenStatesConnector.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,26 +11,31 @@
 
 namespace quire {
 
-// Of "kv_transfer_params": {"hidden_states": true}.
+// Reads "kv_transfer_params": {"hidden_states": true}. Returns whether hidden states are requested.
 [[nodiscard]] bool read_hidden_states(ObjectReader& reader);
 
-// Of rows of all tokens, which wait in memory for the last one.
-Result<void> check_hidden_numbers(std::uint64_t num_tokens, const char* field, const RequestContext& context);
-// That the server writes them, and that so many fit into memory.
+// Checks the number of values in the rows of all tokens, which are held in memory until the last row.
+Result<void> check_hidden_values(std::uint64_t num_tokens, const char* field, const RequestContext& context);
+// Checks that the server writes hidden states, and that they fit into memory.
 Result<void> check_hidden_states(std::uint64_t num_tokens, const char* field, const RequestContext& context);
 
-// Each tenant has a folder of its own in `folder`, so that no name that is taken tells of another tenant's request. Without a tenant:
-// `folder`.
-struct StatesPlace {
+// The folder for hidden states. Each tenant has a separate folder in `folder`, so that a taken file name reveals nothing about another
+// tenant's request. Without a tenant, files are in `folder`.
+struct HiddenStatesFolder {
   std::string folder, tenant;
+  // Limit for the bytes of all files in `folder`. Beyond it, the tenant with the most bytes loses its oldest file. 0: no limit.
+  std::uint64_t max_bytes = 0;
 };
 
-// NAME.safetensors there, whole or not at all: "hidden_states" in F32, [token][1][number], and "token_ids" in I64. Its path. It
-// waits for the disk: neither on the engine's thread nor on the server's. Errors: `io`, or it is there.
-Result<std::string> write_hidden_states(const StatesPlace& place, const std::string& name, std::span<const TokenId> tokens,
+[[nodiscard]] HiddenStatesFolder make_hidden_states_folder(const ServerOptions& options, std::string tenant);
+
+// Writes NAME.safetensors and returns its path. The file is readable by this user only, and appears complete or not at all. It contains
+// "hidden_states" in F32, [token][1][element], and "token_ids" in I64. The call waits for the disk, so it must not run on the engine's or
+// the server's thread. Errors: `io`; the file is larger than the budget; the file exists.
+Result<std::string> write_hidden_states(const HiddenStatesFolder& destination, const std::string& name, std::span<const TokenId> tokens,
                                         std::span<const float> rows);
 
-// {"hidden_states_path": ...}
+// Returns {"hidden_states_path": ...}.
 [[nodiscard]] std::string hidden_states_params(const std::string& path);
 
 }  // namespace quire

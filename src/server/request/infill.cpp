@@ -8,7 +8,7 @@ namespace {
 
 struct Names {
   std::string_view before_prefix, before_suffix, at_end;
-  std::array<std::string_view, 3> ends;  // may be empty
+  std::array<std::string_view, 3> ends;  // unused entries are empty
 };
 
 constexpr std::array<Names, 4> kNames = {
@@ -17,8 +17,8 @@ constexpr std::array<Names, 4> kNames = {
      {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", {}},
      {" <PRE>", " <SUF>", " <MID>", {" <EOT>"}}}};
 
-// A mark need not be a control token: DeepSeek's are of the user-defined kind. CodeLlama's count by their names alone, as in llama.cpp.
-std::optional<TokenId> mark(const Tokenizer& tokenizer, std::string_view text) {
+// A special token need not be a control token: DeepSeek's are user-defined. CodeLlama's tokens are found by name alone, as in llama.cpp.
+std::optional<TokenId> special_token(const Tokenizer& tokenizer, std::string_view text) {
   const auto token = text.empty() ? std::nullopt : tokenizer.find(text);
   if (!token || text.front() == ' ') return token;
   const auto tokens = tokenizer.encode(text, {.add_special = false, .parse_special = true});
@@ -26,14 +26,14 @@ std::optional<TokenId> mark(const Tokenizer& tokenizer, std::string_view text) {
 }
 
 std::optional<Infill> infill_of(const Tokenizer& tokenizer, const Names& names) {
-  const auto before_prefix = mark(tokenizer, names.before_prefix);
-  const auto before_suffix = mark(tokenizer, names.before_suffix);
-  const auto at_end = mark(tokenizer, names.at_end);
+  const auto before_prefix = special_token(tokenizer, names.before_prefix);
+  const auto before_suffix = special_token(tokenizer, names.before_suffix);
+  const auto at_end = special_token(tokenizer, names.at_end);
   if (!before_prefix || !before_suffix || !at_end) return std::nullopt;
   Infill infill{.before_prefix = *before_prefix, .before_suffix = *before_suffix, .at_end = *at_end};
   infill.ends = {*before_prefix, *before_suffix, *at_end};
   for (const std::string_view name : names.ends)
-    if (const auto token = mark(tokenizer, name)) infill.ends.push_back(*token);
+    if (const auto token = special_token(tokenizer, name)) infill.ends.push_back(*token);
   return infill;
 }
 

@@ -1,5 +1,5 @@
-// JSON from clients: parsed within bounds on depth and memory, then read field by field. What is wrong with a body becomes an error that
-// names the field; the first one counts. It has no state but the reader itself, so any thread may use it.
+// JSON from clients: parsed within limits of depth and memory, then read field by field. The first problem of a body becomes an error that
+// names the field. There is no state except the reader, so any thread may use this code.
 #include "server/request/object_reader.h"
 
 #include <fmt/format.h>
@@ -25,15 +25,16 @@ namespace {
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kMaxShownBytes = 60;
 constexpr std::size_t kMaxNameBytes = 100;
-// A number of one digit takes 8 bytes for each byte of text, and twice that again while it is parsed; token ids of a long prompt half of
-// it.
+// A number of one digit takes 8 bytes per byte of text, and twice as much in addition while it is parsed. Token ids of a long prompt take
+// half of that.
 constexpr std::size_t kParsedBytesPerByte = 8;
 constexpr std::size_t kMinParsedBytes = 8 << 20;
+constexpr std::size_t kParsedAtOnce = 256 << 10;  // bytes between two cancellation points: some milliseconds
 
-// A body of a few bytes per value may need many times its size: what a client can make the parser take is bounded here.
+// A body with few bytes per value may need many times its size. This class bounds the memory that a client can make the parser take.
 class BoundedMemory final : public json::memory_resource {
  public:
-  // `left`: bytes that may still be taken; shared, because Boost.JSON wraps the resource in an object of its own.
+  // `left`: bytes that may still be allocated. It is shared, because Boost.JSON wraps the resource in another object.
   explicit BoundedMemory(std::shared_ptr<std::size_t> left) : left_(std::move(left)) {}
 
  private:
@@ -72,12 +73,18 @@ const char* kind_name(const json::value& value) {
   return "value";
 }
 
-// 1 and 1.0 are the same number.
-bool same_value(const json::value& a, const json::value& b) {
-  return a.is_number() && b.is_number() ? a.to_number<double>() == b.to_number<double>() : a == b;
+// JSON has no infinity: an answer that repeats such a number would not be JSON. Recurses at most kMaxDepth levels.
+bool has_infinity(const json::value& value) {
+  if (value.is_double()) return std::isinf(value.get_double());
+  if (value.is_array()) return std::ranges::any_of(value.get_array(), has_infinity);
+  return value.is_object() && std::ranges::any_of(value.get_object(), [](const auto& field) { return has_infinity(field.value()); });
 }
 
 }  // namespace
+
+bool same_value(const json::value& a, const json::value& b) {
+  return a.is_number() && b.is_number() ? a.to_number<double>() == b.to_number<double>() : a == b;
+}
 
 std::string describe(const json::value& value) {
   if (value.is_array() || value.is_object()) return kind_name(value);
@@ -85,7 +92,7 @@ std::string describe(const json::value& value) {
   return shown.size() > kMaxShownBytes ? std::string(kind_name(value)) : fmt::format("{} {}", kind_name(value), shown);
 }
 
-Result<json::object> parse_object(std::string_view body) {
+Result<json::object> parse_object(std::string_view body, const CancellationPoint* cancellation) {
   json::parse_options options;
   options.max_depth = kMaxDepth;
   const auto left = std::make_shared<std::size_t>(kMinParsedBytes + kParsedBytesPerByte * body.size());
@@ -94,20 +101,24 @@ Result<json::object> parse_object(std::string_view body) {
   parser.reset(storage);
   json::error_code code;
   std::size_t read = 0;
-  std::optional<json::value> value;  // assigning to one would copy it out of the bounded memory
+  std::optional<json::value> value;  // assignment would copy the value out of the bounded memory
   try {
-    read = parser.write_some(body.data(), body.size(), code);
+    while (read < body.size() && !code && !parser.done()) {
+      pass(cancellation);
+      read += parser.write_some(body.data() + read, std::min(kParsedAtOnce, body.size() - read), code);
+    }
     const bool only_space_left = body.find_first_not_of(" \t\r\n", read) == std::string_view::npos;
     if (!code && !only_space_left) code = json::error::extra_data;
     if (!code) parser.finish(code);
     if (!code) value.emplace(parser.release());
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::too_large, "", fmt::format("the body's {} bytes are too many values", body.size()), "send fewer at once");
+    return fail(ErrorCode::too_large, "", fmt::format("the body of {} bytes has too many values", body.size()),
+                "send fewer values in a request");
   }
-  *left = std::numeric_limits<std::size_t>::max() / 2;  // what was parsed may be copied and changed
+  *left = std::numeric_limits<std::size_t>::max() / 2;  // the parsed values may be copied and changed
   if (code == json::error::too_deep) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is nested more than {} levels deep", kMaxDepth),
-                "send flatter JSON");
+                "send JSON with fewer levels");
   }
   if (code || !value) {
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is not JSON: {} at byte {}", code.message(), read),
@@ -115,6 +126,10 @@ Result<json::object> parse_object(std::string_view body) {
   }
   if (!value->is_object())
     return fail(ErrorCode::invalid_argument, "", fmt::format("the body is a JSON {}", kind_name(*value)), "send a JSON object");
+  for (const json::key_value_pair& field : value->get_object())
+    if (has_infinity(field.value()))
+      return fail(ErrorCode::invalid_argument, std::string(std::string_view(field.key()).substr(0, kMaxNameBytes)),
+                  "is or contains a number outside the range of 64-bit floats", "send numbers up to 1.7e308");
   return std::move(value->get_object());
 }
 
@@ -210,21 +225,38 @@ void ObjectReader::add_ignored(std::string_view name, std::vector<std::string>& 
   std::ranges::replace_if(shown, [](char c) { return c <= ' ' || c >= '\x7F' || c == ','; }, '?');
 }
 
+void ObjectReader::finish_field(std::string_view name, const json::value& value, bool is_beta, std::vector<std::string>& ignored) {
+  const RequestField* const field = find_request_field(name);
+  if (field != nullptr && api_ && field->use(*api_) == FieldUse::refused) {
+    if (!field->is_neutral(value)) reject(refused_field(*field, value));
+    return;
+  }
+  if (ignored.size() == kMaxIgnored) return;  // then typing errors are not searched: each search scans all names
+  if (field == nullptr && !is_beta) {
+    constexpr std::size_t kShortWithin = 5;  // nested objects have few fields, so short names are compared, too
+    const std::string_view meant = api_ ? misspelt_field(name, fields_read_by(*api_)) : misspelt_field(name, known_, kShortWithin);
+    if (!meant.empty())
+      return reject(name.substr(0, kMaxNameBytes), "is not a field of this request", fmt::format("did you mean '{}'?", meant));
+  }
+  add_ignored(name, ignored);
+}
+
 Result<void> ObjectReader::finish(std::vector<std::string>& ignored, bool is_beta) {
   for (const std::string_view hint : hints_) add_ignored(hint, ignored);
   for (const std::string& part : left_out_) add_ignored(part, ignored);
-  for (const auto& [key, value] : *object_) {
-    if (error_) break;
-    const std::string_view name(key.data(), key.size());
-    if (is_known(name) || value.is_null()) continue;
-    if (ignored.size() == kMaxIgnored) break;  // no slips, and each costs a look at all names
-    if (const auto nearest = is_beta ? std::nullopt : nearest_name(name, known_))
-      reject(name.substr(0, kMaxNameBytes), "is not a field of this request", fmt::format("did you mean '{}'?", *nearest));
-    else
-      add_ignored(name, ignored);
-  }
+  for (const auto& [key, value] : *object_)
+    if (!is_known(key) && !value.is_null()) finish_field(key, value, is_beta, ignored);
   if (error_) return std::unexpected(*error_);
   return {};
+}
+
+void ObjectReader::pass_on(json::object& chat) {
+  for (auto& [key, value] : *object_) {
+    const RequestField* const field = find_request_field(key);
+    if (field == nullptr || value.is_null() || field->use(*api_) != FieldUse::passed) continue;
+    known_.push_back(field->name);
+    chat.emplace(field->name, std::move(value));
+  }
 }
 
 }  // namespace quire

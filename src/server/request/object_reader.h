@@ -1,6 +1,6 @@
 #pragma once
-// Reads a JSON object field by field and keeps the first thing that is wrong with it: a field of the wrong type or range, or one that
-// nobody asked for. null counts as absent, as OpenAI's clients send it.
+// Reads a JSON object field by field and keeps the first error: a field of the wrong type or range, or a field that was never read. null
+// counts as absent, because OpenAI's clients send it so.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
@@ -9,54 +9,69 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/base/cancellation_point.h"
 #include "quire/base/error.h"
+#include "server/request/request_fields.h"
 
 namespace quire {
 
-// The JSON type and, if short, the value itself: 'string "abc"'.
+// Returns the JSON type and, if short, the value itself: 'string "abc"'.
 [[nodiscard]] std::string describe(const boost::json::value& value);
 
-// Text that must be JSON: an object. Errors: `invalid_argument` that tells the byte; at most 64 levels deep. Takes at most
-// 8 MiB and 8 bytes for each byte of text, or it is `too_large`.
-[[nodiscard]] Result<boost::json::object> parse_object(std::string_view body);
+// Compares two values; 1 and 1.0 are the same number.
+[[nodiscard]] bool same_value(const boost::json::value& a, const boost::json::value& b);
+
+// Parses text that must be a JSON object, at most 64 levels deep. Errors: `invalid_argument` with the position in bytes; `too_large` if the
+// values take more than 8 MiB and 8 bytes for each byte of text.
+[[nodiscard]] Result<boost::json::object> parse_object(std::string_view body, const CancellationPoint* cancellation = nullptr);
 
 inline constexpr std::size_t kMaxIgnored = 16;
 
 class ObjectReader {
  public:
-  // `object` must outlive this; `path` goes before the names in errors ("stream_options."). Names are literals.
+  // `object` must outlive this. `path` precedes the names in errors ("stream_options."). Names must be literals: the reader keeps views of
+  // them.
   explicit ObjectReader(boost::json::object& object, std::string path = {}) : object_(&object), path_(std::move(path)) {}
+  // Reads a complete body of `api`. For fields that are not read, the table of request fields decides.
+  ObjectReader(boost::json::object& object, FieldApi api) : object_(&object), api_(api) {}
 
   [[nodiscard]] bool boolean(std::string_view name, bool fallback);
   [[nodiscard]] double number(std::string_view name, double fallback);
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t fallback, std::int64_t least, std::int64_t most);
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, std::int64_t least, std::int64_t most);
   [[nodiscard]] std::string text(std::string_view name, std::string fallback = {});
-  // Present and not null; the caller checks the type, and may move from it.
+  // Returns a field that is present and not null, else null. The caller checks its type, and may move from it.
   [[nodiscard]] boost::json::value* find(std::string_view name);
 
-  // Known to clients, without meaning here: any value will do, and finish() names it.
+  // Moves the fields that the API passes on to `chat`, unless `chat` has them.
+  void pass_on(boost::json::object& chat);
+
+  // Accepts any value of a field that clients know but that means nothing here; finish() reports its name.
   void ignore(std::string_view name);
-  // A part that is left out ("tools[4]:web_search"): finish() names it, too.
+  // Records a part that is left out ("tools[4]:web_search"); finish() reports it, too.
   void leave_out(std::string part) { left_out_.push_back(std::move(part)); }
-  // Known to clients, not offered here: refused unless it is `neutral` (JSON text) or null.
+  // Refuses a field that clients know but this server does not offer, unless it is `neutral` (JSON text) or null.
   void only(std::string_view name, std::string_view neutral, std::string_view remedy);
 
   void reject(std::string_view name, std::string message, std::string remedy = {}, ErrorCode code = ErrorCode::invalid_argument);
   void reject(Error error);
 
-  // The first error; last of all a field that nobody asked for: it would be no error to leave it out, but may be a slip.
+  // Returns the first error; without one, an error for a field that was never read. Ignoring such a field would be possible, but it may be
+  // a typing error.
   [[nodiscard]] Result<void> finish();
-  // The first error; last of all a field that nobody asked for and whose name is nearly one that is known, unless `is_beta`: such a client
-  // knows fields that this server does not. Appends the names of the others, of leave_out() and of ignore() to `ignored`: at most
-  // kMaxIgnored of them, with what cannot stand in a header replaced by '?'.
+  // Returns the first error; without one, an error for a field that the table refuses or that is a typing error (misspelt_field). A field
+  // is not reported as a typing error if a vendor has it, or if the client is `is_beta`: such a client knows newer fields. Appends to
+  // `ignored` the names from leave_out() and ignore(), and other fields that were never read: at most kMaxIgnored names, with '?' for
+  // characters that a header cannot contain.
   [[nodiscard]] Result<void> finish(std::vector<std::string>& ignored, bool is_beta = false);
   [[nodiscard]] bool failed() const { return error_.has_value(); }
 
  private:
   boost::json::object* object_;
   std::string path_;
+  std::optional<FieldApi> api_;
   [[nodiscard]] bool is_known(std::string_view name) const;
+  void finish_field(std::string_view name, const boost::json::value& value, bool is_beta, std::vector<std::string>& ignored);
   void add_ignored(std::string_view name, std::vector<std::string>& ignored) const;
 
   std::vector<std::string_view> known_, hints_;

@@ -1,6 +1,6 @@
-// What lies between a request that has been read and the engine's: templates, tokens, grammars, bounds on the answer. Called by Serving,
-// for small bodies on the server's thread and for others on one of the job pool: so everything here is a function of its arguments, and
-// what it shares (the model, the options) never changes.
+// The steps between a parsed request and the engine's input: templates, tokens, grammars, limits of the answer. Serving calls this on the
+// server's thread for small bodies, and on a thread of the job pool for others. So every function depends only on its arguments, and the
+// shared data (the model, the options) never changes.
 #include "server/request/prepare.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "base/context_overflow.h"
 #include "base/digest.h"
 #include "quire/text/detokenizer.h"
 #include "server/http/tenants.h"
@@ -22,15 +23,15 @@ namespace quire {
 
 namespace {
 
-// The tool that an answer calls: the first one, or by the convention of mini-swe-agent.
-std::string called_tool(const ServedModel& model, const ToolUse& use, bool in_thought, std::span<const TokenId> outputs) {
+// Returns the tool that an answer calls: the tool of the first call, or a tool by the convention of mini-swe-agent.
+std::string called_tool(const ServedModel& model, const ToolUse& use, bool in_reasoning, std::span<const TokenId> outputs) {
   const Tokenizer& tokenizer = model.tokenizer();
   if (use.choice == ToolUse::Choice::none || use.tools.empty()) return bash_tool(tokenizer.decode(outputs, true));
-  const auto parser = make_answer_parser(model.call_format(), use.tools, {.in_thought = in_thought, .max_calls = 1});
+  const auto parser = make_answer_parser(model.call_format(), use.tools, {.in_reasoning = in_reasoning, .max_calls = 1});
   Detokenizer text(tokenizer, {.skip_special = false});
   for (const TokenId token : outputs)
-    if (!tokenizer.is_special(token) || model.is_mark(token)) parser->feed(text.push(token));
-  parser->finish();
+    if (!tokenizer.is_special(token) || model.is_delimiter(token)) parser->feed(text.push(token));
+  parser->finish(false);
   for (const AnswerPart& part : parser->take_parts())
     if (part.kind == AnswerPart::Kind::call) return part.text;
   return bash_tool(tokenizer.decode(outputs, true));
@@ -45,12 +46,12 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
   out.adapter = request.adapter;
   out.pictures = request.pictures;
   if (request.form) out.structured_output = request.form->wanted;
-  // The best are those whose tokens are the likeliest.
+  // The choices with the likeliest tokens are the best, so log probabilities are needed.
   if (request.best_of > request.n && !out.sampling.logprobs) out.sampling.logprobs = 0;
-  // Only where the core needs to know which tool is called, and the client has not said it.
+  // Set only if the core must know the called tool and the client has not named it.
   if (!request.tags.job.empty() && !request.tags.is_last_step && request.tags.tool.empty())
-    out.name_tool = [&model, tools = request.tool_use, in_thought = request.in_thought](std::span<const TokenId> outputs) {
-      return called_tool(model, tools, in_thought, outputs);
+    out.tool_name_function = [&model, tools = request.tool_use, in_reasoning = request.in_reasoning](std::span<const TokenId> outputs) {
+      return called_tool(model, tools, in_reasoning, outputs);
     };
   return out;
 }
@@ -58,14 +59,15 @@ EngineRequest engine_request(std::vector<TokenId> prompt, const CompletionReques
 Result<void> add_echo(PreparedCompletion& prepared, const std::string& text, std::size_t num_choices, const ServerOptions& options) {
   if (text.size() * num_choices > options.max_echo_bytes) {
     return fail(ErrorCode::invalid_argument, "echo",
-                fmt::format("would repeat {} bytes in {} choices, more than {}", text.size(), num_choices, options.max_echo_bytes),
-                "ask for fewer choices, or drop it");
+                fmt::format("would repeat {} bytes in each of {} choices, more than {} bytes in total", text.size(), num_choices,
+                            options.max_echo_bytes),
+                "request fewer choices, or leave it out");
   }
   prepared.echoes.insert(prepared.echoes.end(), prepared.request.best_of, text);
   return {};
 }
 
-// What is said of the prompts is in each of their choices, but for chats, which have it once.
+// Each choice of a prompt contains the prompt's log probabilities, except in chats, which contain them once.
 Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const ServerOptions& options) {
   const CompletionRequest& request = prepared.request;
   if (!request.sampling.prompt_logprobs) return {};
@@ -73,28 +75,28 @@ Result<void> check_prompt_logprobs(const PreparedCompletion& prepared, const Ser
   const std::uint64_t per_token = (1 + *request.sampling.prompt_logprobs) * std::uint64_t{request.api == Api::chat ? 1 : request.n};
   if (num_tokens * per_token <= options.max_prompt_logprobs) return {};
   return fail(ErrorCode::invalid_argument, request.prompt_logprobs ? "prompt_logprobs" : "echo",
-              fmt::format("of {} tokens, {} each, are more than {}", num_tokens, per_token, options.max_prompt_logprobs),
-              "ask for fewer of them, for fewer choices, or of a shorter prompt");
+              fmt::format("would return {} tokens with {} values each, more than {} values in total", num_tokens, per_token,
+                          options.max_prompt_logprobs),
+              "request fewer values or fewer choices, or send a shorter prompt");
 }
 
-// A job of the engine's is no longer than this: longer names of sessions are known by their hash.
+// The engine's limit for the name of a job. A longer session name is replaced by its hash.
 constexpr std::size_t kMaxJobBytes = 64;
 
 std::string job_of(std::string_view session) {
   return session.size() <= kMaxJobBytes ? std::string(session) : to_hex(Sha256::of(std::as_bytes(std::span(session))));
 }
 
-// A beam search has no job.
-void name_job(CompletionRequest& request, const RequestContext& context) {
+// Sets the job from the session if the client has named none. A beam search has no job.
+void set_job_tag(CompletionRequest& request, const RequestContext& context) {
   if (!request.tags.job.empty() || request.beam_search) return;
   request.tags.job = job_of(request.session_key.empty() ? context.session : request.session_key);
 }
 
-// --strict-fields: nothing is ignored.
+// With --strict-fields an ignored field is an error.
 Result<void> check_ignored(const CompletionRequest& request, const ServerOptions& options) {
   if (!options.strict_fields || request.ignored.empty()) return {};
-  return fail(ErrorCode::unsupported, request.ignored.front(), "would be ignored, and this server refuses that (--strict-fields)",
-              "leave it out");
+  return fail(ErrorCode::unsupported, request.ignored.front(), "would be ignored, which --strict-fields forbids", "leave it out");
 }
 
 Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const RequestContext& context) {
@@ -104,28 +106,31 @@ Result<PreparedCompletion> prepare_request(CompletionRequest parsed, const Reque
   if (!adapter) return std::unexpected(std::move(adapter.error()));
   parsed.adapter = *std::move(adapter);
   parsed.tags.tenant = context.tenant;
-  name_job(parsed, context);
-  // Whose blocks a prompt may find is decided here, before any token is named.
+  set_job_tag(parsed, context);
+  // The salt decides which cached blocks a prompt may find, so it is set before any block is hashed.
   parsed.cache_salt = salt_of(options.tenant_secret, context.tenant, std::move(parsed.cache_salt));
-  // The chat is taken apart when it is encoded.
-  std::optional<PromptPrint> print;
-  if (parsed.compare) print = print_of(parsed.chat);
-  auto prompts = model.encode_prompts(parsed);
+  // Encoding moves parts out of the chat, so the chat is hashed first.
+  std::optional<PromptFingerprint> fingerprint;
+  if (parsed.compare) fingerprint = fingerprint_of(parsed.chat);
+  auto prompts = model.encode_prompts(parsed, context.cancellation);
   if (!prompts) return std::unexpected(prompts.error());
   auto bad_words = model.encode_bad_words(parsed.bad_words);
   if (!bad_words) return std::unexpected(bad_words.error());
   parsed.sampling.bad_words = std::move(*bad_words);
+  pass(context.cancellation);
   if (const auto held = constrain_answer(parsed, model, options.one_call_spelling); !held) return std::unexpected(held.error());
+  // Unenforced constraints may have been added to the ignored fields.
+  if (const auto heeded = check_ignored(parsed, options); !heeded) return std::unexpected(heeded.error());
   PreparedCompletion prepared{.request = std::move(parsed), .prompts = {}, .echoes = {}, .num_prompt_tokens = {}};
-  if (print) add_tokens(*print, prompts->front());
-  prepared.print = std::move(print);
+  if (fingerprint) add_tokens(*fingerprint, prompts->front());
+  prepared.fingerprint = std::move(fingerprint);
   const CompletionRequest& request = prepared.request;
   const std::size_t num_choices = prompts->size() * request.best_of;
   prepared.prompts.reserve(prompts->size());
   for (std::vector<TokenId>& prompt : *prompts) {
     prepared.num_prompt_tokens.push_back(prompt.size());
     prepared.first_prompt_tokens.push_back(prompt.empty() ? 0 : prompt.front());
-    if (request.return_token_ids) prepared.told_prompts.push_back(prompt);
+    if (request.return_token_ids) prepared.returned_prompts.push_back(prompt);
     if (request.echo) {
       const auto added = add_echo(prepared, model.tokenizer().decode(prompt, request.skip_special_tokens), num_choices, options);
       if (!added) return std::unexpected(added.error());
@@ -144,33 +149,38 @@ RequestLimits limits_of(const RequestContext& context) {
           .vocab_size = context.model.tokenizer().vocab_size(),
           .defaults = context.options.generation_defaults,
           .routed_experts = context.options.enable_return_routed_experts,
-          .pictures = context.model.picture_reading()};
+          .image_reading = context.model.image_reading(),
+          .cancellation = context.cancellation};
 }
 
 Result<CompletionRequest> read_chat_of(std::shared_ptr<const AnswerShape> shape, boost::json::object chat,
                                        const std::vector<std::string>& ignored, const RequestContext& context) {
   RequestLimits limits = limits_of(context);
-  limits.routed_experts = false;  // other APIs have no place for them
+  limits.routed_experts = false;  // other APIs have no field for them
   auto parsed = parse_completion_request(Api::chat, std::move(chat), limits);
-  if (!parsed) return std::unexpected(shape->in_words_of_client(std::move(parsed.error())));
+  if (!parsed) return std::unexpected(shape->with_client_field_names(std::move(parsed.error())));
   parsed->shape = std::move(shape);
   parsed->ignored.insert(parsed->ignored.begin(), ignored.begin(), ignored.end());
   return parsed;
 }
 
 Result<PreparedCompletion> prepare_completion(CompletionRequest request, const RequestContext& context) {
-  // These names are the client's already.
+  // These names are the client's already, so the error needs no renaming.
   if (const auto heeded = check_ignored(request, context.options); !heeded) return std::unexpected(heeded.error());
   const std::shared_ptr<const AnswerShape> shape = request.shape;
   auto prepared = prepare_request(std::move(request), context);
-  if (!prepared) prepared.error() = shape->in_words_of_client(std::move(prepared.error()));
+  if (!prepared) prepared.error() = shape->with_client_field_names(std::move(prepared.error()));
   return prepared;
 }
 
 Result<std::size_t> count_prompt_tokens(CompletionRequest request, const RequestContext& context) {
   if (const auto named = context.model.adapter_of(request.model); !named) return std::unexpected(named.error());
-  const auto prompts = context.model.encode_prompts(request);
-  if (!prompts) return std::unexpected(request.shape->in_words_of_client(prompts.error()));
+  const auto prompts = context.model.encode_prompts(request, context.cancellation);
+  if (!prompts) {
+    // A client counts tokens to find out whether its prompt fits.
+    if (const auto overflow = overflow_of(prompts.error()); overflow && !overflow->is_at_least) return overflow->prompt_tokens;
+    return std::unexpected(request.shape->with_client_field_names(prompts.error()));
+  }
   return prompts->front().size();
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// What the body of a request is read against.
+// The data against which the body of a request is read.
 #include <string_view>
 
+#include "quire/base/cancellation_point.h"
 #include "quire/server_options.h"
 
 namespace quire {
@@ -11,9 +12,10 @@ class ServedModel;
 struct RequestContext {
   const ServedModel& model;
   const ServerOptions& options;
-  std::string_view tenant;     // whose it is
-  std::string_view session{};  // HttpRequest::session
-  bool is_beta = false;        // HttpRequest::is_beta
+  std::string_view tenant;                          // the request's tenant
+  std::string_view session{};                       // HttpRequest::session
+  bool is_beta = false;                             // HttpRequest::is_beta
+  const CancellationPoint* cancellation = nullptr;  // passed by work that may take long; null: the work takes no turns
 };
 
 }  // namespace quire

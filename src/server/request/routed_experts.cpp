@@ -22,11 +22,12 @@ void read_routed_experts(ObjectReader& reader, bool may_ask, CompletionRequest& 
   const bool asks = reader.boolean("return_routed_experts", may_ask && other == nullptr);
   const auto start = reader.integer("routed_experts_prompt_start", 0, std::numeric_limits<std::int32_t>::max());
   if (asks && !may_ask)
-    reader.reject("return_routed_experts", "is true, and this server tells none", "serve with --enable-return-routed-experts");
+    reader.reject("return_routed_experts", "is true, but this server does not return routed experts",
+                  "start the server with --enable-return-routed-experts");
   if (asks && other != nullptr)
-    reader.reject("return_routed_experts", fmt::format("is true with {}, which has none", other), "drop one of them");
+    reader.reject("return_routed_experts", fmt::format("is not supported with {}", other), "leave one of them out");
   if (start && *start > 0 && !asks)
-    reader.reject("routed_experts_prompt_start", "is given, and no experts are told", "send \"return_routed_experts\": true as well");
+    reader.reject("routed_experts_prompt_start", "requires return_routed_experts", "send \"return_routed_experts\": true as well");
   request.sampling.routed_experts = asks;
   request.first_routed_token = static_cast<std::uint32_t>(start.value_or(0));
 }
@@ -39,14 +40,14 @@ Result<void> check_routed_experts(const PreparedCompletion& prepared, const Serv
     num_tokens += tokens;
     if (tokens <= request.first_routed_token)
       return fail(ErrorCode::invalid_argument, "routed_experts_prompt_start",
-                  fmt::format("is {}, and a prompt has {} tokens", request.first_routed_token, tokens), "begin within each prompt");
+                  fmt::format("is {}, but a prompt has {} tokens", request.first_routed_token, tokens), "start within each prompt");
   }
   const std::uint64_t numbers = num_tokens * request.best_of * model.experts().per_token();
   if (numbers <= options.max_routed_experts) return {};
   return fail(ErrorCode::invalid_argument, "return_routed_experts",
-              fmt::format("of {} tokens in {} choices each are {} numbers, more than {}", num_tokens, request.best_of, numbers,
-                          options.max_routed_experts),
-              "ask for fewer choices, or of a shorter prompt");
+              fmt::format("would return, for {} tokens in each of {} choices, {} numbers in total, more than {}", num_tokens,
+                          request.best_of, numbers, options.max_routed_experts),
+              "request fewer choices, or send a shorter prompt");
 }
 
 }  // namespace quire

@@ -34,7 +34,8 @@ Result<StructuralTag> tag_of(const json::value& value, const json::array& trigge
   const auto trigger = std::ranges::find_if(triggers, [&](const json::value& one) {
     return one.is_string() && !one.get_string().empty() && std::string_view(tag.begin).starts_with(std::string_view(one.get_string()));
   });
-  if (trigger == triggers.end()) return wrong_tag(at + ".begin", "begins with none of the triggers", "name one in triggers");
+  if (trigger == triggers.end())
+    return wrong_tag(at + ".begin", "does not begin with any of the triggers", "add its beginning to triggers");
   tag.trigger = trigger->get_string();
   return tag;
 }
@@ -46,13 +47,13 @@ Result<std::vector<StructuralTag>> parse_structural_tag(const json::value& value
   if (value.is_string()) {
     json::error_code failed;
     parsed = json::parse(value.get_string(), failed, {}, {.max_depth = 64});
-    if (failed) return wrong_tag("", "is no JSON: " + failed.message(), "");
+    if (failed) return wrong_tag("", "is not valid JSON: " + failed.message(), "");
   }
   const json::value& tag = value.is_string() ? parsed : value;
   if (!tag.is_object()) return wrong_tag("", "must be an object, not " + describe(tag), R"(send {"structures": [...], "triggers": [...]})");
   const json::object& fields = tag.get_object();
   if (fields.contains("format"))
-    return fail(ErrorCode::unsupported, "format", "is not read here", R"(send {"structures": [...], "triggers": [...]})");
+    return fail(ErrorCode::unsupported, "format", "is not supported", R"(send {"structures": [...], "triggers": [...]})");
   const json::value* structures = fields.if_contains("structures");
   const json::value* triggers = fields.if_contains("triggers");
   if (triggers == nullptr || !triggers->is_array()) return wrong_tag("triggers", "must be an array of strings", "");

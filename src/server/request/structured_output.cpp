@@ -1,6 +1,6 @@
-// All the ways in which clients of OpenAI and of vLLM ask for a form of the answer, as one StructuredOutput. Where the body is read, on the
-// server's thread or one of the job pool. It does not compile a grammar, and only some of what is wrong in one is seen here: the engine
-// says the rest when it compiles it (GrammarThread).
+// Reads all fields in which clients of OpenAI and vLLM request a form of the answer, into one StructuredOutput. Runs where the body is
+// read, on the server's thread or a thread of the job pool. It does not compile the grammar, so it finds only some errors. The engine
+// reports the others when it compiles the grammar (GrammarThread).
 #include "server/request/structured_output.h"
 
 #include <boost/json/serialize.hpp>
@@ -18,19 +18,19 @@ using Kind = StructuredOutput::Kind;
 constexpr std::size_t kMaxChoices = 10'000;
 constexpr const char* kAnyObject = R"({"type":"object"})";
 
-// Several ways to say one thing, of which a request may use one.
+// Reads alternative fields for one form, of which a request may use one.
 class FormReader {
  public:
   explicit FormReader(ObjectReader& reader, std::string path = {}) : reader_(&reader), path_(std::move(path)) {}
 
   void take(std::string_view field, Kind kind, std::string text) {
-    if (form_) return reader_->reject(field, "is given beside " + form_->field, "send one of them");
+    if (form_) return reader_->reject(field, "cannot be combined with " + form_->field, "send only one of them");
     form_ = OutputForm{{.kind = kind, .text = std::move(text)}, path_ + std::string(field)};
   }
-  // A schema as an object, or as the JSON text of one.
+  // Reads a schema that is an object, or the JSON text of one.
   void read_schema(std::string_view field) {
     const json::value* schema = reader_->find(field);
-    if (schema == nullptr) return;
+    if (schema == nullptr || (schema->is_string() && schema->get_string().empty())) return;
     if (schema->is_string()) return take(field, Kind::json_schema, std::string(schema->get_string()));
     if (!schema->is_object() && !schema->is_bool()) return reader_->reject(field, "must be a JSON schema, not " + describe(*schema));
     take(field, Kind::json_schema, json::serialize(*schema));
@@ -48,12 +48,12 @@ class FormReader {
   }
   void read_choice(std::string_view field) {
     const json::value* choices = reader_->find(field);
-    if (choices == nullptr) return;
+    if (choices == nullptr || (choices->is_string() && choices->get_string().empty())) return;
     if (!choices->is_array() || choices->get_array().empty() || choices->get_array().size() > kMaxChoices)
       return reader_->reject(field, "must be an array of 1 to 10000 strings, not " + describe(*choices));
     std::string lark = "start: ";
     for (const json::value& choice : choices->get_array()) {
-      if (!choice.is_string()) return reader_->reject(field, "holds " + describe(choice), "send strings");
+      if (!choice.is_string()) return reader_->reject(field, "contains " + describe(choice), "send strings");
       lark += lark.ends_with(' ') ? "" : " | ";
       append_json_string(lark, choice.get_string());
     }
@@ -73,6 +73,29 @@ class FormReader {
     if (reader_->boolean(field, false)) take(field, Kind::json_schema, kAnyObject);
   }
 
+  // Reads Ollama's field: "json", or a schema.
+  void read_format(std::string_view field) {
+    const json::value* format = reader_->find(field);
+    if (format == nullptr || (format->is_string() && format->get_string().empty())) return;
+    if (*format == "json") return take(field, Kind::json_schema, kAnyObject);
+    if (!format->is_object()) return reader_->reject(field, "is " + describe(*format), R"(send "json" or a JSON schema)");
+    take(field, Kind::json_schema, json::serialize(*format));
+  }
+
+  // Reads vLLM's fields. The compact field allows at most one space, only after commas and colons. The pattern is a regular expression for
+  // all white space.
+  void read_white_space(std::string_view pattern_field, std::string_view compact_field) {
+    const std::string pattern = reader_->text(pattern_field);
+    const bool is_compact = !compact_field.empty() && reader_->boolean(compact_field, false);
+    if (!form_ || form_->wanted.kind != Kind::json_schema) return;
+    if (!pattern.empty()) form_->spelling["whitespace_pattern"] = pattern;
+    if (pattern.empty() && is_compact)
+      form_->spelling = {{"whitespace_flexible", false}, {"item_separator", ", ?"}, {"key_separator", ": ?"}};
+  }
+  void set_strict(bool is_strict) {
+    if (form_) form_->is_strict = is_strict;
+  }
+
   [[nodiscard]] std::optional<OutputForm> form() && { return std::move(form_); }
   void join(std::optional<OutputForm> other, std::string_view field) {
     if (!other) return;
@@ -80,6 +103,7 @@ class FormReader {
     if (!form_ || reader_->failed()) return;
     form_->field = std::move(other->field);
     form_->tags = std::move(other->tags);
+    form_->spelling = std::move(other->spelling);
   }
 
  private:
@@ -88,16 +112,29 @@ class FormReader {
   std::optional<OutputForm> form_;
 };
 
-// {"name", "schema", "strict", "description"} as OpenAI has it. It is held whether or not it is strict.
+// Reads {"name", "schema", "strict", "description"} as defined by OpenAI. The schema is enforced where possible, even if it is not strict.
 void read_json_schema(ObjectReader& outer, FormReader& form) {
   json::value* inner = outer.find("json_schema");
+  if (inner == nullptr) {
+    if (json::value* schema = outer.find("schema"); schema != nullptr && (schema->is_object() || schema->is_bool()))
+      return form.take("response_format", Kind::json_schema, json::serialize(*schema));
+  }
   if (inner == nullptr || !inner->is_object()) return outer.reject("json_schema", "is missing", R"(send {"name": ..., "schema": {...}})");
   ObjectReader reader(inner->get_object(), "response_format.json_schema.");
-  for (const char* hint : {"name", "description", "strict"}) reader.ignore(hint);
+  for (const char* hint : {"name", "description"}) reader.ignore(hint);
+  const bool is_strict = reader.boolean("strict", false);
   const json::value* schema = reader.find("schema");
   if (schema != nullptr && !schema->is_object() && !schema->is_bool())
     reader.reject("schema", "must be an object, not " + describe(*schema));
   if (const auto done = reader.finish(); !done) return outer.reject(done.error());
+  form.take("response_format", Kind::json_schema, schema != nullptr ? json::serialize(*schema) : kAnyObject);
+  form.set_strict(is_strict);
+}
+
+// llama.cpp and Together accept a schema here, too.
+void read_json_object_form(ObjectReader& outer, FormReader& form) {
+  const json::value* schema = outer.find("schema");
+  if (schema != nullptr && !schema->is_object()) return outer.reject("schema", "must be an object, not " + describe(*schema));
   form.take("response_format", Kind::json_schema, schema != nullptr ? json::serialize(*schema) : kAnyObject);
 }
 
@@ -110,7 +147,7 @@ void read_response_format(ObjectReader& reader, FormReader& form) {
   if (type == "json_schema")
     read_json_schema(inner, form);
   else if (type == "json_object")
-    form.take("response_format", Kind::json_schema, kAnyObject);
+    read_json_object_form(inner, form);
   else if (type == "structural_tag")
     form.read_tag("response_format", *value);
   else if (type != "text")
@@ -121,7 +158,7 @@ void read_response_format(ObjectReader& reader, FormReader& form) {
   if (const auto done = inner.finish(); !done) reader.reject(done.error());
 }
 
-// As vLLM's StructuredOutputsParams.
+// Reads the fields of vLLM's StructuredOutputsParams.
 void read_structured_outputs(ObjectReader& reader, FormReader& form) {
   json::value* value = reader.find("structured_outputs");
   if (value == nullptr) return;
@@ -134,9 +171,9 @@ void read_structured_outputs(ObjectReader& reader, FormReader& form) {
   ways.read_grammar("grammar");
   ways.read_json_object("json_object");
   if (const json::value* tag = inner.find("structural_tag")) ways.read_tag("structural_tag", *tag);
-  inner.only("whitespace_pattern", "null", "white space is as JSON has it");
-  for (const char* hint : {"disable_fallback", "disable_any_whitespace"}) inner.ignore(hint);
-  inner.only("disable_additional_properties", "false", "write \"additionalProperties\": false into the schema");
+  ways.read_white_space("whitespace_pattern", "disable_any_whitespace");
+  inner.ignore("disable_fallback");
+  inner.only("disable_additional_properties", "false", "write \"additionalProperties\": false in the schema");
   if (const auto done = inner.finish(); !done) return reader.reject(done.error());
   form.join(std::move(ways).form(), "structured_outputs");
 }
@@ -151,8 +188,15 @@ std::optional<OutputForm> read_output_form(ObjectReader& reader) {
   form.read_regex("guided_regex");
   form.read_choice("guided_choice");
   form.read_grammar("guided_grammar");
-  reader.only("guided_whitespace_pattern", "null", "white space is as JSON has it");
-  reader.ignore("guided_decoding_backend");
+  form.read_white_space("guided_whitespace_pattern", {});
+  form.read_json_object("guided_json_object");
+  // Field names of llama.cpp, SGLang and Ollama.
+  form.read_schema("json_schema");
+  form.read_grammar("grammar");
+  form.read_regex("regex");
+  form.read_grammar("ebnf");
+  form.read_json_object("json_mode");
+  form.read_format("format");
   return std::move(form).form();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// What a request says of the form of its answer: response_format, structured_outputs, guided_json and its kin.
+// Reads the fields that request a form of the answer: response_format, structured_outputs, guided_json and similar ones.
+#include <boost/json/object.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,26 +11,28 @@
 
 namespace quire {
 
-// Free text in which each `begin` is followed by JSON of the schema and `end`; `trigger`, which `begin` begins with, is what tells it from
-// text.
+// Free text in which each `begin` is followed by JSON of the schema and by `end`. `begin` starts with `trigger`, which distinguishes it
+// from the text.
 struct StructuralTag {
   std::string trigger, begin, schema, end;
 };
 
-// What to hold an answer to. An error that comes later (the engine compiles) is told in the words of `field`.
+// The form that an answer must have. Later errors, from the engine's compilation, name `field`.
 struct OutputForm {
   StructuredOutput wanted;
-  std::string field;                  // which of them said it
-  std::vector<StructuralTag> tags{};  // not empty: of these `wanted` is to be made
+  std::string field;                  // the request's field that contains the form
+  std::vector<StructuralTag> tags{};  // not empty: `wanted` must be built from these
+  bool is_strict = true;              // a JSON schema that cannot be enforced is an error; else its enforceable part applies
+  boost::json::object spelling{};     // spelling of JSON, as settings of the grammar library ("x-guidance")
 };
 
-// nullopt: free text. Errors go to the reader: two of them at once, a type or a form that cannot be held.
+// Returns nullopt for free text. Errors go to the reader: two forms in one request, or a type or form that is not supported.
 [[nodiscard]] std::optional<OutputForm> read_output_form(ObjectReader& reader);
 
-// vLLM's {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, or its text. Errors have a field within it.
+// Parses vLLM's {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, or its text. Errors name a field within it.
 [[nodiscard]] Result<std::vector<StructuralTag>> parse_structural_tag(const boost::json::value& value);
 
-// A grammar in the notation of llama.cpp and XGrammar ("root ::= ...") in llguidance's Lark. Errors name the line.
+// Translates a grammar in the notation of llama.cpp and XGrammar ("root ::= ...") into llguidance's Lark. Errors name the line.
 [[nodiscard]] Result<std::string> lark_of_ebnf(std::string_view text);
 
 }  // namespace quire

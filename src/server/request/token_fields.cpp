@@ -21,7 +21,7 @@ std::vector<TokenId> read_tokens(ObjectReader& reader, std::string_view name, co
   for (const json::value& item : value.get_array()) {
     const auto token = token_of(item, vocab_size);
     if (!token) {
-      reader.reject(name, "holds " + describe(item), fmt::format("token ids are integers from 0 to {}", std::int64_t{vocab_size} - 1));
+      reader.reject(name, "contains " + describe(item), fmt::format("use integers from 0 to {}", std::int64_t{vocab_size} - 1));
       break;
     }
     tokens.push_back(*token);

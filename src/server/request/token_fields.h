@@ -1,5 +1,5 @@
 #pragma once
-// Token ids in bodies.
+// Reads token ids in bodies.
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <optional>
@@ -11,9 +11,9 @@
 
 namespace quire {
 
-// nullopt: not an integer from 0 to vocab_size - 1.
+// Returns nullopt if the value is not an integer from 0 to vocab_size - 1.
 [[nodiscard]] std::optional<TokenId> token_of(const boost::json::value& value, std::uint32_t vocab_size);
-// An array of them; errors go to the reader.
+// Reads an array of token ids. Errors go to the reader.
 [[nodiscard]] std::vector<TokenId> read_tokens(ObjectReader& reader, std::string_view name, const boost::json::value& value,
                                                std::uint32_t vocab_size);
 

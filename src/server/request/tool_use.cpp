@@ -1,5 +1,5 @@
-// tools, tool_choice and parallel_tool_calls of a chat, from the body to ToolUse. Where the body is read, on the server's thread or one of
-// the job pool. What a client may call its tools is bounded here, for their names go into grammars and into answers.
+// Reads tools, tool_choice and parallel_tool_calls of a chat into ToolUse. Runs where the body is read, on the server's thread or a thread
+// of the job pool. Names of tools are restricted here, because they go into grammars and answers.
 #include "server/request/tool_use.h"
 
 #include <fmt/format.h>
@@ -33,14 +33,32 @@ Error wrong_tool(std::size_t index, std::string_view field, std::string message,
   return Error{code, fmt::format("tools[{}]{}", index, field), std::move(message), std::move(remedy)};
 }
 
-// Without a name: nothing that could be called. What it is the template may know.
+// Converts a tool of the Responses API, {"type": "function", "name": ...}, or of Anthropic to the chat form: the name and other fields go
+// into "function".
+void nest_function(json::value& tool) {
+  if (!tool.is_object() || tool.get_object().contains("function") || !tool.get_object().contains("name")) return;
+  json::object& fields = tool.get_object();
+  json::object function;
+  for (const auto& [flat, nested] :
+       {std::pair("name", "name"), std::pair("description", "description"), std::pair("parameters", "parameters"),
+        std::pair("input_schema", "parameters"), std::pair("strict", "strict")}) {
+    json::value* value = fields.if_contains(flat);
+    if (value == nullptr) continue;
+    function.emplace(nested, std::move(*value));
+    fields.erase(flat);
+  }
+  fields.insert_or_assign("type", "function");
+  fields.emplace("function", std::move(function));
+}
+
 Result<Tool> read_tool(const json::value& value, std::size_t index) {
   if (!value.is_object()) return std::unexpected(wrong_tool(index, "", "must be an object, not " + describe(value)));
   const json::value* kind = value.get_object().if_contains("type");
   if (kind != nullptr && *kind != "function")
     return std::unexpected(wrong_tool(index, ".type", "is " + describe(*kind), "did you mean \"function\"?"));
   const json::value* function = value.get_object().if_contains("function");
-  if (function == nullptr) return Tool{};
+  if (function == nullptr)
+    return std::unexpected(wrong_tool(index, ".function", "is missing", R"(send {"type": "function", "function": {"name": "..."}})"));
   if (!function->is_object()) return std::unexpected(wrong_tool(index, ".function", "must be an object, not " + describe(*function)));
   const json::object& fields = function->get_object();
   const json::value* name = fields.if_contains("name");
@@ -53,18 +71,21 @@ Result<Tool> read_tool(const json::value& value, std::size_t index) {
     if (!parameters->is_object())
       return std::unexpected(wrong_tool(index, ".function.parameters", "must be a JSON schema, not " + describe(*parameters)));
     const json::value* type = parameters->get_object().if_contains("type");
-    if (type != nullptr && *type != "object") {
+    const json::value* strict = fields.if_contains("strict");
+    // If the tool is not strict, the call is held to no schema, and the answer reports that.
+    if (type != nullptr && *type != "object" && strict != nullptr && *strict == true) {
       return std::unexpected(
-          wrong_tool(index, ".function.parameters.type", "is " + describe(*type), "arguments are an object: use \"object\""));
+          wrong_tool(index, ".function.parameters.type", "is " + describe(*type), "use \"object\": arguments are an object"));
     }
   }
   const json::value* strict = fields.if_contains("strict");
   return Tool{.name = std::string(name->get_string()),
               .parameters = parameters != nullptr ? *parameters : json::value(),
-              .strict = strict != nullptr && *strict == true};
+              .strict = strict != nullptr && *strict == true,
+              .index = index};
 }
 
-// What is left out is not in `sent` any more.
+// Reads the tools and removes from `sent` the tools that are left out.
 void read_tools(ObjectReader& reader, json::array& sent, std::vector<Tool>& tools) {
   std::set<std::string_view> names;
   tools.reserve(sent.size());
@@ -75,13 +96,13 @@ void read_tools(ObjectReader& reader, json::array& sent, std::vector<Tool>& tool
       ++num_foreign;
       continue;
     }
+    nest_function(sent[i]);
     auto tool = read_tool(sent[i], i);
     if (!tool) return reader.reject(tool.error());
-    if (tool->name.empty()) continue;
     tools.push_back(*std::move(tool));
     if (!names.insert(tools.back().name).second)
       return reader.reject(
-          wrong_tool(i, ".function.name", fmt::format("'{}' is there twice", tools.back().name), "give each tool a name of its own"));
+          wrong_tool(i, ".function.name", fmt::format("'{}' is used twice", tools.back().name), "give each tool a different name"));
   }
   if (num_foreign == 0) return;
   json::array functions;
@@ -90,7 +111,7 @@ void read_tools(ObjectReader& reader, json::array& sent, std::vector<Tool>& tool
   sent = std::move(functions);
 }
 
-// The name in {"type": "function", "function": {"name": ...}}, or in the same without the inner object.
+// Returns the name in {"type": "function", "function": {"name": ...}}, or in the same object without the inner one.
 std::string_view chosen_name(const json::value& choice) {
   if (!choice.is_object()) return {};
   const json::value* function = choice.get_object().if_contains("function");
@@ -99,20 +120,20 @@ std::string_view chosen_name(const json::value& choice) {
   return name != nullptr && name->is_string() ? std::string_view(name->get_string()) : std::string_view();
 }
 
-// Leaves only those of the names.
+// Keeps only the tools with these names.
 void restrict_tools(ObjectReader& reader, ToolUse& use, const std::vector<std::string_view>& names) {
   std::vector<Tool> left;
   for (const std::string_view name : names) {
     const Tool* tool = find_tool(use.tools, name);
     if (tool == nullptr)
-      return reader.reject("tool_choice", fmt::format("names '{}', which is none of the client's functions", name.substr(0, 200)),
-                           "name one of them");
+      return reader.reject("tool_choice", fmt::format("names '{}', which is not in tools", name.substr(0, 200)),
+                           "name a function in tools");
     left.push_back(*tool);
   }
   use.tools = std::move(left);
 }
 
-// {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}}.
+// Reads {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [...]}}.
 void read_allowed_tools(ObjectReader& reader, const json::value& choice, ToolUse& use) {
   const json::value* allowed = choice.get_object().if_contains("allowed_tools");
   const json::object& fields = allowed != nullptr && allowed->is_object() ? allowed->get_object() : choice.get_object();
@@ -127,7 +148,7 @@ void read_allowed_tools(ObjectReader& reader, const json::value& choice, ToolUse
   for (const json::value& tool : tools->get_array())
     if (foreign_type(tool).empty()) names.push_back(chosen_name(tool));
   if (names.empty() && use.choice == ToolUse::Choice::required)
-    return reader.reject("tool_choice", "demands a tool that the server would have to run", "allow a function", ErrorCode::unsupported);
+    return reader.reject("tool_choice", "requires a tool that the server would have to run", "allow a function", ErrorCode::unsupported);
   if (names.empty()) use.choice = ToolUse::Choice::none;
   restrict_tools(reader, use, names);
 }
@@ -141,16 +162,17 @@ void read_choice(ObjectReader& reader, const json::value* choice, ToolUse& use, 
   }
   const json::value* type = choice->is_object() ? choice->get_object().if_contains("type") : nullptr;
   if (*choice != "required" && type == nullptr)
-    return reader.reject("tool_choice", "is " + describe(*choice), "use auto, none, required or a function's name");
+    return reader.reject("tool_choice", "is " + describe(*choice),
+                         R"(send "auto", "none", "required" or {"type": "function", "function": {"name": "..."}})");
   if (use.tools.empty())
-    return reader.reject("tool_choice", "is given without a function to call", "send functions: this server runs no tools",
+    return reader.reject("tool_choice", "requires a function in tools", "send functions: this server does not run tools",
                          ErrorCode::unsupported);
   use.choice = ToolUse::Choice::required;
   if (*choice == "required") return;
   if (*type == "allowed_tools") return read_allowed_tools(reader, *choice, use);
   const std::string_view name = chosen_name(*choice);
   if (*type != "function" || name.empty())
-    return reader.reject("tool_choice", "names no function", R"(send {"type": "function", "function": {"name": "..."}})");
+    return reader.reject("tool_choice", "does not name a function", R"(send {"type": "function", "function": {"name": "..."}})");
   restrict_tools(reader, use, {name});
   use.parallel = false;
 }

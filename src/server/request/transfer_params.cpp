@@ -17,7 +17,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr const char* kShape = "send what the producer has answered";
+constexpr const char* kShape = "send the kv_transfer_params from the producer's answer";
 
 std::optional<std::vector<std::uint32_t>> ids_of(const json::array& values) {
   std::vector<std::uint32_t> ids;
@@ -29,7 +29,7 @@ std::optional<std::vector<std::uint32_t>> ids_of(const json::array& values) {
   return ids;
 }
 
-// A list for each cache group, or, from versions of vLLM that know one group, of that one.
+// Reads a list for each cache group or, from versions of vLLM that know only one group, the list of that group.
 void read_block_ids(ObjectReader& reader, KvTransferParams& params) {
   const json::value* value = reader.find("remote_block_ids");
   if (value == nullptr) return;
@@ -38,14 +38,14 @@ void read_block_ids(ObjectReader& reader, KvTransferParams& params) {
   const bool is_nested = !lists.empty() && lists.front().is_array();
   if (!is_nested) {
     auto ids = ids_of(lists);
-    if (!ids) return reader.reject("remote_block_ids", "holds something else than numbers of blocks", kShape);
+    if (!ids) return reader.reject("remote_block_ids", "must contain only block numbers", kShape);
     if (!ids->empty()) params.remote_block_ids.push_back(*std::move(ids));
     return;
   }
   params.remote_block_ids.reserve(lists.size());
   for (const json::value& list : lists) {
     auto ids = list.is_array() ? ids_of(list.get_array()) : std::nullopt;
-    if (!ids) return reader.reject("remote_block_ids", "holds something else than lists of numbers of blocks", kShape);
+    if (!ids) return reader.reject("remote_block_ids", "must contain only lists of block numbers", kShape);
     params.remote_block_ids.push_back(*std::move(ids));
   }
 }
@@ -56,7 +56,8 @@ void read_transfer_params(ObjectReader& reader, CompletionRequest& request) {
   json::value* value = reader.find("kv_transfer_params");
   if (value == nullptr) return;
   if (!value->is_object())
-    return reader.reject("kv_transfer_params", "holds " + describe(*value), R"(send {"hidden_states": true}, or remove it)");
+    return reader.reject("kv_transfer_params", "must be an object, not " + describe(*value),
+                         R"(send {"hidden_states": true}, or remove it)");
   ObjectReader inner(value->get_object(), "kv_transfer_params.");
   request.hidden_states = inner.boolean("hidden_states", false);
   KvTransferParams params;
@@ -69,13 +70,13 @@ void read_transfer_params(ObjectReader& reader, CompletionRequest& request) {
   params.remote_port = static_cast<std::uint16_t>(inner.integer("remote_port", 0, 0, std::numeric_limits<std::uint16_t>::max()));
   params.tp_size = static_cast<std::uint32_t>(inner.integer("tp_size", 1, 1, 1));
   const bool is_transfer = params.do_remote_decode || params.do_remote_prefill;
-  // Other versions say more.
+  // Other versions of vLLM send more fields.
   if (auto read = is_transfer ? inner.finish(request.ignored) : inner.finish(); !read) return reader.reject(std::move(read.error()));
   if (!is_transfer) return;
   if (params.do_remote_decode && request.stream)
-    return reader.reject("kv_transfer_params", "asks for do_remote_decode, which is answered with a whole answer", "do not stream");
+    return reader.reject("kv_transfer_params", "requests do_remote_decode, which is not supported with stream", "do not stream");
   if (request.prompts.size() > 1 || request.hidden_states)
-    return reader.reject("kv_transfer_params", "goes with one prompt, and with no hidden states", "send one request for each");
+    return reader.reject("kv_transfer_params", "requires one prompt and no hidden states", "send a separate request for each");
   request.kv_transfer = std::move(params);
 }
 

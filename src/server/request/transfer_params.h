@@ -1,5 +1,5 @@
 #pragma once
-// "kv_transfer_params" of a completion, as vLLM's clients and proxies send them, and as their answers carry them.
+// "kv_transfer_params" of a completion, in the form that vLLM's clients and proxies send, and that their answers contain.
 #include <string>
 
 #include "quire/base/kv_transfer_params.h"
@@ -8,7 +8,7 @@
 
 namespace quire {
 
-// Hidden states of the prompt, or where its blocks go or come from.
+// Reads whether hidden states of the prompt are requested, or where its blocks go or come from.
 void read_transfer_params(ObjectReader& reader, CompletionRequest& request);
 
 [[nodiscard]] std::string transfer_params_json(const KvTransferParams& params);

@@ -1,6 +1,6 @@
 #pragma once
-// The parsed template. Trees are at most kMaxTreeDepth deep, so walking and freeing them needs bounded stack.
-// Made by the parser, once per template, and read by all renders of it at once, on any thread: nothing changes it.
+// The parsed template. Trees are at most kMaxTreeDepth deep, so walking and freeing them needs bounded stack. The parser creates a tree
+// once per template. All renders read it, on any threads at the same time; it never changes.
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,11 +25,11 @@ enum class ExprKind : std::uint8_t {
   list,              // children
   tuple,             // children
   dict,              // children: key, value, key, value
-  unary,             // op: "-", "+", "not"
-  binary,            // op: + - * / // % **
+  unary,             // name: "-", "+", "not"
+  binary,            // name: + - * / // % **
   concat,            // children joined by ~
   compare,           // children[0] ops[0] children[1] ops[1] children[2] ...
-  logic,             // op: "and", "or"
+  logic,             // name: "and", "or"
   condition,         // children: condition, then, else (null without one)
   namespace_target,  // name.ops[0], only as a target of set
 };
@@ -37,22 +37,22 @@ enum class ExprKind : std::uint8_t {
 struct Expr;
 using ExprPtr = std::unique_ptr<Expr>;
 
-// A node of an expression. Which of its members mean something is said with its kind; the others are empty.
+// A node of an expression. The comment at its kind lists the members that it uses; the others are empty.
 struct Expr {
   ExprKind kind = ExprKind::constant;
   int line = 0;
-  // Of the tree from here down, this node included.
+  // Height of the subtree, including this node.
   int depth = 1;
   std::string name;
   std::vector<std::string> ops;
   Value value;
   std::vector<ExprPtr> children;
   std::vector<ExprPtr> positional;
-  // Of a call, in the order of the text: name=expression.
+  // Keyword arguments of a call, in source order: name=expression.
   std::vector<std::pair<std::string, ExprPtr>> named;
   ExprPtr star;         // *expression in a call
   ExprPtr double_star;  // **expression in a call
-  // Looked up by the parser: a name that is not known is an error of the template, not of one conversation.
+  // Set by the parser. Null if this build does not have the filter or test; evaluating the node then fails.
   const Filter* filter = nullptr;
   const Test* test = nullptr;
 };
@@ -68,7 +68,8 @@ enum class StmtKind : std::uint8_t {
   call_block,    // expression is the call; the rest is the caller's macro
   filter_block,  // body through the filters of expression
   with,          // targets = values, body
-  scope,         // body in a scope of its own ({% generation %})
+  scope,         // body in a separate scope ({% generation %})
+  block,         // body in a scope inside the template's scope or, if `recursive`, inside the enclosing scope
   break_loop,
   continue_loop,
 };
@@ -78,23 +79,24 @@ using Body = std::vector<std::unique_ptr<Stmt>>;
 
 struct Parameter {
   std::string name;
-  ExprPtr fallback;  // null without one
+  ExprPtr fallback;  // null if there is no default value
 };
 
-// A statement, and those within it. Which of its members mean something is said with its kind.
+// A statement and its nested statements. The comment at its kind lists the members that it uses.
 struct Stmt {
   StmtKind kind = StmtKind::text;
   int line = 0;
-  std::string text;  // the text, or the macro's name
+  std::string text;  // the text, or the name of the macro
   ExprPtr target;
   ExprPtr expression;
   ExprPtr condition;
   Body body;
   Body other;
   std::vector<Parameter> parameters;
-  std::vector<std::pair<ExprPtr, ExprPtr>> assignments;  // with
+  std::vector<std::pair<ExprPtr, ExprPtr>> assignments;  // with: targets and their values
   bool recursive = false;
-  // Macros: what the body reads beyond its parameters. As in jinja2 a call may give more only where it is read.
+  // For macros: whether the body reads varargs, kwargs or caller. As in jinja2, a call may pass extra arguments only if the body reads
+  // them.
   bool uses_varargs = false;
   bool uses_kwargs = false;
   bool uses_caller = false;

@@ -1,5 +1,5 @@
-// Finds filters, tests, methods and globals by name, over the tables of the other files here. Called by the parser, to refuse what is not
-// there, and by the evaluator. What Python or jinja2 has and this subset has not is known by name too, so that the error can say so.
+// Finds filters, tests, methods and globals by name, in the tables of the other files in this folder. The parser, which rejects unknown
+// names, and the evaluator call it. The attributes of Python that this subset does not support are listed too, so that errors can say so.
 #include "text/template/builtin.h"
 
 #include <fmt/format.h>
@@ -44,28 +44,21 @@ constexpr std::array<std::string_view, 5> kMutatingDict = {"clear", "pop", "popi
 }  // namespace
 
 const Filter* find_filter(std::string_view name) {
-  for (const auto table : {text_filters(), number_filters(), sequence_filters()})
+  for (const auto table : {text_filters(), number_filters(), sequence_filters(), grouping_filters(), layout_filters()})
     if (const Filter* found = find_in(table, name)) return found;
   return nullptr;
 }
 
 const Method* find_method(const Value& self, std::string_view name) {
   if (self.is_text()) {
-    const Method* found = find_in(text_methods(), name);
-    return found != nullptr ? found : find_in(split_methods(), name);
+    for (const auto table : {text_methods(), split_methods(), layout_methods()})
+      if (const Method* found = find_in(table, name)) return found;
+    return nullptr;
   }
   if (self.is<Dict*>()) return find_in(dict_methods(), name);
   if (self.is<List*>() && self.as<List*>()->kind <= ListKind::tuple)
     return name == "copy" && self.as<List*>()->kind == ListKind::tuple ? nullptr : find_in(list_methods(), name);
   return nullptr;
-}
-
-bool is_method_name(std::string_view name) {
-  // The mutating ones parse: templates keep them in branches that few conversations reach, where the sandbox stops them.
-  if (is_one_of(kMutatingList, name) || is_one_of(kMutatingDict, name) || name == "cycle" || name == "changed") return true;
-  for (const auto table : {text_methods(), split_methods(), list_methods(), dict_methods()})
-    if (find_in(table, name) != nullptr) return true;
-  return false;
 }
 
 bool is_python_attribute(const Value& self, std::string_view name) {
@@ -90,10 +83,6 @@ bool is_mutating_method(const Value& self, std::string_view name) {
   return self.is<List*>() && self.as<List*>()->kind == ListKind::list && is_one_of(kMutatingList, name);
 }
 
-bool is_unsupported_global(std::string_view name) {
-  return name == "lipsum" || name == "cycler" || name == "joiner";
-}
-
 Bound::Bound(Runtime& runtime, std::string_view what, const Arguments& arguments, std::initializer_list<std::string_view> parameters)
     : runtime_(runtime), what_(what) {
   std::copy(parameters.begin(), parameters.end(), names_.begin());
@@ -109,7 +98,7 @@ Bound::Bound(Runtime& runtime, std::string_view what, const Arguments& arguments
 }
 
 const Value& Bound::need(std::size_t index) const {
-  if (values_[index] == nullptr) runtime_.fail(fmt::format("{} misses its argument '{}'", what_, names_[index]));
+  if (values_[index] == nullptr) runtime_.fail(fmt::format("{} requires the argument '{}'", what_, names_[index]));
   return *values_[index];
 }
 
@@ -120,7 +109,7 @@ bool Bound::flag(std::size_t index, bool fallback) const {
 std::int64_t Bound::integer(std::size_t index, std::int64_t fallback) const {
   if (values_[index] == nullptr) return fallback;
   const Value& value = *values_[index];
-  runtime_.need_defined(value);
+  runtime_.require_defined(value);
   using Limits = std::numeric_limits<std::int64_t>;
   if (!value.is_int() || value.integer() > Limits::max() || value.integer() < Limits::min())
     runtime_.fail(fmt::format("{}: argument '{}' must be an integer, not {}", what_, names_[index], type_name(value)));
@@ -129,7 +118,7 @@ std::int64_t Bound::integer(std::size_t index, std::int64_t fallback) const {
 
 std::string_view Bound::text(std::size_t index, std::string_view fallback) const {
   if (values_[index] == nullptr) return fallback;
-  runtime_.need_defined(*values_[index]);
+  runtime_.require_defined(*values_[index]);
   if (!values_[index]->is_text())
     runtime_.fail(fmt::format("{}: argument '{}' must be a string, not {}", what_, names_[index], type_name(*values_[index])));
   return values_[index]->text();

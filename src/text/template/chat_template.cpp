@@ -24,12 +24,12 @@ std::unexpected<Error> to_error(jinja::Failure failure, std::string remedy) {
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   if (source.size() > kMaxSourceBytes)
-    return fail(ErrorCode::too_large, kField, fmt::format("{} bytes; at most {} are read", source.size(), kMaxSourceBytes));
+    return fail(ErrorCode::too_large, kField, fmt::format("has {} bytes, more than the maximum of {}", source.size(), kMaxSourceBytes));
   if (!is_valid_utf8(source)) return fail(ErrorCode::invalid_argument, kField, "not UTF-8");
   try {
     return ChatTemplate(std::make_shared<const jinja::Program>(jinja::parse_program(source)));
   } catch (jinja::Failure& failure) {
-    return to_error(std::move(failure), "give another template");
+    return to_error(std::move(failure), "use another template");
   }
 }
 

@@ -1,5 +1,5 @@
-// Statements of a template. See evaluator.h. Scopes live in the evaluator's arena and not on the stack, because a macro may outlive the
-// block in which it was made.
+// Runs the statements of a template. See evaluator.h. Scopes live in the evaluator's arena and not on the stack, because a macro may
+// outlive the block that created it.
 #include "text/template/evaluator.h"
 
 #include <fmt/format.h>
@@ -85,6 +85,8 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& statement, Scope& scope, st
       append(out, runtime_.str_view(apply_filters(statement.expression.get(), text, scope), buffer));
       break;
     }
+    case StmtKind::block:
+      return run_body(statement.body, new_scope(statement.recursive ? &scope : &scopes_[1]), out);
     case StmtKind::with: {
       Scope& inner = new_scope(&scope);
       for (const auto& [target, expression] : statement.assignments) assign(*target, evaluate(*expression, scope), inner);
@@ -135,7 +137,7 @@ std::vector<Value> Evaluator::loop_elements(const Stmt& statement, const Value& 
 
 void Evaluator::run_loop(const Stmt& statement, const Value& iterable, Scope& scope, int depth, std::string& out) {
   const std::vector<Value> elements = loop_elements(statement, iterable, scope);
-  // Callables that outlive the loop may still hold its record, so the record does not point into this frame afterwards.
+  // Callables that outlive the loop may still point to its record. The record must therefore not point into this frame after the loop.
   Loop& loop = loops_.emplace_back();
   loop.elements = &elements;
   loop.depth = depth;

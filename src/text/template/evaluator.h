@@ -1,7 +1,7 @@
 #pragma once
-// Walks the tree of one template for one context.
-// One object per render, on one thread. Statements write to a text, expressions give values; both charge the render's budget for every
-// step, so that a template which runs away ends with an error. Templates come with models and are not trusted.
+// Walks the tree of one template for one context. One object serves one render, on one thread. Statements append to a text, and expressions
+// return values. Both charge each step to the render's budget, so that a template that never ends fails with an error. Templates come with
+// models and are not trusted.
 #include <deque>
 #include <string>
 #include <unordered_map>
@@ -11,35 +11,35 @@
 
 namespace quire::jinja {
 
-// Names set in a template's body, one loop iteration, one macro call or one block; lookups go outwards.
+// Holds the names set in one template body, loop iteration, macro call or block. A look-up continues in the parent scope.
 struct Scope {
   const Scope* parent = nullptr;
   std::unordered_map<std::string, Value> names;
 };
 
-// What `loop` stands for.
+// The state of the object `loop`.
 struct Loop {
-  // Null once the loop has ended, which a callable may outlive.
+  // Null after the loop has ended. A callable may outlive the loop and still refer to this record.
   const std::vector<Value>* elements = nullptr;
   std::size_t index = 0;
-  // 0 in the outermost of recursive calls.
+  // 0 in the outermost call of a recursive loop.
   int depth = 0;
   const Stmt* statement = nullptr;  // set if the loop is recursive
-  Scope* scope = nullptr;           // where the loop stands
-  // loop.changed(): what it was given last, if it was called at all.
+  Scope* scope = nullptr;           // scope that contains the loop
+  // Arguments of the last call of loop.changed(), if `changed_before`.
   std::vector<Value> last_changed;
   bool changed_before = false;
 };
 
 class Evaluator {
  public:
-  // `context` becomes the outermost scope; it must be an object. Throws Failure, as run() does.
+  // `context` becomes the outermost scope and must be an object. The constructor and run() throw Failure.
   Evaluator(const Program& program, const TemplateOptions& options, const boost::json::value& context);
 
   std::string run();
 
  private:
-  // What a body tells the loop around it.
+  // How the enclosing loop proceeds after a body.
   enum class Flow : std::uint8_t { next, break_loop, continue_loop };
   class Level;
 
@@ -50,7 +50,7 @@ class Evaluator {
   Flow run_if(const Stmt& statement, Scope& scope, std::string& out);
   Flow run_for(const Stmt& statement, Scope& scope, std::string& out);
   void run_loop(const Stmt& statement, const Value& iterable, Scope& scope, int depth, std::string& out);
-  // What the loop goes through: all is known before its first round, since `loop` tells how many there are.
+  // Returns the elements that the loop visits. They are computed before the first iteration, because `loop` exposes their number.
   std::vector<Value> loop_elements(const Stmt& statement, const Value& iterable, Scope& scope);
   void run_call_block(const Stmt& statement, Scope& scope, std::string& out);
   Flow run_captured(const Stmt& statement, Scope& scope, std::string& captured);
@@ -62,7 +62,7 @@ class Evaluator {
   // Expressions (evaluator_expression.cpp).
   Value evaluate(const Expr& expr, Scope& scope);
   Value evaluate_kind(const Expr& expr, Scope& scope);
-  // From the inside out; then the globals.
+  // Searches the scopes from the innermost to the outermost, then the globals.
   Value look_up(const std::string& name, const Scope& scope);
   Value evaluate_attribute(const Expr& expr, Scope& scope);
   Value evaluate_slice(const Expr& expr, Scope& scope);
@@ -89,14 +89,14 @@ class Evaluator {
 
   const Program& program_;
   Runtime runtime_;
-  // All scopes and loops of the render, also those that have ended: macros and callables refer to them by address.
+  // All scopes and loops of the render, including ended ones, because macros and callables point to them.
   std::deque<Scope> scopes_;
   std::deque<Loop> loops_;
-  // How deep the walk recurses; see Level.
+  // Current recursion depth of the walk; see Level.
   std::uint32_t depth_ = 0;
 };
 
-// Recursion of the walk, and the line that errors name.
+// Counts one level of recursion and sets the line that errors report, as long as it lives.
 class Evaluator::Level {
  public:
   Level(Evaluator& evaluator, int line) : evaluator_(evaluator), outer_line_(evaluator.runtime_.line()) {

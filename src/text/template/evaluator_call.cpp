@@ -1,6 +1,5 @@
-// Calls: methods and globals, macros, and the loop object.
-// Part of the evaluator (evaluator.h), on the thread of a render. Arguments are bound by Python's rules; a macro that calls itself is
-// stopped by the limit of depth.
+// Calls methods, globals and macros, and implements the loop object. Part of the evaluator (evaluator.h), on the render's thread. Arguments
+// are bound by Python's rules. The depth limit stops a macro that calls itself.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +28,7 @@ Arguments Evaluator::evaluate_arguments(const Expr& expr, Scope& scope) {
 
 Value Evaluator::evaluate_call(const Expr& expr, Scope& scope) {
   const Expr& head = *expr.children[0];
-  // loop.cycle(...) and loop.changed(...) never become values of their own.
+  // `loop.cycle` and `loop.changed` are supported only as calls, not as values.
   if (head.kind == ExprKind::attribute && (head.name == "cycle" || head.name == "changed")) {
     const Value object = evaluate(*head.children[0], scope);
     if (object.is<Callable*>() && object.as<Callable*>()->kind == CallableKind::loop) {
@@ -43,7 +42,7 @@ Value Evaluator::evaluate_call(const Expr& expr, Scope& scope) {
 
 Value Evaluator::call(const Value& callee, Arguments arguments, const Expr& expr) {
   const Level level(*this, expr.line);
-  runtime_.need_defined(callee);
+  runtime_.require_defined(callee);
   if (!callee.is<Callable*>()) runtime_.fail(fmt::format("'{}' object is not callable", type_name(callee)));
   const Callable& callable = *callee.as<Callable*>();
   if (callable.function != nullptr) return runtime_.call_function(callable, arguments);
@@ -75,7 +74,7 @@ void Evaluator::bind_macro(const Stmt& macro, Scope& scope, Arguments& arguments
     const Parameter& parameter = macro.parameters[i];
     const auto given = std::find_if(named.begin(), named.end(), [&](const auto& entry) { return entry.first == parameter.name; });
     if (i < arguments.positional.size()) {
-      // A name given twice stays among the surplus and is refused there.
+      // A parameter given by position and by name stays in `named`. bind_surplus() rejects it unless the macro reads kwargs.
       scope.names[parameter.name] = arguments.positional[i];
     } else if (given != named.end()) {
       scope.names[parameter.name] = given->second;

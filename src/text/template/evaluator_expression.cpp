@@ -1,5 +1,5 @@
-// Expressions of a template, as jinja2 compiles them to Python. See evaluator.h. Where Python and C++ differ (division, comparison of
-// unequal types, truth of values) the runtime's operations are used, never C++'s own.
+// Evaluates the expressions of a template as jinja2 compiles them to Python. See evaluator.h. Where Python and C++ differ (division,
+// comparison of different types, truth of values), it uses the runtime's operations, never the C++ ones.
 #include <fmt/format.h>
 
 #include "text/template/evaluator.h"
@@ -32,6 +32,7 @@ Value Evaluator::evaluate_kind(const Expr& expr, Scope& scope) {
       return evaluate_filter(expr, evaluate(*expr.children[0], scope), scope);
     case ExprKind::test: {
       const Value value = evaluate(*expr.children[0], scope);
+      if (expr.test == nullptr) runtime_.unsupported(fmt::format("test '{}'", expr.name));
       return expr.test->function(runtime_, value, evaluate_arguments(expr, scope));
     }
     case ExprKind::list:
@@ -56,7 +57,7 @@ Value Evaluator::evaluate_kind(const Expr& expr, Scope& scope) {
     case ExprKind::namespace_target:
       break;
   }
-  runtime_.fail("an assignment's target is no expression");
+  runtime_.fail("the target of an assignment is not an expression");
 }
 
 Value Evaluator::look_up(const std::string& name, const Scope& scope) {
@@ -77,7 +78,8 @@ Value Evaluator::evaluate_attribute(const Expr& expr, Scope& scope) {
   const Value object = evaluate(*expr.children[0], scope);
   if (!object.is<Callable*>()) return runtime_.attribute(object, expr.name);
   const Callable& callable = *object.as<Callable*>();
-  if (callable.kind != CallableKind::loop) runtime_.unsupported(fmt::format("attribute '{}' of a function", expr.name));
+  if (callable.kind == CallableKind::macro && expr.name == "name") return make_text(callable.name);
+  if (callable.kind != CallableKind::loop) return runtime_.attribute(object, expr.name);
   return loop_attribute(*static_cast<Loop*>(const_cast<void*>(callable.code)), expr.name);
 }
 
@@ -125,7 +127,7 @@ bool Evaluator::compare(std::string_view op, const Value& a, const Value& b) {
   return runtime_.less(b, a, op) || runtime_.equal(a, b);
 }
 
-// a < b < c: each operand is evaluated once, and the chain ends at the first link that does not hold.
+// Evaluates a < b < c: each operand once, and only up to the first comparison that is false.
 Value Evaluator::evaluate_compare(const Expr& expr, Scope& scope) {
   Value left = evaluate(*expr.children[0], scope);
   for (std::size_t i = 0; i < expr.ops.size(); ++i) {
@@ -152,12 +154,13 @@ Value Evaluator::evaluate_unary(const Expr& expr, Scope& scope) {
   const Value value = evaluate(*expr.children[0], scope);
   if (expr.name == "not") return Value(!truth(value));
   if (expr.name == "-") return runtime_.negate(value);
-  runtime_.need_defined(value);
+  runtime_.require_defined(value);
   if (!value.is_number()) runtime_.fail(fmt::format("bad operand type for unary +: '{}'", type_name(value)));
   return value.is_int() ? Value(value.integer()) : value;
 }
 
 Value Evaluator::evaluate_filter(const Expr& expr, const Value& input, Scope& scope) {
+  if (expr.filter == nullptr) runtime_.unsupported(fmt::format("filter '{}'", expr.name));
   return expr.filter->function(runtime_, input, evaluate_arguments(expr, scope));
 }
 

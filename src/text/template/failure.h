@@ -1,5 +1,5 @@
 #pragma once
-// How a template stops: thrown inside this folder, caught by ChatTemplate's two functions and handed out as Error.
+// The exception that stops a template. Code in this folder throws it; ChatTemplate::parse() and render() catch it and return an Error.
 #include <string>
 #include <utility>
 
@@ -9,7 +9,7 @@ namespace quire::jinja {
 
 struct Failure {
   ErrorCode code = ErrorCode::invalid_argument;
-  int line = 0;  // 0: the message stands for itself
+  int line = 0;  // 0: the error does not concern a line of the template
   std::string message;
 };
 

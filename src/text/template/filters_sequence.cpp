@@ -1,6 +1,5 @@
-// Filters over sequences and mappings.
-// On the thread of a render. Each charges the render's budget for the elements that it walks over, and does what jinja2's filter of that
-// name does, down to what it raises.
+// Implements filters for sequences and mappings. They run on the render's thread and charge its budget for each element that they visit.
+// Each one does what jinja2's filter of that name does, including the errors it raises.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,7 +55,7 @@ Value last(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return elements.empty() ? make_undefined("No last item, sequence was empty.") : elements.back();
 }
 
-// The arguments after the first `count`.
+// Returns the arguments after the first `count`.
 Arguments without_first(const Arguments& arguments, std::size_t count) {
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin(), rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
@@ -131,7 +130,7 @@ Value unique(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return runtime.list(std::move(out), ListKind::generator);
 }
 
-// Sorts by keys in a way that keeps equal elements in order, also backwards, as Python does.
+// Sorts by key as Python does: equal elements keep their order, also with `reverse`.
 std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>> keyed, bool reverse) {
   const auto before = [&](const auto& a, const auto& b) {
     return reverse ? runtime.less(b.first, a.first) : runtime.less(a.first, b.first);
@@ -143,14 +142,25 @@ std::vector<Value> sorted(Runtime& runtime, std::vector<std::pair<Value, Value>>
   return out;
 }
 
+// Returns the sort key of an element: a list if `attribute` names several attributes ("a,b").
+Value sort_key(Runtime& runtime, const Value& element, const Value* attribute, bool case_sensitive) {
+  const bool is_several = attribute != nullptr && attribute->is_text() && attribute->text().find(',') != std::string_view::npos;
+  if (!is_several) return folded(attribute_of(runtime, element, attribute), case_sensitive);
+  std::vector<Value> keys;
+  std::string_view rest = attribute->text();
+  for (std::size_t comma = 0; comma != std::string_view::npos; rest.remove_prefix(std::min(comma, rest.size() - 1) + 1)) {
+    comma = rest.find(',');
+    keys.push_back(folded(runtime.path(element, make_text(std::string(rest.substr(0, comma)))), case_sensitive));
+    if (comma == std::string_view::npos) break;
+  }
+  return runtime.list(std::move(keys));
+}
+
 Value sort(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'sort'", arguments, {"reverse", "case_sensitive", "attribute"});
-  const Value* attribute = bound.get(2);
-  if (attribute != nullptr && attribute->is_text() && attribute->text().find(',') != std::string_view::npos)
-    runtime.unsupported("filter 'sort' by several attributes");
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& element : runtime.iterate(value))
-    keyed.emplace_back(folded(attribute_of(runtime, element, attribute), bound.flag(1, false)), element);
+    keyed.emplace_back(sort_key(runtime, element, bound.get(2), bound.flag(1, false)), element);
   return runtime.list(sorted(runtime, std::move(keyed), bound.flag(0, false)));
 }
 
@@ -160,7 +170,7 @@ Value pair_of(Runtime& runtime, const std::pair<Value, Value>& entry) {
 
 Value dictsort(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'dictsort'", arguments, {"case_sensitive", "by", "reverse"});
-  runtime.need_defined(value);
+  runtime.require_defined(value);
   const std::string_view by = bound.text(1, "key");
   if (by != "key" && by != "value") runtime.fail("You can only sort by either \"key\" or \"value\"");
   if (!value.is<Dict*>()) runtime.fail(fmt::format("'{} object' has no attribute 'items'", type_name(value)));
@@ -215,9 +225,8 @@ Value reverse(Runtime& runtime, const Value& value, const Arguments& arguments) 
 
 Value attr(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'attr'", arguments, {"name"});
-  runtime.need_defined(value);
-  if (!value.is<Namespace*>()) runtime.unsupported("filter 'attr' on anything but a namespace");
-  return runtime.attribute(value, bound.text(0, ""));
+  bound.need(0);
+  return runtime.own_attribute(value, bound.text(0, ""));
 }
 
 constexpr Filter kSequenceFilters[] = {

@@ -1,5 +1,5 @@
-// Filters over text and numbers.
-// On the thread of a render. Texts that are made are charged to the render's budget. Characters are code points, as in Python.
+// Implements filters for text and numbers. They run on the render's thread and charge its budget for the text they produce. Characters are
+// code points, as in Python.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -16,7 +16,7 @@
 namespace quire::jinja {
 namespace {
 
-// soft_str: text as it is, safe strings stay safe.
+// jinja2's soft_str: returns text unchanged, so that safe strings stay safe, and converts other values to text.
 Value soft(Runtime& runtime, const Value& value) {
   return value.is_text() ? value : runtime.text(runtime.str(value));
 }
@@ -34,7 +34,7 @@ Value mapped(Runtime& runtime, const Value& value, const Arguments& arguments) {
   return runtime.text(mapping(text.text()), text.is_markup());
 }
 
-// jinja2's title: words start after spaces, "-" and opening brackets.
+// jinja2's filter title: a word starts after white space, "-" and opening brackets.
 std::string title_words(std::string_view text) {
   std::string out;
   bool start = true;
@@ -71,7 +71,7 @@ Value escape(Runtime& runtime, const Value& value, const Arguments& arguments) {
 
 Value indent(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'indent'", arguments, {"width", "first", "blank"});
-  runtime.need_defined(value);
+  runtime.require_defined(value);
   if (!value.is_text()) runtime.fail(fmt::format("filter 'indent' needs a string, not {}", type_name(value)));
   const Value* width = bound.get(0);
   const bool spaces = width == nullptr || !width->is_text();
@@ -101,9 +101,13 @@ Value fallback(Runtime& runtime, const Value& value, const Arguments& arguments)
 }
 
 Value format(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  if (!arguments.named.empty()) runtime.unsupported("filter 'format' with keyword arguments");
-  const Value tuple = runtime.list(arguments.positional, ListKind::tuple);
-  return runtime.text(format_percent(runtime, soft(runtime, value).text(), tuple));
+  const Value text = soft(runtime, value);
+  if (arguments.named.empty())
+    return runtime.text(format_percent(runtime, text.text(), runtime.list(arguments.positional, ListKind::tuple)));
+  if (!arguments.positional.empty()) runtime.fail("can't handle positional and keyword arguments at the same time");
+  Dict& named = runtime.new_dict();
+  for (const auto& [name, argument] : arguments.named) runtime.set(named, make_text(name), argument);
+  return runtime.text(format_percent(runtime, text.text(), Value(&named)));
 }
 
 constexpr Filter kTextFilters[] = {
@@ -124,19 +128,28 @@ constexpr Filter kTextFilters[] = {
     {"format", format},
 };
 
-// Python's int(text, base) for base 10.
-std::optional<Int> parse_integer(std::string_view text) {
+int value_of_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 10;
+  return c >= 'A' && c <= 'Z' ? c - 'A' + 10 : 99;
+}
+
+// Parses an integer like Python's int(text, base).
+std::optional<Int> parse_integer(std::string_view text, int base) {
   text = strip_left(strip_right(text));
   const bool negative = text.starts_with('-');
   if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  const int prefix = text.size() > 2 && text[0] == '0' ? (text[1] | 0x20) : 0;
+  if ((base == 16 && prefix == 'x') || (base == 8 && prefix == 'o') || (base == 2 && prefix == 'b')) text.remove_prefix(2);
   if (text.empty()) return std::nullopt;
   Int value = 0;
   char before = '_';
   for (const char c : text) {
-    if (c == '_' ? before == '_' : (c < '0' || c > '9')) return std::nullopt;
+    if (c == '_' ? before == '_' : value_of_digit(c) >= base) return std::nullopt;
     before = c;
     if (c == '_') continue;
-    if (__builtin_mul_overflow(value, Int{10}, &value) || __builtin_add_overflow(value, Int{c - '0'}, &value)) return std::nullopt;
+    if (__builtin_mul_overflow(value, Int{base}, &value) || __builtin_add_overflow(value, Int{value_of_digit(c)}, &value))
+      return std::nullopt;
   }
   if (before == '_') return std::nullopt;
   return negative ? -value : value;
@@ -158,14 +171,15 @@ std::optional<Int> truncate(double number) {
 
 Value to_integer(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'int'", arguments, {"default", "base"});
-  runtime.need_defined(value);
-  if (bound.integer(1, 10) != 10) runtime.unsupported("filter 'int' with a base");
+  runtime.require_defined(value);
+  const std::int64_t base = bound.integer(1, 10);
+  if (base < 2 || base > 36) runtime.unsupported("filter 'int' with this base");
   const Value otherwise = bound.get(0) != nullptr ? *bound.get(0) : Value(Int{0});
   if (value.is_int()) return Value(value.integer());
   std::optional<Int> result;
   if (value.is<double>()) result = truncate(value.as<double>());
   if (value.is_text()) {
-    result = parse_integer(value.text());
+    result = parse_integer(value.text(), static_cast<int>(base));
     const auto real = result ? std::nullopt : parse_real(value.text());
     if (real) result = truncate(*real);
   }
@@ -174,7 +188,7 @@ Value to_integer(Runtime& runtime, const Value& value, const Arguments& argument
 
 Value to_real(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'float'", arguments, {"default"});
-  runtime.need_defined(value);
+  runtime.require_defined(value);
   if (value.is_number()) return Value(value.number());
   const auto real = value.is_text() ? parse_real(value.text()) : std::nullopt;
   if (real) return Value(*real);
@@ -183,20 +197,20 @@ Value to_real(Runtime& runtime, const Value& value, const Arguments& arguments) 
 
 Value absolute(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'abs'", arguments, {});
-  runtime.need_defined(value);
+  runtime.require_defined(value);
   if (value.is<double>()) return Value(std::abs(value.as<double>()));
   if (!value.is_int()) runtime.fail(fmt::format("bad operand type for abs(): '{}'", type_name(value)));
   return value.integer() < 0 ? runtime.negate(value) : Value(value.integer());
 }
 
-// The nearest decimal, ties to even: what printf does with the exact value, as Python's round.
+// Rounds the exact value of `number` to the nearest decimal, ties to even, as Python's round() does.
 double round_common(double number, int precision) {
   return std::strtod(fmt::format("{:.{}f}", number, precision).c_str(), nullptr);
 }
 
 Value round_number(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'round'", arguments, {"precision", "method"});
-  runtime.need_defined(value);
+  runtime.require_defined(value);
   if (!value.is_number()) runtime.fail(fmt::format("filter 'round' needs a number, not {}", type_name(value)));
   const std::int64_t precision = bound.integer(0, 0);
   if (precision < 0 || precision > 15) runtime.unsupported("filter 'round' with this precision");

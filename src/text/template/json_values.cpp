@@ -1,5 +1,5 @@
-// JSON into template values and back, as Python's json.loads and json.dumps do. Called when a render begins, and by the filter `tojson`, on
-// the thread of the render. Keys keep their order; numbers beyond 64 bits are floats, as far as they come.
+// Converts JSON to template values and back, as Python's json.loads and json.dumps do. It runs on the render's thread: when a render begins
+// and in the filter `tojson`. Keys keep their order. Integers beyond 64 bits arrive as floats.
 #include "text/template/json_values.h"
 
 #include <fmt/format.h>

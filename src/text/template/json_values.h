@@ -1,5 +1,5 @@
 #pragma once
-// Values from and to JSON: the context of a render, and Python's json.dumps.
+// Converts JSON to template values for the context of a render, and values to JSON like Python's json.dumps.
 #include <boost/json/value.hpp>
 #include <string>
 
@@ -9,7 +9,7 @@ namespace quire::jinja {
 
 Value from_json(Runtime& runtime, const boost::json::value& json);
 
-// json.dumps's keyword arguments; the defaults are Python's, but for ensure_ascii, which transformers turns off.
+// Keyword arguments of json.dumps. The defaults are Python's, except that transformers sets ensure_ascii to false.
 struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
@@ -19,10 +19,10 @@ struct JsonStyle {
   std::string key_separator = ": ";
 };
 
-// json.dumps. Fails on what has no JSON form.
+// Implements json.dumps. Fails for values that have no JSON form.
 std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 
-// The filter, with the settings of transformers.
+// Implements the filter tojson with the settings of transformers.
 Value filter_tojson(Runtime& runtime, const Value& value, const Arguments& arguments);
 
 }  // namespace quire::jinja

@@ -1,5 +1,5 @@
-// Template text to tokens. Called once per template by the parser. White space around tags follows trim_blocks and lstrip_blocks exactly as
-// jinja2's lexer does, because it ends up in prompts. One pass; the source is bounded (ChatTemplate::kMaxSourceBytes).
+// Splits template text into tokens. The parser calls it once per template. White space around tags follows trim_blocks and lstrip_blocks
+// exactly as in jinja2's lexer, because it ends up in prompts. It makes one pass; the source is bounded (ChatTemplate::kMaxSourceBytes).
 #include "text/template/lexer.h"
 
 #include <fmt/format.h>
@@ -42,7 +42,7 @@ class Lexer {
 
   [[nodiscard]] std::string_view rest() const { return std::string_view(source_).substr(position_); }
 
-  // Moves on, counting lines.
+  // Moves the position by `bytes` and counts lines.
   void advance(std::size_t bytes) {
     if (bytes == 0) return;
     line_ += static_cast<int>(std::ranges::count(rest().substr(0, bytes), '\n'));
@@ -52,7 +52,7 @@ class Lexer {
 
   [[nodiscard]] static std::size_t leading_space(std::string_view text) { return text.size() - strip_left(text).size(); }
 
-  // The next tag's offset at or after `from`, or npos.
+  // Returns the offset of the first tag at or after `from`, or npos.
   [[nodiscard]] std::size_t find_tag(std::size_t from) const {
     for (std::size_t at = source_.find('{', from); at != std::string::npos; at = source_.find('{', at + 1))
       if (at + 1 < source_.size() && (source_[at + 1] == '{' || source_[at + 1] == '%' || source_[at + 1] == '#')) return at;
@@ -63,7 +63,7 @@ class Lexer {
     return at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at] : '\0';
   }
 
-  // The text before a tag, cut as the tag's sign and lstrip_blocks say.
+  // Returns the text before a tag, stripped as the tag's sign and lstrip_blocks require.
   [[nodiscard]] std::string_view text_before(std::string_view text, char sign, bool variable) const {
     if (sign == '-') return strip_right(text);
     if (sign == '+' || variable) return text;
@@ -96,7 +96,7 @@ class Lexer {
     lex_tag(kind == '%');
   }
 
-  // The length of the closing mark at `at` with the white space it takes along, or 0. `letter` is '%', '}' or '#'.
+  // Returns the length of the closing delimiter at `at`, including the white space it strips, or 0. `letter` is '%', '}' or '#'.
   [[nodiscard]] std::size_t closing(std::size_t at, char letter) const {
     const std::string_view text = std::string_view(source_).substr(at);
     const char mark[2] = {letter, '}'};
@@ -116,7 +116,7 @@ class Lexer {
     stop(ErrorCode::invalid_argument, line_, "the comment has no end '#}'");
   }
 
-  // A `{% raw %}` or `{% endraw %}` head at `at`: the offset behind the word, or nullopt.
+  // If the tag at `at` starts with `word` ("raw" or "endraw"), returns the offset after the word and its white space; otherwise nullopt.
   [[nodiscard]] std::optional<std::size_t> tag_word(std::size_t at, std::string_view word) const {
     std::size_t next = at + 2 + (sign_at(at + 2) == '\0' ? 0 : 1);
     if (next > source_.size()) return std::nullopt;
@@ -151,7 +151,7 @@ class Lexer {
   }
 
   void lex_tag(bool block) {
-    std::string open;  // brackets that wait for their partner
+    std::string open;  // closing brackets that are still expected
     const int first_line = line_;
     while (position_ < source_.size()) {
       if (open.empty()) {
@@ -227,7 +227,7 @@ class Lexer {
   std::vector<Token> tokens_;
 };
 
-// "\r\n" and "\r" become "\n"; one newline at the very end is dropped.
+// Replaces "\r\n" and "\r" by "\n", and removes one newline at the end.
 std::string normalize(std::string_view source) {
   std::string out;
   out.reserve(source.size());

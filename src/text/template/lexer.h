@@ -1,5 +1,5 @@
 #pragma once
-// Template text to tokens, with trim_blocks and lstrip_blocks on and keep_trailing_newline off.
+// Splits template text into tokens, with trim_blocks and lstrip_blocks on and keep_trailing_newline off.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,17 +13,17 @@ enum class TokenType : std::uint8_t { data, block_begin, block_end, variable_beg
 struct Token {
   TokenType type = TokenType::eof;
   int line = 1;
-  std::string text;  // data and text: the content, escapes resolved; name and op: as written
-  Value number;      // integer and real
+  std::string text;  // data, text: the content with escapes resolved; name, op: as written
+  Value number;      // for integer and real
 
   [[nodiscard]] bool is_op(std::string_view op) const { return type == TokenType::op && text == op; }
   [[nodiscard]] bool is_name(std::string_view name) const { return type == TokenType::name && text == name; }
 };
 
-// Ends with an eof token. Throws Failure.
+// Returns the tokens; the last one is eof. Throws Failure.
 std::vector<Token> tokenize(std::string_view source);
 
-// What a message calls it: "end of statement block", "'+'".
+// Returns how an error message names the token: "end of statement block", "'+'".
 std::string describe(const Token& token);
 
 }  // namespace quire::jinja

@@ -1,5 +1,5 @@
 #pragma once
-// The literals of an expression: numbers and string escapes as Python reads them.
+// Reads the literals of an expression: numbers and string escapes, by Python's rules.
 #include <string>
 #include <string_view>
 
@@ -8,15 +8,15 @@
 namespace quire::jinja {
 
 struct NumberLiteral {
-  std::size_t bytes = 0;  // 0: does not fit
+  std::size_t bytes = 0;  // 0: the number is too large
   Value value;
 };
 
-// The number that `text` starts with (it starts with a digit): decimal, 0x, 0o, 0b, underscores, and if `allow_real` a fraction or
-// exponent.
+// Reads the number at the start of `text`, which begins with a digit: decimal, 0x, 0o or 0b, with underscores. With `allow_real` it may
+// have a fraction or an exponent.
 NumberLiteral read_number(std::string_view text, bool allow_real);
 
-// Resolves the escapes of a string literal's inside. Throws Failure.
+// Resolves the escapes in a string literal, given without its quotes. Throws Failure.
 std::string unescape(std::string_view text, int line);
 
 }  // namespace quire::jinja

@@ -1,5 +1,5 @@
 #pragma once
-// A stable sort that stays within its bounds even under an order that contradicts itself (NaN) or throws, which std::sort does not promise.
+// A stable sort. Unlike std::sort it stays in bounds if the order contradicts itself (NaN) or throws.
 #include <algorithm>
 #include <utility>
 #include <vector>

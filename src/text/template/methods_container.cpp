@@ -1,10 +1,11 @@
-// Methods of list, tuple and dict that change nothing, and the global functions.
-// On the thread of a render. Methods that would change a container are known by name and stopped, as jinja2's immutable sandbox does.
+// Implements methods of list, tuple and dict that do not change the container, and the global functions. They run on the render's thread.
+// Methods that would change a container are known by name and rejected, as in jinja2's immutable sandbox.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <utility>
 
 #include "text/template/builtin.h"
 #include "text/template/runtime.h"
@@ -67,7 +68,7 @@ constexpr Method kDictMethods[] = {
     {"get", get}, {"keys", view<ListKind::keys>}, {"values", view<ListKind::values>}, {"items", view<ListKind::items>}, {"copy", dict_copy},
 };
 
-constexpr std::int64_t kMaxRange = 100'000;  // the sandbox's own limit
+constexpr std::int64_t kMaxRange = 100'000;  // the limit of jinja2's sandbox
 
 Value range(Runtime& runtime, const Value&, const Arguments& arguments) {
   const Bound bound(runtime, "function 'range'", arguments, {"start", "stop", "step"});
@@ -85,7 +86,7 @@ Value range(Runtime& runtime, const Value&, const Arguments& arguments) {
   return runtime.list(std::move(out), ListKind::range);
 }
 
-// dict() and namespace(): pairs from a mapping or pairs, then the keyword arguments.
+// Implements dict() and namespace(): takes the entries of a mapping or a list of pairs, then the keyword arguments.
 Dict& gather(Runtime& runtime, const Arguments& arguments) {
   Dict& dict = runtime.new_dict();
   if (arguments.positional.size() > 1) runtime.fail("dict expected at most 1 argument");
@@ -94,7 +95,7 @@ Dict& gather(Runtime& runtime, const Arguments& arguments) {
   } else if (!arguments.positional.empty()) {
     for (const Value& element : runtime.iterate(arguments.positional[0])) {
       const std::vector<Value> pair = runtime.iterate(element);
-      if (pair.size() != 2) runtime.fail("dict(): an element is no pair");
+      if (pair.size() != 2) runtime.fail("dict(): an element is not a pair");
       runtime.set(dict, pair[0], pair[1]);
     }
   }
@@ -119,7 +120,7 @@ Value raise(Runtime& runtime, const Value&, const Arguments& arguments) {
   stop(ErrorCode::invalid_argument, 0, runtime.str(bound.need(0)));
 }
 
-// Only conversions whose meaning is the same everywhere, and no widths: the result stays short.
+// Allows only conversions with the same meaning on all platforms, and no widths, so that the result stays short.
 void check_time_format(Runtime& runtime, std::string_view format) {
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '%') continue;
@@ -144,8 +145,69 @@ Value strftime_now(Runtime& runtime, const Value&, const Arguments& arguments) {
   return runtime.text(std::move(out));
 }
 
+// cycler() and joiner() keep their state in namespaces, and methods are stored as values. Templates cannot access names that begin with
+// "__".
+constexpr const char* kItems = "__items";
+constexpr const char* kPlace = "__place";
+
+Value bound_method(Runtime& runtime, std::string_view name, const Value& self, Function function) {
+  return runtime.callable({CallableKind::method, std::string(name), self, function, nullptr, nullptr});
+}
+
+// Moves the cycle to an item, modulo their number, and returns this item.
+Value turn_to(const Value& self, std::size_t place) {
+  auto& attributes = self.as<Namespace*>()->attributes;
+  const std::vector<Value>& items = attributes.at(kItems).as<List*>()->elements;
+  attributes[kPlace] = Value(Int{static_cast<Int>(place % items.size())});
+  return attributes["current"] = items[place % items.size()];
+}
+
+Value next_of_cycle(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const Bound bound(runtime, "method 'next' of a cycler", arguments, {});
+  const Value now = self.as<Namespace*>()->attributes.at("current");
+  turn_to(self, static_cast<std::size_t>(self.as<Namespace*>()->attributes.at(kPlace).integer()) + 1);
+  return now;
+}
+
+Value reset_cycle(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const Bound bound(runtime, "method 'reset' of a cycler", arguments, {});
+  turn_to(self, 0);
+  return Value(None{});
+}
+
+Value make_cycler(Runtime& runtime, const Value&, const Arguments& arguments) {
+  if (!arguments.named.empty()) runtime.fail("cycler() takes no keyword arguments");
+  if (arguments.positional.empty()) runtime.fail("at least one item has to be provided");
+  const Value cycle = runtime.new_namespace();
+  cycle.as<Namespace*>()->attributes[kItems] = runtime.list(arguments.positional);
+  turn_to(cycle, 0);
+  cycle.as<Namespace*>()->attributes["next"] = bound_method(runtime, "next", cycle, next_of_cycle);
+  cycle.as<Namespace*>()->attributes["reset"] = bound_method(runtime, "reset", cycle, reset_cycle);
+  return cycle;
+}
+
+// Returns the separator, or an empty text on the first call.
+Value join_next(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const Bound bound(runtime, "a joiner", arguments, {});
+  return std::exchange(self.as<Namespace*>()->attributes[kItems], self.as<Namespace*>()->attributes.at("sep"));
+}
+
+Value make_joiner(Runtime& runtime, const Value&, const Arguments& arguments) {
+  const Bound bound(runtime, "joiner()", arguments, {"sep"});
+  const Value self = runtime.new_namespace();
+  self.as<Namespace*>()->attributes["sep"] = bound.get(0) != nullptr ? *bound.get(0) : make_text(", ");
+  self.as<Namespace*>()->attributes[kItems] = make_text("");
+  return bound_method(runtime, "joiner", self, join_next);
+}
+
 constexpr Method kGlobals[] = {
-    {"range", range}, {"dict", make_dict}, {"namespace", make_namespace}, {"raise_exception", raise}, {"strftime_now", strftime_now},
+    {"range", range},
+    {"dict", make_dict},
+    {"namespace", make_namespace},
+    {"raise_exception", raise},
+    {"strftime_now", strftime_now},
+    {"cycler", make_cycler},
+    {"joiner", make_joiner},
 };
 
 }  // namespace

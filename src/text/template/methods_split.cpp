@@ -1,9 +1,5 @@
-// Methods of str that cut, and the printf-style operator.
-// On the thread of a render. What is cut is copied and charged; a format string that Python would refuse is refused.
-#include <fmt/format.h>
-
+// Implements methods of str that split a text. They run on the render's thread; the parts are copied and charged.
 #include <algorithm>
-#include <cmath>
 
 #include "text/template/builtin.h"
 #include "text/template/python_text.h"
@@ -117,44 +113,10 @@ constexpr Method kMethods[] = {
     {"splitlines", split_lines_method},
 };
 
-std::string format_one(Runtime& runtime, char conversion, const Value& value) {
-  runtime.need_defined(value);
-  if (conversion == 's') return runtime.str(value);
-  if (conversion == 'r') return runtime.repr(value);
-  if (conversion != 'd' && conversion != 'i') runtime.unsupported(fmt::format("'%{}' in a format", conversion));
-  if (!value.is_number()) runtime.fail(fmt::format("%d format: a real number is required, not {}", type_name(value)));
-  if (value.is_int()) return fmt::format("{}", value.integer());
-  return fmt::format("{:.0f}", std::trunc(value.as<double>()));
-}
-
 }  // namespace
 
 std::span<const Method> split_methods() {
   return kMethods;
-}
-
-std::string format_percent(Runtime& runtime, std::string_view format, const Value& argument) {
-  const bool several = argument.is<List*>() && argument.as<List*>()->kind == ListKind::tuple;
-  const std::vector<Value> values = several ? argument.as<List*>()->elements : std::vector<Value>{argument};
-  std::string out;
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < format.size(); ++i) {
-    if (format[i] != '%') {
-      out.push_back(format[i]);
-      continue;
-    }
-    if (++i == format.size()) runtime.fail("incomplete format");
-    if (format[i] == '%') {
-      out.push_back('%');
-      continue;
-    }
-    if (next == values.size()) runtime.fail("not enough arguments for format string");
-    out += format_one(runtime, format[i], values[next++]);
-    if (out.size() > runtime.options().limits.max_output_bytes) runtime.charge_text(out.size());
-  }
-  const bool unused = next < values.size() && (several || !(argument.is<Dict*>() || argument.is<List*>()));
-  if (unused) runtime.fail("not all arguments converted during string formatting");
-  return out;
 }
 
 }  // namespace quire::jinja

@@ -1,10 +1,11 @@
-// Methods of str.
-// On the thread of a render. Characters are code points, as in Python; what is made is charged to the render's budget.
+// Implements methods of str. They run on the render's thread and charge its budget for the text they produce. Characters are code points,
+// as in Python.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "text/template/builtin.h"
+#include "text/template/format_spec.h"
 #include "text/template/python_text.h"
 #include "text/template/runtime.h"
 #include "text/template/unicode.h"
@@ -24,7 +25,8 @@ Value mapped(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return runtime.text(mapping(self.text()), self.is_markup());
 }
 
-// The part text[start:end], in bytes, as startswith, find and count see it. False if start lies behind the end.
+// Narrows `text` to text[start:end] for startswith, find and count, and sets `offset` to its first byte. Returns false if start is after
+// end.
 bool narrow(Runtime& runtime, const Bound& bound, std::string_view& text, std::size_t& offset) {
   if (bound.get(1) == nullptr && bound.get(2) == nullptr) return true;
   const auto size = static_cast<std::int64_t>(count_code_points(text));
@@ -52,7 +54,7 @@ Value affix(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const bool several = given.is<List*>() && given.as<List*>()->kind == ListKind::tuple;
   const std::vector<Value> candidates = several ? runtime.iterate(given) : std::vector<Value>{given};
   for (const Value& candidate : candidates) {
-    runtime.need_defined(candidate);
+    runtime.require_defined(candidate);
     if (!candidate.is_text())
       runtime.fail(fmt::format("startswith and endswith need a str or a tuple of str, not {}", type_name(candidate)));
     if (inside && (at_start ? text.starts_with(candidate.text()) : text.ends_with(candidate.text()))) return Value(true);
@@ -140,49 +142,19 @@ Value is_case(Runtime& runtime, const Value& self, const Arguments& arguments) {
   return Value(text == (upper_case ? upper(text) : lower(text)) && upper(text) != lower(text));
 }
 
-// The field's value: by position, by name, or the next one.
-const Value& format_field(Runtime& runtime, std::string_view name, const Arguments& arguments, std::size_t& next, char& mode) {
-  const bool digits = !name.empty() && name.size() < 6 && name.find_first_not_of("0123456789") == std::string_view::npos;
-  if (name.empty() || digits) {
-    if (mode != '\0' && mode != (digits ? 'd' : 'a')) runtime.fail("str.format: cannot switch between {} and {0}");
-    mode = digits ? 'd' : 'a';
-    const std::size_t index = digits ? static_cast<std::size_t>(std::stoi(std::string(name))) : next++;
-    if (index >= arguments.positional.size()) runtime.fail("str.format: a field has no argument");
-    return arguments.positional[index];
-  }
-  for (const auto& [key, value] : arguments.named)
-    if (key == name) return value;
-  if (name.find_first_of(".[:!") != std::string_view::npos) runtime.unsupported("str.format with more than a name in a field");
-  runtime.fail(fmt::format("str.format: no argument '{}'", name));
-}
-
 Value format(Runtime& runtime, const Value& self, const Arguments& arguments) {
   if (self.is_markup()) runtime.unsupported("method 'format' on a safe string");
-  const std::string_view text = self.text();
-  std::string out;
-  std::size_t next = 0;
-  char mode = '\0';  // 'a': automatic numbers, 'd': digits
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if ((c == '{' || c == '}') && i + 1 < text.size() && text[i + 1] == c) {
-      out.push_back(text[i++]);
-    } else if (c == '}') {
-      runtime.fail("Single '}' encountered in format string");
-    } else if (c != '{') {
-      out.push_back(c);
-    } else {
-      const std::size_t end = text.find('}', i);
-      if (end == std::string_view::npos) runtime.fail("expected '}' before end of string");
-      out += runtime.str(format_field(runtime, text.substr(i + 1, end - i - 1), arguments, next, mode));
-      if (out.size() > runtime.options().limits.max_output_bytes) runtime.charge_text(out.size());
-      i = end;
-    }
-  }
-  return runtime.text(std::move(out));
+  return format_fields(runtime, self.text(), arguments);
 }
 
-bool is_ascii_digit(char32_t c) {
-  return c >= '0' && c <= '9';
+Value format_map(Runtime& runtime, const Value& self, const Arguments& arguments) {
+  const Bound bound(runtime, "method 'format_map'", arguments, {"mapping"});
+  if (self.is_markup()) runtime.unsupported("method 'format_map' on a safe string");
+  return format_fields(runtime, self.text(), {}, &bound.need(0));
+}
+
+bool is_alphanumeric(char32_t c) {
+  return is_alpha(c) || is_numeric(c) || is_digit(c);
 }
 bool is_ascii(char32_t c) {
   return c < 0x80;
@@ -208,11 +180,16 @@ constexpr Method kMethods[] = {
     {"removeprefix", remove_affix<true>},
     {"removesuffix", remove_affix<false>},
     {"isspace", every<is_space>},
-    {"isdigit", every<is_ascii_digit>},
+    {"isdigit", every<is_digit>},
+    {"isdecimal", every<is_decimal>},
+    {"isnumeric", every<is_numeric>},
+    {"isalpha", every<is_alpha>},
+    {"isalnum", every<is_alphanumeric>},
     {"isascii", every<is_ascii>},
     {"isupper", is_case<true>},
     {"islower", is_case<false>},
     {"format", format},
+    {"format_map", format_map},
 };
 
 }  // namespace

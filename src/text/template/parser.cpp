@@ -1,10 +1,11 @@
-// Statements: tokens to a tree. Called once per template, by ChatTemplate::parse(). It is jinja2's grammar by recursive descent with a
-// bounded depth; what the evaluator cannot do is refused here, with the line, rather than in the middle of a conversation.
+// Parses statements to a tree, by recursive descent over jinja2's grammar with a bounded depth. ChatTemplate::parse() calls it once per
+// template. It rejects what the evaluator does not support, with the line, so that renders do not fail in the middle of a conversation.
 #include "text/template/parser.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "text/template/failure.h"
 
@@ -21,6 +22,7 @@ class Parser : public ExpressionParser {
   Program run() {
     Program program;
     program.body = parse_body({});
+    if (!unknown_names_.empty()) stop(ErrorCode::unsupported, unknown_names_.front().line, std::move(unknown_names_.front().message));
     return program;
   }
 
@@ -36,7 +38,7 @@ class Parser : public ExpressionParser {
     return current().type == TokenType::name && std::find(ends.begin(), ends.end(), current().text) != ends.end();
   }
 
-  // Statements up to one of `ends`, on whose name it leaves the stream; up to the end of the template if there are none.
+  // Parses statements up to one of `ends` and leaves the stream at that name. Without `ends`, parses up to the end of the template.
   Body parse_body(EndNames ends) {
     if (++statement_depth_ > kMaxTreeDepth) stop(ErrorCode::too_large, current().line, "the template's tags are nested too deeply");
     Body body;
@@ -58,7 +60,7 @@ class Parser : public ExpressionParser {
     return body;
   }
 
-  // The body of a tag with one closing name, which is taken.
+  // Parses the body of a tag that has one closing name, including this name.
   Body parse_block(std::string_view end, int line) {
     open_line_ = line;
     expect(TokenType::block_end);
@@ -92,6 +94,7 @@ class Parser : public ExpressionParser {
     if (tag == "with") return parse_with();
     if (tag == "print") return parse_print();
     if (tag == "generation") return parse_generation();
+    if (tag == "block") return parse_named_block();
     if (tag == "break" || tag == "continue") return parse_jump(tag == "break" ? StmtKind::break_loop : StmtKind::continue_loop);
     refuse_tag(tag);
   }
@@ -115,10 +118,11 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  // From the condition on, so that `elif` can come back here. Chains of elif are flat for the parser, nested in the tree.
+  // Parses an `if` and its chain of `elif`. The chain is a loop in the parser but nested in the tree.
   StmtPtr parse_if() {
     StmtPtr root = make(StmtKind::if_else);
     Stmt* node = root.get();
+    const std::size_t num_unknown = unknown_names_.size();
     int arms = 0;
     while (true) {
       take();  // `if` or `elif`
@@ -137,6 +141,7 @@ class Parser : public ExpressionParser {
       node->other = parse_body({"endif"});
       take();
     }
+    truncate_unknown(num_unknown);
     return root;
   }
 
@@ -185,7 +190,7 @@ class Parser : public ExpressionParser {
     expect_op(")");
   }
 
-  // A macro's body: loops outside are out of its reach, and the special names it reads say what it accepts.
+  // Parses a macro's body. Enclosing loops are not visible in it. The special names it reads decide which extra arguments it accepts.
   void parse_macro_body(Stmt& node, std::string_view end) {
     std::vector<std::string> outside;
     std::swap(outside, names_read_);
@@ -240,7 +245,7 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  // {% print a, b %} writes a and b.
+  // Parses {% print a %}, which writes a.
   StmtPtr parse_print() {
     auto node = make(StmtKind::output);
     take();
@@ -258,6 +263,25 @@ class Parser : public ExpressionParser {
     return node;
   }
 
+  // Parses {% block name %}. A chat template has no child templates, so a block writes its body. The body sees only names of the template's
+  // scope, unless it is `scoped`.
+  StmtPtr parse_named_block() {
+    auto node = make(StmtKind::block);
+    take();
+    node->text = expect_name();
+    node->recursive = skip_name("scoped");
+    if (skip_name("required")) unsupported("a required block");
+    if (!block_names_.insert(node->text).second) fail(fmt::format("block '{}' defined twice", node->text));
+    const int loops = std::exchange(loop_depth_, 0);
+    open_line_ = node->line;
+    expect(TokenType::block_end);
+    node->body = parse_body({"endblock"});
+    take();
+    skip_name(node->text);
+    loop_depth_ = loops;
+    return node;
+  }
+
   StmtPtr parse_jump(StmtKind kind) {
     if (loop_depth_ == 0) fail(fmt::format("'{}' outside loop", current().text));
     auto node = make(kind);
@@ -267,6 +291,7 @@ class Parser : public ExpressionParser {
 
   int open_line_ = 0;
   int loop_depth_ = 0;
+  std::set<std::string> block_names_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Tokens to a tree. The grammar is jinja2's; what the evaluator cannot do is refused here where the text shows it.
+// Parses tokens to a tree, by jinja2's grammar. It rejects what the evaluator does not support, if the source shows it.
 #include <string_view>
 
 #include "text/template/ast.h"
@@ -7,10 +7,10 @@
 
 namespace quire::jinja {
 
-// Throws Failure.
+// Parses a template. Throws Failure.
 Program parse_program(std::string_view source);
 
-// Expressions, and the token stream under them.
+// Parses expressions and holds the token stream.
 class ExpressionParser {
  public:
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -18,39 +18,47 @@ class ExpressionParser {
  protected:
   enum class Conditions : bool { no, yes };
 
-  // The stream ends with an eof token, which take() gives for ever: so looking at the next token needs no check.
+  // The stream ends with an eof token. take() returns it again and again, so looking ahead needs no check.
   [[nodiscard]] const Token& current() const { return tokens_[position_]; }
   [[nodiscard]] const Token& ahead() const { return tokens_[std::min(position_ + 1, tokens_.size() - 1)]; }
   const Token& take();
-  // True, and the token is taken, if it is this one.
+  // Takes the current token and returns true if it is this one.
   bool skip_op(std::string_view op);
   bool skip_name(std::string_view name);
   void expect_op(std::string_view op);
   std::string expect_name();
   void expect(TokenType type);
-  // At the line of the current token.
+  // Throw a Failure with the line of the current token.
   [[noreturn]] void fail(std::string message) const;
   [[noreturn]] void unsupported(std::string what) const;
   [[noreturn]] void fail_unexpected() const;
 
   ExprPtr parse_expression();
-  // One expression, or a tuple without parentheses. An `in` or the end of the tag ends it.
+  // Parses one expression, or a tuple without parentheses. `in` or the end of the tag ends it.
   ExprPtr parse_tuple(Conditions conditions, bool parenthesized = false);
-  // The target of set, for and with.
+  // Parses the target of set, for or with.
   ExprPtr parse_target(bool with_namespace);
-  // One or more `|filter`, for {% filter %} and {% set x | filter %}; the first `|` is optional if `inline_start`.
+  // Parses one or more `|filter`, for {% filter %} and {% set x | filter %}. With `inline_start` the first `|` is omitted.
   ExprPtr parse_filters(ExprPtr node, bool inline_start);
   ExprPtr parse_call(ExprPtr callee);
-  // Names read since the last mark, for varargs, kwargs and caller.
+  // Filters and tests that this build does not have. As in jinja2, an unknown one is an error of the template unless a condition may skip
+  // its evaluation. truncate_unknown() keeps the first `count` entries; the dropped ones fail only in a render that evaluates them.
+  struct UnknownName {
+    int line = 0;
+    std::string message;
+  };
+  std::vector<UnknownName> unknown_names_;
+  void truncate_unknown(std::size_t count) { unknown_names_.resize(count); }
+  // Names read since the current macro body began; they decide whether it takes varargs, kwargs and caller.
   std::vector<std::string> names_read_;
 
  private:
   class Nesting;
-  // A node at the current line; finish() follows where it has parts.
+  // Creates a node at the current line. If the node has parts, finish() must follow.
   ExprPtr make(ExprKind kind, std::string name = {});
   ExprPtr finish(ExprPtr node) const;
   ExprPtr with_child(ExprKind kind, ExprPtr child, std::string name = {});
-  // From the weakest operator to the strongest; each calls the next for its operands.
+  // One function per precedence, from the weakest operator to the strongest. Each calls the next one for its operands.
   ExprPtr parse_condition();
   ExprPtr parse_or();
   ExprPtr parse_and();
@@ -77,7 +85,6 @@ class ExpressionParser {
   bool parse_comparison(ExprPtr& node);
   void parse_arguments(Expr& node);
   void parse_argument(Expr& node);
-  void check_callee(const Expr& callee) const;
   [[nodiscard]] bool at_tuple_end() const;
   [[nodiscard]] bool at_test_argument() const;
   std::string dotted_name();
@@ -88,7 +95,7 @@ class ExpressionParser {
   int nesting_ = 0;
 
  protected:
-  // How deep the statements around are.
+  // Nesting depth of the enclosing statements.
   int statement_depth_ = 0;
 };
 

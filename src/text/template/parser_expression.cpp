@@ -1,6 +1,5 @@
-// Operators, from `x if y else z` down to unary minus.
-// Part of the parser (parser.h), called once per template. Precedence is jinja2's, which is not Python's everywhere. Depth is bounded,
-// since templates come from strangers.
+// Parses operators, from `x if y else z` to unary minus. Part of the parser (parser.h), called once per template. Precedence is jinja2's,
+// which differs from Python's in places. Depth is bounded, because templates are not trusted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 
 namespace quire::jinja {
 
-// Recursion of the parser itself: brackets and unary operators.
+// Bounds the parser's recursion, which brackets and unary operators cause.
 class ExpressionParser::Nesting {
  public:
   explicit Nesting(ExpressionParser& parser) : parser_(parser) {
@@ -82,7 +81,7 @@ ExprPtr ExpressionParser::with_child(ExprKind kind, ExprPtr child, std::string n
   return node;
 }
 
-// Takes the depth from the parts; long chains (a + b + c ...) are deep on the left.
+// Computes the depth of `node` from its parts and checks it. Long chains (a + b + c ...) are deep on the left.
 ExprPtr ExpressionParser::finish(ExprPtr node) const {
   int depth = 0;
   const auto see = [&](const ExprPtr& part) { depth = part ? std::max(depth, part->depth) : depth; };
@@ -102,12 +101,14 @@ ExprPtr ExpressionParser::parse_expression() {
 
 ExprPtr ExpressionParser::parse_condition() {
   const Nesting nesting(*this);
+  const std::size_t num_unknown = unknown_names_.size();
   ExprPtr node = parse_or();
   while (skip_name("if")) {
     auto condition = with_child(ExprKind::condition, parse_or());
     condition->children.push_back(std::move(node));
     condition->children.push_back(skip_name("else") ? parse_condition() : nullptr);
     node = finish(std::move(condition));
+    truncate_unknown(num_unknown);
   }
   return node;
 }
@@ -165,7 +166,7 @@ ExprPtr ExpressionParser::parse_compare() {
   if (!parse_comparison(node)) return node;
   while (parse_comparison(node)) {
   }
-  node->value = Value(true);  // closed: a comparison in parentheses is not part of a chain
+  node->value = Value(true);  // closes the chain: a comparison in parentheses is no part of the chain around it
   return finish(std::move(node));
 }
 

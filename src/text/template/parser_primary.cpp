@@ -1,5 +1,5 @@
-// Literals, names, subscripts, calls, filters and tests.
-// Part of the parser (parser.h), called once per template. Filters and tests that are not there are refused here, with their line.
+// Parses literals, names, subscripts, calls, filters and tests. Part of the parser (parser.h), called once per template. Unknown filters
+// and tests are recorded with their line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -164,13 +164,7 @@ void ExpressionParser::parse_arguments(Expr& node) {
   expect_op(")");
 }
 
-void ExpressionParser::check_callee(const Expr& callee) const {
-  if (callee.kind == ExprKind::attribute && !is_method_name(callee.name)) unsupported(fmt::format("method '{}'", callee.name));
-  if (callee.kind == ExprKind::name && is_unsupported_global(callee.name)) unsupported(fmt::format("function '{}'", callee.name));
-}
-
 ExprPtr ExpressionParser::parse_call(ExprPtr callee) {
-  check_callee(*callee);
   auto node = with_child(ExprKind::call, std::move(callee));
   parse_arguments(*node);
   return finish(std::move(node));
@@ -186,7 +180,7 @@ ExprPtr ExpressionParser::parse_filter(ExprPtr node) {
   auto filter = with_child(ExprKind::filter, std::move(node));
   filter->name = dotted_name();
   filter->filter = find_filter(filter->name);
-  if (filter->filter == nullptr) stop(ErrorCode::unsupported, filter->line, fmt::format("filter '{}' is not supported", filter->name));
+  if (filter->filter == nullptr) unknown_names_.push_back({filter->line, fmt::format("filter '{}' is not supported", filter->name)});
   if (current().is_op("(")) parse_arguments(*filter);
   return finish(std::move(filter));
 }
@@ -210,7 +204,7 @@ ExprPtr ExpressionParser::parse_test(ExprPtr node) {
   auto test = with_child(ExprKind::test, std::move(node));
   test->name = dotted_name();
   test->test = find_test(test->name);
-  if (test->test == nullptr) stop(ErrorCode::unsupported, test->line, fmt::format("test '{}' is not supported", test->name));
+  if (test->test == nullptr) unknown_names_.push_back({test->line, fmt::format("test '{}' is not supported", test->name)});
   if (current().is_op("(")) {
     parse_arguments(*test);
   } else if (at_test_argument()) {

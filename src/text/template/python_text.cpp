@@ -1,5 +1,5 @@
-// Python's str methods that several filters and methods share. On the thread of a render; what makes a text charges the render's budget
-// through the runtime.
+// Implements functions of Python's str that several filters and methods share. They run on the render's thread. A function that creates a
+// text charges the render's budget through the runtime.
 #include "text/template/python_text.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ std::string_view strip(std::string_view text, const Value* chars, Runtime& runti
     if (left) text = strip_left(text);
     return right ? strip_right(text) : text;
   }
-  runtime.need_defined(*chars);
+  runtime.require_defined(*chars);
   if (!chars->is_text()) runtime.fail(fmt::format("strip arg must be None or str, not {}", type_name(*chars)));
   runtime.charge((text.size() / 64 + 1) * (chars->text().size() + 1));
   if (left) text = strip_set_left(text, chars->text());

@@ -1,5 +1,5 @@
-// What one render owns and counts: values, steps, bytes, depth. On one thread, from the begin of a render to its end; all its objects die
-// with it. Operations are Python's, and each that can be repeated by a template charges before it works.
+// Owns the values of one render and counts its steps, bytes and depth. It runs on the render's thread; all objects die with the render. The
+// operations are Python's. Each operation that a template can repeat charges the budget first.
 #include "text/template/runtime.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,8 @@
 namespace quire::jinja {
 
 void Runtime::charge(std::uint64_t steps) {
+  constexpr std::uint64_t kStepsPerCheckpoint = 4096;  // takes a fraction of a millisecond
+  if ((steps_ + steps) / kStepsPerCheckpoint != steps_ / kStepsPerCheckpoint) pass(options_.cancellation);
   steps_ += steps;
   if (steps_ > options_.limits.max_steps)
     stop(ErrorCode::too_large, line_, fmt::format("rendering takes more than {} steps", options_.limits.max_steps));
@@ -20,7 +22,7 @@ void Runtime::charge_text(std::uint64_t bytes) {
     stop(ErrorCode::too_large, line_, fmt::format("a text is longer than {} bytes", options_.limits.max_output_bytes));
   allocated_bytes_ += bytes;
   if (allocated_bytes_ > options_.limits.max_allocated_bytes)
-    stop(ErrorCode::too_large, line_, fmt::format("rendering makes more than {} bytes", options_.limits.max_allocated_bytes));
+    stop(ErrorCode::too_large, line_, fmt::format("rendering produces more than {} bytes", options_.limits.max_allocated_bytes));
   charge(1 + bytes / 64);
 }
 
@@ -101,7 +103,7 @@ std::int64_t Runtime::length(const Value& value) {
   return static_cast<std::int64_t>(value.as<List*>()->elements.size());
 }
 
-void Runtime::need_defined(const Value& value) const {
+void Runtime::require_defined(const Value& value) const {
   if (value.is<Undefined>()) fail(*value.as<Undefined>().why);
 }
 
@@ -110,7 +112,7 @@ Value Runtime::missing(const Value& object, std::string_view name) const {
   return make_undefined(fmt::format("'{} object' has no attribute '{}'", type_name(object), name));
 }
 
-// What Python's getattr finds on the type itself, as the sandbox lets it through.
+// Looks up an attribute that Python's getattr finds on the type itself, if the sandbox allows it. `found` says whether it exists.
 Value Runtime::python_attribute(const Value& object, std::string_view name, bool& found) {
   found = true;
   if (name.starts_with("__") || is_mutating_method(object, name))
@@ -119,6 +121,8 @@ Value Runtime::python_attribute(const Value& object, std::string_view name, bool
     const auto& attributes = object.as<Namespace*>()->attributes;
     const auto attribute = attributes.find(std::string(name));
     if (attribute != attributes.end()) return attribute->second;
+  } else if (object.is<List*>() && object.as<List*>()->is_group && (name == "grouper" || name == "list")) {
+    return object.as<List*>()->elements[name == "list" ? 1 : 0];
   } else if (const Method* method = find_method(object, name)) {
     return callable({CallableKind::method, std::string(name), object, method->function, nullptr, nullptr});
   } else if (is_python_attribute(object, name)) {
@@ -129,7 +133,7 @@ Value Runtime::python_attribute(const Value& object, std::string_view name, bool
 }
 
 Value Runtime::attribute(const Value& object, std::string_view name) {
-  need_defined(object);
+  require_defined(object);
   bool found = false;
   Value value = python_attribute(object, name, found);
   if (found) return value;
@@ -139,8 +143,15 @@ Value Runtime::attribute(const Value& object, std::string_view name) {
   return missing(object, name);
 }
 
+Value Runtime::own_attribute(const Value& object, std::string_view name) {
+  require_defined(object);
+  bool found = false;
+  Value value = python_attribute(object, name, found);
+  return found ? value : missing(object, name);
+}
+
 Value Runtime::item(const Value& object, const Value& key) {
-  need_defined(object);
+  require_defined(object);
   if (object.is<Dict*>()) {
     if (const Value* element = object.as<Dict*>()->find(key)) return *element;
   }
@@ -183,7 +194,7 @@ Value Runtime::path(const Value& object, const Value& path) {
 
 namespace {
 
-// Python's slice.indices for one end.
+// Computes one bound of Python's slice.indices.
 Int clamp(const Value& given, Int fallback, Int size, bool backward) {
   if (given.is<None>()) return fallback;
   Int index = given.integer();
@@ -196,12 +207,12 @@ Int clamp(const Value& given, Int fallback, Int size, bool backward) {
 }  // namespace
 
 Value Runtime::slice(const Value& object, const Value& start, const Value& stop_at, const Value& step) {
-  need_defined(object);
+  require_defined(object);
   const bool sliceable = object.is_text() || (object.is<List*>() && (object.as<List*>()->kind <= ListKind::range) &&
                                               object.as<List*>()->kind != ListKind::generator);
   if (!sliceable) fail(fmt::format("'{}' object is not subscriptable", type_name(object)));
   for (const Value* part : {&start, &stop_at, &step}) {
-    need_defined(*part);
+    require_defined(*part);
     if (!part->is<None>() && !part->is_int()) fail("slice indices must be integers or None");
   }
   const Int stride = step.is<None>() ? 1 : step.integer();
@@ -219,7 +230,7 @@ Value Runtime::slice(const Value& object, const Value& start, const Value& stop_
   std::vector<Value> picked;
   for (Int i = first; backward ? i > last : i < last; i += stride) {
     picked.push_back(elements[static_cast<std::size_t>(i)]);
-    if (stride > size || stride < -size) break;  // no overflow of i
+    if (stride > size || stride < -size) break;  // prevents an overflow of i
   }
   if (!object.is_text()) return list(std::move(picked), object.as<List*>()->kind);
   std::string joined;

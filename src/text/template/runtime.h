@@ -1,7 +1,7 @@
 #pragma once
-// One render: its objects, its budget, and Python's operations on values. Everything here throws Failure.
-// One object per render, on one thread; it dies with the render, and all values with it. Templates come with models and are not trusted:
-// what can be repeated is charged before it is done.
+// Holds the objects and the budget of one render, and implements Python's operations on values. All functions may throw Failure. One
+// runtime serves one render, on one thread; its values die with it. Templates come with models and are not trusted: work that a template
+// can repeat is charged before it is done.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,18 +20,18 @@ class Runtime {
 
   [[nodiscard]] const TemplateOptions& options() const { return options_; }
 
-  // The line that errors name.
+  // Sets the line that errors report.
   void set_line(int line) { line_ = line; }
   [[nodiscard]] int line() const { return line_; }
   [[noreturn]] void fail(std::string message) const { stop(ErrorCode::invalid_argument, line_, std::move(message)); }
   [[noreturn]] void unsupported(const std::string& what) const { stop(ErrorCode::unsupported, line_, what + " is not supported"); }
 
-  // Counts work before it is done.
+  // Charges work before it is done.
   void charge(std::uint64_t steps);
-  // Counts a text of this size, which must also be within the output limit.
+  // Charges a text of this size, which must also be within the output limit.
   void charge_text(std::uint64_t bytes);
 
-  // These charge for what they make.
+  // These functions charge for the objects that they create or extend.
   Value text(std::string content, bool markup = false);
   Value list(std::vector<Value> elements, ListKind kind = ListKind::list);
   Dict& new_dict();
@@ -39,34 +39,36 @@ class Runtime {
   Value callable(Callable callable);
   Value new_namespace();
 
-  // The elements that a for loop meets; uses up a generator. Fails if it is not iterable.
+  // Returns the elements that a for loop visits; empties a generator. Fails if `value` is not iterable.
   std::vector<Value> iterate(const Value& value);
-  // len()
+  // Implements len().
   std::int64_t length(const Value& value);
 
-  // str() and repr()
+  // Implement str() and repr().
   std::string str(const Value& value);
   std::string repr(const Value& value);
-  // Like str(), without a copy of what is text already; `buffer` may hold the result.
+  // Like str(), but does not copy a text. `buffer` may hold the result.
   std::string_view str_view(const Value& value, std::string& buffer);
 
-  // environment.getattr and environment.getitem.
+  // Implement jinja2's environment.getattr and environment.getitem.
   Value attribute(const Value& object, std::string_view name);
   Value item(const Value& object, const Value& key);
-  // "a.b.0" as map, sort and selectattr read it.
+  // Resolves a path like "a.b.0" as map, sort and selectattr do.
   Value path(const Value& object, const Value& path);
+  // Implements getattr() alone, which does not find a dict's keys.
+  Value own_attribute(const Value& object, std::string_view name);
   Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);
 
   bool equal(const Value& a, const Value& b);
-  // a < b
+  // Returns whether a < b.
   bool less(const Value& a, const Value& b, std::string_view op = "<");
   bool contains(const Value& container, const Value& element);
   Value binary(std::string_view op, const Value& a, const Value& b);
   Value negate(const Value& value);
-  // Fails if the value is undefined, as any operation on it does.
-  void need_defined(const Value& value) const;
+  // Fails if the value is undefined.
+  void require_defined(const Value& value) const;
 
-  // A call whose callee needs no evaluator: a method or a global.
+  // Calls a method or a global function, which needs no evaluator.
   Value call_function(const Callable& callable, const Arguments& arguments);
 
  private:
@@ -74,7 +76,7 @@ class Runtime {
   void append_repr(std::string& out, const Value& value);
   void append_elements(std::string& out, const std::vector<Value>& elements);
   Value python_attribute(const Value& object, std::string_view name, bool& found);
-  // What an attribute or an item that is not there gives: an undefined value, which only fails when it is used.
+  // Returns the value of a missing attribute or item: an undefined value, which fails only when it is used.
   Value missing(const Value& object, std::string_view name) const;
   Value add(const Value& a, const Value& b);
   Value multiply(const Value& a, const Value& b);
@@ -88,16 +90,16 @@ class Runtime {
   TemplateOptions options_;
   Arena arena_;
   int line_ = 0;
-  int nesting_ = 0;  // of values inside values, in str, ==, <
-  // Work done so far, and bytes of all texts and lists that were made, also of those that are gone. Both only grow: the limits are of a
-  // render's whole life.
+  int nesting_ = 0;  // current depth of nested values, in repr, == and <
+  // Work done so far, and bytes of all texts and lists created, including freed ones. Both only grow, because the limits apply to the whole
+  // render.
   std::uint64_t steps_ = 0;
   std::uint64_t allocated_bytes_ = 0;
 };
 
-// The printf-style operator: `format % argument`.
+// Implements the printf-style operator: `format % argument`.
 std::string format_percent(Runtime& runtime, std::string_view format, const Value& argument);
-// repr() of a float: the shortest digits that read back, as Python lays them out.
+// Implements repr() of a float: the shortest digits that read back as the same number, in Python's layout.
 std::string float_repr(double number);
 std::string text_repr(std::string_view text);
 

@@ -1,12 +1,12 @@
 #pragma once
-// Guards recursion over values that hold values.
+// Bounds the recursion over nested values.
 #include "text/template/runtime.h"
 
 namespace quire::jinja {
 
 class Runtime::Nesting {
  public:
-  // The walk over a value recurses, and how deep its values are is up to a template.
+  // Walks over a value recurse, and a template decides how deep its values are.
   static constexpr int kMaxDepth = 128;
 
   explicit Nesting(Runtime& runtime) : runtime_(runtime) {

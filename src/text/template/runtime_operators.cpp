@@ -1,6 +1,5 @@
-// ==, <, in and arithmetic.
-// Python's operators on template values, on the thread of a render. Comparisons of containers walk them: they are charged, and nesting is
-// bounded. What Python refuses with a TypeError is a failure that names both types.
+// Implements ==, <, in and arithmetic as Python does, on the render's thread. Comparisons of containers visit all elements, so they are
+// charged and their nesting is bounded. If Python raises a TypeError, the operation fails and the error names both types.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -63,13 +62,13 @@ bool Runtime::less_elements(const List& a, const List& b, std::string_view op) {
 bool Runtime::less(const Value& a, const Value& b, std::string_view op) {
   const Nesting nesting(*this);
   charge(1);
-  need_defined(a);
-  need_defined(b);
+  require_defined(a);
+  require_defined(b);
   if (a.is_int() && b.is_int()) return a.integer() < b.integer();
   if (a.is_number() && b.is_number()) return a.number() < b.number();
   if (a.is_text() && b.is_text()) {
     charge(a.text().size() / 64);
-    return a.text() < b.text();  // the order of UTF-8 bytes is that of code points
+    return a.text() < b.text();  // UTF-8 bytes sort like code points
   }
   if (a.is<List*>() && b.is<List*>()) {
     const List& left = *a.as<List*>();
@@ -83,7 +82,7 @@ bool Runtime::contains(const Value& container, const Value& element) {
   charge(1);
   if (container.is<Undefined>()) return false;
   if (container.is_text()) {
-    need_defined(element);
+    require_defined(element);
     if (!element.is_text()) fail(fmt::format("'in <string>' requires string as left operand, not {}", type_name(element)));
     charge(container.text().size() / 64);
     return container.text().find(element.text()) != std::string_view::npos;
@@ -101,8 +100,8 @@ bool Runtime::contains(const Value& container, const Value& element) {
 }
 
 void Runtime::bad_operands(std::string_view op, const Value& a, const Value& b) const {
-  need_defined(a);
-  need_defined(b);
+  require_defined(a);
+  require_defined(b);
   fail(fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", op, type_name(a), type_name(b)));
 }
 
@@ -215,7 +214,7 @@ Value Runtime::binary(std::string_view op, const Value& a, const Value& b) {
 }
 
 Value Runtime::negate(const Value& value) {
-  need_defined(value);
+  require_defined(value);
   if (value.is_int()) return integer_binary("-", 0, value.integer());
   if (value.is<double>()) return Value(-value.as<double>());
   fail(fmt::format("bad operand type for unary -: '{}'", type_name(value)));

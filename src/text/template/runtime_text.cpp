@@ -1,5 +1,5 @@
-// str() and repr(), as Python writes them.
-// On the thread of a render. Prompts contain what these write, so every character must be Python's: floats, quotes, escapes.
+// Implements str() and repr() as Python does, on the render's thread. Their output becomes part of prompts, so every character must equal
+// Python's: floats, quotes, escapes.
 #include <fmt/format.h>
 
 #include <array>

@@ -1,5 +1,5 @@
-// What may stand behind `is`.
-// On the thread of a render. A test answers a bool and changes nothing, but that one over a generator uses it up, as in jinja2.
+// Implements the tests that follow `is` in an expression. They run on the render's thread. A test returns a bool and changes nothing,
+// except that a test that searches a generator consumes its elements, as in jinja2.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Predicate = bool (*)(const Value& value);
 
-// A test without arguments.
+// Wraps a test that takes no arguments.
 template <Predicate predicate>
 Value plain(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "a test", arguments, {});
@@ -89,7 +89,7 @@ bool holds(Runtime& runtime, Order order, const Value& a, const Value& b) {
 
 template <Order order>
 Value compare(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  const Bound bound(runtime, "a comparing test", arguments, {"other"});
+  const Bound bound(runtime, "a comparison test", arguments, {"other"});
   return Value(holds(runtime, order, value, bound.need(0)));
 }
 
@@ -112,9 +112,11 @@ Value parity(Runtime& runtime, const Value& value, const Arguments& arguments) {
 Value same_as(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "test 'sameas'", arguments, {"other"});
   const Value& other = bound.need(0);
-  const auto single = [](const Value& v) { return v.is<None>() || v.is<bool>(); };
-  if (!single(value) && !single(other)) runtime.unsupported("test 'sameas' on anything but none, true and false");
-  return Value(value.data.index() == other.data.index() && runtime.equal(value, other));
+  if (value.data.index() != other.data.index()) return Value(false);
+  if (value.is<List*>()) return Value(value.as<List*>() == other.as<List*>());
+  if (value.is<Dict*>()) return Value(value.as<Dict*>() == other.as<Dict*>());
+  // Python has one object for each short text and small number. For other values a template cannot rely on identity.
+  return Value(runtime.equal(value, other));
 }
 
 template <bool upper_case>

@@ -1,4 +1,4 @@
-// Characters as Python classifies them, by utf8proc. Pure functions, called by filters and methods.
+// Classifies characters as Python does, with utf8proc. The functions are pure; filters and methods call them.
 #include "text/template/unicode.h"
 
 #include <utf8proc.h>
@@ -61,6 +61,44 @@ bool is_printable(char32_t c) {
 
 bool is_cased(char32_t c) {
   return to_upper(c) != c || to_lower(c) != c;
+}
+
+namespace {
+
+utf8proc_category_t category_of(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+}  // namespace
+
+bool is_alpha(char32_t c) {
+  switch (category_of(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_decimal(char32_t c) {
+  return category_of(c) == UTF8PROC_CATEGORY_ND;
+}
+
+// Superscripts, subscripts and circled digits count; fractions and Roman numerals do not.
+bool is_digit(char32_t c) {
+  const auto within = [c](char32_t first, char32_t last) { return c >= first && c <= last; };
+  return is_decimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || within(0x2074, 0x2079) || within(0x2080, 0x2089) ||
+         within(0x2460, 0x2468) || within(0x2474, 0x247C) || within(0x2488, 0x2490) || within(0x2776, 0x277E) || within(0x2780, 0x2788) ||
+         within(0x278A, 0x2792);
+}
+
+bool is_numeric(char32_t c) {
+  const utf8proc_category_t category = category_of(c);
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL || category == UTF8PROC_CATEGORY_NO;
 }
 
 char32_t to_upper(char32_t c) {

@@ -1,35 +1,40 @@
 #pragma once
-// Text as Python sees it: a sequence of code points, stored as UTF-8. A byte that is no valid UTF-8 counts as one character.
+// Handles text as Python does: as a sequence of code points, stored as UTF-8. A byte that is not valid UTF-8 counts as one character.
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace quire::jinja {
 
-// The code point at `position`, which moves behind it. position < text.size().
+// Returns the code point at `position` and moves `position` after it; position < text.size().
 char32_t next_code_point(std::string_view text, std::size_t& position);
 
-// len(text)
+// Implements len(text).
 std::size_t count_code_points(std::string_view text);
-// The byte offset of the code point with this index, or text.size().
+// Returns the byte offset of the code point with this index, or text.size().
 std::size_t byte_offset(std::string_view text, std::size_t index);
 
-// str.isspace of one character.
+// Implements str.isspace for one character.
 bool is_space(char32_t code_point);
 bool is_printable(char32_t code_point);
 bool is_cased(char32_t code_point);
+// Implement str.isalpha, isdecimal, isdigit and isnumeric for one character. Numerals that are letters (CJK) do not count as numeric.
+bool is_alpha(char32_t code_point);
+bool is_decimal(char32_t code_point);
+bool is_digit(char32_t code_point);
+bool is_numeric(char32_t code_point);
 char32_t to_upper(char32_t code_point);
 char32_t to_lower(char32_t code_point);
 
-// str.strip() and its halves, without arguments: Unicode white space.
+// Implement str.lstrip() and str.rstrip() without arguments: they strip Unicode white space.
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 
-// Simple (one to one) case mapping: "ß" stays as it is, unlike in Python.
+// Map the case of each character to one character: unlike in Python, "ß" stays unchanged.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 
-// markupsafe.escape
+// Implements markupsafe.escape.
 std::string escape_html(std::string_view text);
 
 }  // namespace quire::jinja

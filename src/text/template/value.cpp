@@ -1,4 +1,4 @@
-// Making, comparing and ordering template values. Values are cheap to copy; containers belong to the arena of one render.
+// Creates, compares and hashes template values. Values are cheap to copy; containers belong to the arena of one render.
 #include "text/template/value.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace quire::jinja {
 namespace {
 
-constexpr std::size_t kIndexFrom = 8;  // below this many entries a scan is cheaper
+constexpr std::size_t kMinIndexedEntries = 8;  // in entries; for smaller dicts a scan is cheaper
 
 bool same_key(const Value& a, const Value& b) {
   if (a.is_text() && b.is_text()) return a.text() == b.text();
@@ -79,7 +79,7 @@ bool Dict::set(const Value& key, const Value& value) {
   entries.emplace_back(key, value);
   if (!index.empty())
     index.emplace(spelling, entries.size() - 1);
-  else if (entries.size() > kIndexFrom)
+  else if (entries.size() > kMinIndexedEntries)
     for (std::size_t i = 0; i < entries.size(); ++i) index.emplace(hash_key(entries[i].first), i);
   return true;
 }

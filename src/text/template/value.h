@@ -1,6 +1,6 @@
 #pragma once
-// Python's values as far as templates meet them. A Value is cheap to copy; lists, dicts, namespaces and callables belong to the Arena of
-// one render and die with it, so cycles through namespaces cannot leak.
+// The values of Python that templates use. A Value is cheap to copy. Lists, dicts, namespaces and callables belong to the Arena of one
+// render and die with it, so cycles through namespaces cannot leak.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -13,11 +13,11 @@
 
 namespace quire::jinja {
 
-// Wide enough for every 64-bit JSON number; overflow is an error, not Python's bignum.
+// It is wide enough for every 64-bit JSON number. Unlike in Python, overflow is an error.
 __extension__ using Int = __int128;
 
 struct Undefined {
-  std::shared_ptr<const std::string> why;  // what an operation on it reports
+  std::shared_ptr<const std::string> why;  // the error that an operation on it reports
 };
 
 struct None {};
@@ -32,7 +32,7 @@ struct Dict;
 struct Namespace;
 struct Callable;
 
-// By value, all of it: numbers and texts in place (a text's bytes are shared and never change), objects by address in the Arena.
+// A value contains numbers themselves, shares the immutable bytes of texts, and points to objects in the Arena.
 struct Value {
   std::variant<Undefined, None, bool, Int, double, Text, List*, Dict*, Namespace*, Callable*> data;
 
@@ -62,26 +62,27 @@ struct Value {
 Value make_text(std::string text, bool markup = false);
 Value make_undefined(std::string why);
 
-// The iterables: a generator is used up by reading it; the views have a length but no index.
+// Kinds of iterables. Reading a generator empties it. The views (keys, values, items) have a length but no index.
 enum class ListKind : std::uint8_t { list, tuple, generator, range, keys, values, items };
 
 struct List {
   ListKind kind = ListKind::list;
   std::vector<Value> elements;
+  bool is_group = false;  // a pair of groupby: its elements are also the attributes grouper and list
 };
 
-// Keeps the order of insertion. Keys: text, numbers, None, and tuples of these.
+// Keeps the order of insertion. A key is text, a number, None, or a tuple of these.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<std::string, std::size_t> index;  // by the key's canonical spelling; made once the dict has grown
+  std::unordered_map<std::string, std::size_t> index;  // by the key's canonical spelling; empty while the dict is small
 
   [[nodiscard]] const Value* find(const Value& key) const;
   [[nodiscard]] const Value* find(std::string_view key) const;
-  // False if the key cannot be hashed.
+  // Sets an entry. Returns false if the key cannot be hashed.
   bool set(const Value& key, const Value& value);
 };
 
-// namespace(): the only object whose attributes a template may set, from within loops too.
+// The object of namespace(). Only its attributes can be set by a template, also inside loops.
 struct Namespace {
   std::unordered_map<std::string, Value> attributes;
 };
@@ -92,23 +93,23 @@ struct MacroCode;
 
 enum class CallableKind : std::uint8_t { method, global, macro, loop };
 
-// What a call reaches. `self` is the bound object of a method; the rest is the evaluator's own.
+// The target of a call. `self` is the object to which a method is bound. Only the evaluator uses `code` and `scope`.
 struct Callable {
   CallableKind kind = CallableKind::method;
   std::string name;
   Value self;
   Value (*function)(Runtime& runtime, const Value& self, const Arguments& arguments) = nullptr;
-  const void* code = nullptr;  // macro: its statement; loop: its record
-  void* scope = nullptr;       // macro: where it was defined
+  const void* code = nullptr;  // macro: its Stmt; loop: its Loop
+  void* scope = nullptr;       // macro: the scope of its definition
 };
 
-// Of a call: evaluated, and not bound to parameters yet.
+// Evaluated arguments of a call, not yet bound to parameters.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Owns the objects of one render; addresses are stable.
+// Owns the objects of one render. Their addresses are stable.
 struct Arena {
   std::deque<List> lists;
   std::deque<Dict> dicts;
@@ -117,11 +118,11 @@ struct Arena {
 };
 
 bool truth(const Value& value);
-// The type's name as jinja2's messages write it: "str", "list", "dict", "NoneType".
+// Returns the type's name as in jinja2's messages: "str", "list", "dict", "NoneType".
 std::string_view type_name(const Value& value);
-// Can `in`, for and list() read it?
+// Returns whether `in`, for and list() accept the value.
 bool is_iterable(const Value& value);
-// A key's canonical spelling (1, 1.0 and True are one key), empty if it cannot be hashed.
+// Returns a key's canonical spelling (1, 1.0 and True are one key), or an empty text if it cannot be hashed.
 std::string hash_key(const Value& value);
 
 }  // namespace quire::jinja

@@ -1,5 +1,5 @@
 #pragma once
-// An answer's text, as it comes, taken apart: what the model thinks, what it says, and its calls of tools. Owned by one thread at a time.
+// Splits an answer's text, as it arrives, into reasoning, content and tool calls. One thread at a time owns a parser.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,29 +15,30 @@
 namespace quire {
 
 struct AnswerParserOptions {
-  bool in_thought = false;                                              // the prompt ends within a reasoning part
-  std::uint32_t max_calls = std::numeric_limits<std::uint32_t>::max();  // further ones are text; 0: none is looked for
+  bool in_reasoning = false;                                            // the prompt ends within a reasoning part
+  std::uint32_t max_calls = std::numeric_limits<std::uint32_t>::max();  // further calls are dropped; 0: calls are not looked for
 };
 
-// However the text is cut, the parts are the same, neighbours of one kind joined. What may be the beginning of a mark is held back. All
-// that belongs to no mark comes out: a call that breaks off as content.
+// The parts do not depend on how the text is split, if neighbours of one kind are joined. The parser holds back text that may begin a
+// delimiter. It returns all text except delimiters and dropped calls. A call that the model breaks off is returned as content.
 class AnswerParser {
  public:
   virtual ~AnswerParser() = default;
 
   virtual void feed(std::string_view text) = 0;
-  // The end of the text.
-  virtual void finish() = 0;
-  // Since the last time.
+  // Ends the text. `is_truncated`: a limit or a stop string ended it. An open call then stays incomplete, and text that may have become a
+  // call is dropped.
+  virtual void finish(bool is_truncated) = 0;
+  // Returns the parts found since the previous call.
   [[nodiscard]] virtual std::vector<AnswerPart> take_parts() = 0;
 
-  // What comes next is thought, unless a mark ends that.
+  // Returns whether the next text is reasoning, unless a delimiter ends it.
   [[nodiscard]] virtual bool is_thinking() const = 0;
-  // That have ended.
+  // Returns the number of calls that have ended.
   [[nodiscard]] virtual std::uint32_t num_calls() const = 0;
 };
 
-// `format` and `tools` must outlive it.
+// Creates the parser for `format`. `format` and `tools` must outlive it.
 [[nodiscard]] std::unique_ptr<AnswerParser> make_answer_parser(const CallFormat& format, const std::vector<Tool>& tools,
                                                                AnswerParserOptions options);
 

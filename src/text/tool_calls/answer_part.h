@@ -1,5 +1,5 @@
 #pragma once
-// What a parser finds in an answer, in the order of its text.
+// The parts that a parser finds in an answer, in the order of its text.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,20 +13,21 @@ struct AnswerPart {
   enum class Kind : std::uint8_t {
     content,
     reasoning,
-    call,        // begins; `text` is the tool's name
-    arguments,   // the next of the call's arguments: JSON text, of an object in all
-    call_end,    // the arguments are whole
-    call_broken  // the call is none: its text follows as content
+    call,           // a call begins; `text` is the tool's name
+    arguments,      // the next part of a call's arguments; all parts together are the JSON text of an object
+    call_end,       // the arguments are complete
+    call_broken,    // the text is not a call after all; it follows as content
+    call_truncated  // the answer was cut off within the call; nothing follows
   };
   Kind kind = Kind::content;
-  std::uint32_t call = 0;  // of calls: their number, from 0
+  std::uint32_t call = 0;  // for calls: their number, from 0
   std::string text;
-  std::size_t begin = 0, end = 0;  // of content: its place in the answer's text, in bytes
+  std::size_t begin = 0, end = 0;  // for content: its byte range in the answer's text
 
   friend bool operator==(const AnswerPart&, const AnswerPart&) = default;
 };
 
-// Parts as they come; neighbours of one kind become one, but for content with something between that is none.
+// Collects parts in order. Joins neighbours of one kind, but not content with other text in between.
 class AnswerParts {
  public:
   void add(AnswerPart::Kind kind, std::string_view text, std::uint32_t call = 0) {
@@ -36,8 +37,8 @@ class AnswerParts {
     else
       parts_.push_back({kind, call, std::string(text)});
   }
-  // Content that ends there in the answer's text.
-  void say(std::string_view text, std::size_t end) {
+  // Adds content that ends at byte `end` of the answer's text.
+  void append_text(std::string_view text, std::size_t end) {
     const std::size_t begin = end - text.size();
     if (parts_.empty() || parts_.back().kind != AnswerPart::Kind::content || parts_.back().end != begin)
       parts_.push_back({.kind = AnswerPart::Kind::content, .text = {}, .begin = begin});
@@ -50,41 +51,52 @@ class AnswerParts {
   std::vector<AnswerPart> parts_;
 };
 
-// Where readers of calls write to. Calls are numbered as they begin.
+// Receives the calls that readers find. Numbers the calls as they begin, and drops calls after the first `max_calls`.
 class CallWriter {
  public:
-  // Of a call that begins when `max_calls` have ended nothing is written.
   CallWriter(AnswerParts& parts, std::uint32_t max_calls) : parts_(&parts), max_calls_(max_calls) {}
 
   void begin(std::string_view name) {
-    is_open_ = num_ended_ < max_calls_;
-    is_refused_ = !is_open_;
+    ++num_seen_;
+    is_dropping_ = num_ended_ >= max_calls_;
+    is_open_ = !is_dropping_;
     if (is_open_) parts_->add(AnswerPart::Kind::call, name, num_begun_++);
   }
   void arguments(std::string_view json) {
     if (is_open_) parts_->add(AnswerPart::Kind::arguments, json, num_begun_ - 1);
   }
   void end() {
+    ++num_read_;
+    is_dropping_ = false;
     if (!std::exchange(is_open_, false)) return;
     ++num_ended_;
     parts_->add(AnswerPart::Kind::call_end, {}, num_begun_ - 1);
   }
-  // Of the open call, if there is one.
-  void give_up() {
-    if (std::exchange(is_open_, false)) parts_->add(AnswerPart::Kind::call_broken, {}, num_begun_ - 1);
-  }
+  // Reports that the open call, if there is one, is not a call after all.
+  void reject_call() { leave(AnswerPart::Kind::call_broken); }
+  // Leaves the open call incomplete, because the answer was cut off.
+  void cut() { leave(AnswerPart::Kind::call_truncated); }
   [[nodiscard]] bool is_open() const { return is_open_; }
-  // The call that was begun last is one too many, and nothing of it is written.
-  [[nodiscard]] bool is_refused() const { return is_refused_; }
-  [[nodiscard]] std::uint32_t num_begun() const { return num_begun_; }
+  // Returns whether the latest call is dropped and has not ended yet.
+  [[nodiscard]] bool is_dropping() const { return is_dropping_; }
+  // Return how many calls have begun and how many have ended, including dropped calls.
+  [[nodiscard]] std::uint32_t num_seen() const { return num_seen_; }
+  [[nodiscard]] std::uint32_t num_read() const { return num_read_; }
+  // Returns how many calls have ended, without dropped calls.
   [[nodiscard]] std::uint32_t num_ended() const { return num_ended_; }
 
  private:
+  void leave(AnswerPart::Kind how) {
+    is_dropping_ = false;
+    if (std::exchange(is_open_, false)) parts_->add(how, {}, num_begun_ - 1);
+  }
+
   AnswerParts* parts_;
   std::uint32_t max_calls_;
   bool is_open_ = false;
-  bool is_refused_ = false;
-  std::uint32_t num_begun_ = 0;
+  bool is_dropping_ = false;
+  std::uint32_t num_begun_ = 0;  // without dropped calls
+  std::uint32_t num_seen_ = 0, num_read_ = 0;
   std::uint32_t num_ended_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// Grammar rules for arguments that are not JSON (Python literals, tags), from the tools' schemas. Called by call_grammar.cpp when a request
-// with tools comes in; pure functions. Schemas are clients': rules stop growing at kMaxRuleBytes, and what cannot be expressed becomes a
-// wider rule unless the tool is strict.
+// Builds the grammar rules for arguments that are not JSON (Python literals, tags) from the tools' schemas. call_grammar.cpp calls it when
+// a request with tools arrives; the functions are pure. Clients choose the schemas: rules stop growing at kMaxRuleBytes, and a schema that
+// cannot be expressed becomes a wider rule unless the tool is strict.
 #include "text/tool_calls/argument_rules.h"
 
 #include <fmt/format.h>
@@ -16,6 +16,7 @@
 #include "base/append_format.h"
 #include "base/json_text.h"
 #include "text/tool_calls/loose_schema.h"
+#include "text/tool_calls/tagged_value.h"
 
 namespace quire {
 
@@ -23,11 +24,10 @@ namespace json = boost::json;
 
 namespace {
 
-// In single quotes.
-constexpr std::string_view kPythonText = R"(/'([^'\\]|\\['"\\nrt])*'/)";
-
-// What ends a parameter between tags.
-constexpr std::string_view kValueEnd = "\n</parameter>\n";
+// A string in quotes of either kind, with the escapes of Python and JSON.
+constexpr std::string_view kPythonText =
+    R"_(/'([^'\\]|\\(['"\\\/abfnrtv0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*'/ | )_"
+    R"_(/"([^"\\]|\\(['"\\\/abfnrtv0]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(0[0-9a-fA-F]|10)[0-9a-fA-F]{4}))*"/)_";
 
 struct Property {
   std::string name;
@@ -35,7 +35,7 @@ struct Property {
   bool is_required;
 };
 
-// Required ones first, each kind in the order of the schema.
+// Returns the required properties, then the optional ones, each group in the order of the schema.
 std::vector<Property> properties_of(const Tool& tool) {
   std::vector<Property> properties, optional;
   if (!tool.parameters.is_object()) return properties;
@@ -59,23 +59,41 @@ bool is_of_type(const Property& property, std::string_view type) {
   return said != nullptr && said->is_string() && said->get_string() == type && !schema.contains("enum") && !schema.contains("const");
 }
 
-// Any string, with nothing said of it but for the model.
-bool is_any_text(const Property& property) {
-  static constexpr std::string_view kWords[] = {"type", "description", "title", "default", "examples"};
-  return is_of_type(property, "string") && std::ranges::all_of(property.schema->get_object(), [](const json::key_value_pair& field) {
-           return std::ranges::find(kWords, std::string_view(field.key())) != std::end(kWords);
-         });
+// Returns whether a schema allows any value of `type`, alone or as one of several types.
+bool allows_any(const json::value& schema, std::string_view type) {
+  static constexpr std::string_view kWords[] = {"type", "description", "title", "default", "examples", "anyOf"};
+  if (!schema.is_object()) return false;
+  const json::object& fields = schema.get_object();
+  const auto is_plain = [](const json::key_value_pair& field) {
+    return std::ranges::find(kWords, std::string_view(field.key())) != std::end(kWords);
+  };
+  if (!std::ranges::all_of(fields, is_plain)) return false;
+  if (const json::value* said = fields.if_contains("type"))
+    return said->is_array() ? std::ranges::find(said->get_array(), json::value(type)) != said->get_array().end()
+                            : *said == json::value(type);
+  const json::value* parts = fields.if_contains("anyOf");
+  return parts != nullptr && parts->is_array() &&
+         std::ranges::any_of(parts->get_array(), [type](const json::value& part) { return allows_any(part, type); });
 }
 
-// Words of Python's, which models write as well.
+// Returns Python's alternatives to JSON for a value of this schema, each with " | " before it.
+std::string python_alternatives(const json::value& schema) {
+  std::string all;
+  if (allows_any(schema, "string")) all += fmt::format(" | {}", kPythonText);
+  if (allows_any(schema, "boolean")) all += R"( | "True" | "False")";
+  if (allows_any(schema, "null")) all += R"( | "None")";
+  return all;
+}
+
+// Returns the rule for a boolean or null in Python's words, which models also write. Returns an empty text for other types.
 std::string word_rule(const Property& property, bool also_json) {
   if (is_of_type(property, "boolean")) return also_json ? R"(("true" | "false" | "True" | "False"))" : R"(("True" | "False"))";
   if (is_of_type(property, "null")) return also_json ? R"(("null" | "None"))" : R"("None")";
   return {};
 }
 
-// A schema of its own, with the definitions that it may refer to.
-std::string json_value_rule(const Property& property, const Tool& tool, bool one_spelling) {
+// Returns the rule for the schema of one property, with the definitions that it may refer to.
+std::string json_value_rule(const Property& property, const Tool& tool, bool is_canonical) {
   json::value value = property.schema->is_object() ? *property.schema : json::object();
   json::object& schema = value.get_object();
   for (const char* definitions : {"$defs", "definitions"}) {
@@ -83,7 +101,7 @@ std::string json_value_rule(const Property& property, const Tool& tool, bool one
     if (all != nullptr && !schema.contains(definitions)) schema[definitions] = *all;
   }
   if (!tool.strict) loosen_schema(value);
-  value.get_object()["x-guidance"] = json_spelling(!tool.strict, one_spelling);
+  value.get_object()["x-guidance"] = json_settings(!tool.strict, is_canonical);
   return "%json " + json::serialize(value);
 }
 
@@ -91,16 +109,27 @@ void add_rule(std::string& rules, std::string_view name, std::string_view body) 
   append_format(rules, "{}: {}\n", name, body);
 }
 
-// The texts of an enum of strings as literals, or nothing.
-std::string literals_of(const Property& property, std::string_view behind) {
-  const json::value* choices = property.schema->is_object() ? property.schema->get_object().if_contains("enum") : nullptr;
-  if (choices == nullptr || !choices->is_array()) return {};
-  std::string all;
-  for (const json::value& choice : choices->get_array()) {
+// Returns the strings of an enum or const as literals, each up to the end of the value. Returns an empty text for other schemas.
+std::string literals_of(const Property& property, const ArgumentTags& tags) {
+  if (!property.schema->is_object()) return {};
+  const json::object& schema = property.schema->get_object();
+  json::array choices;
+  if (const json::value* only = schema.if_contains("const"))
+    choices = {*only};
+  else if (const json::value* all = schema.if_contains("enum"); all != nullptr && all->is_array())
+    choices = all->get_array();
+  std::string literals;
+  for (const json::value& choice : choices) {
     if (!choice.is_string()) return {};
-    all += (all.empty() ? "" : " | ") + json_string(std::string(choice.get_string()) + std::string(behind));
+    const std::string text = json_string(std::string(choice.get_string()) + tags.end_text);
+    literals += (literals.empty() ? "" : " | ") + text + (tags.end_text.empty() ? " " + tags.end : "");
   }
-  return all;
+  return literals;
+}
+
+// Adds a rule for any text up to the end of the value.
+void add_text_rule(std::string& rules, std::string_view name, const ArgumentTags& tags) {
+  add_rule(rules, fmt::format("{}{}", name, tags.end_text.empty() ? "" : "[lazy]"), "TEXT " + tags.end);
 }
 
 }  // namespace
@@ -110,8 +139,8 @@ std::size_t num_properties(const Tool& tool) {
   return fields != nullptr && fields->is_object() ? fields->get_object().size() : 0;
 }
 
-// key=value with commas between: the required ones, then any of the others in their order.
-void python_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling) {
+// Writes arguments as key=value with commas between: the required ones, then any of the others in their order.
+void python_arguments(std::string& rules, std::size_t index, const Tool& tool, bool is_canonical) {
   const std::vector<Property> properties = properties_of(tool);
   std::string all, optional_first;
   for (std::size_t k = 0; k < properties.size(); ++k) {
@@ -121,8 +150,8 @@ void python_arguments(std::string& rules, std::size_t index, const Tool& tool, b
     std::string value = word_rule(property, false);
     if (value.empty()) {
       value = "value_" + rule;
-      add_rule(rules, value, json_value_rule(property, tool, one_spelling));
-      if (is_any_text(property) && !one_spelling) value = fmt::format("({} | {})", value, kPythonText);
+      add_rule(rules, value, json_value_rule(property, tool, is_canonical));
+      if (!is_canonical) value = fmt::format("({}{})", value, python_alternatives(*property.schema));
     }
     add_rule(rules, rule, json_string(property.name + "=") + " " + value);
     const bool is_first_kind = properties.front().is_required;
@@ -133,7 +162,7 @@ void python_arguments(std::string& rules, std::size_t index, const Tool& tool, b
     add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
     return;
   }
-  // None is required: the first of those given has no comma before it.
+  // No argument is required, so the first one given has no comma before it.
   for (std::size_t k = 0; k < properties.size(); ++k) {
     add_rule(rules, fmt::format("more_{}_{}", index, k), fmt::format("(\", \" arg_{0}_{1})? more_{0}_{2}", index, k, k + 1));
     optional_first += fmt::format("{0}arg_{1}_{2} more_{1}_{3}", k == 0 ? "" : " | ", index, k, k + 1);
@@ -142,42 +171,41 @@ void python_arguments(std::string& rules, std::size_t index, const Tool& tool, b
   add_rule(rules, fmt::format("args_{}", index), "(" + optional_first + ")?");
 }
 
-void xml_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling) {
+void tagged_arguments(std::string& rules, const ArgumentTags& tags, std::size_t index, const Tool& tool, bool is_canonical) {
   std::string all;
   const std::vector<Property> properties = properties_of(tool);
   for (std::size_t k = 0; k < properties.size(); ++k) {
     if (rules.size() > kMaxRuleBytes) return;
     const Property& property = properties[k];
     const std::string rule = fmt::format("arg_{}_{}", index, k);
-    const bool is_free = !property.schema->is_object() || !property.schema->get_object().contains("type") || is_of_type(property, "string");
-    const std::string literals = literals_of(property, kValueEnd);
-    const std::string words = one_spelling ? std::string() : word_rule(property, true);
+    const std::string literals = literals_of(property, tags);
+    const std::string words = is_canonical ? std::string() : word_rule(property, true);
     if (!words.empty()) {
-      add_rule(rules, "value_" + rule, words + " " + json_string(kValueEnd));
+      add_rule(rules, "value_" + rule, words + " " + tags.end);
     } else if (!literals.empty()) {
       add_rule(rules, "value_" + rule, literals);
-    } else if (is_free) {
-      add_rule(rules, "value_" + rule + "[lazy]", "TEXT " + json_string(kValueEnd));
+    } else if (may_be_text(property.schema)) {
+      add_text_rule(rules, "value_" + rule, tags);
     } else {
-      add_rule(rules, "json_" + rule, json_value_rule(property, tool, one_spelling));
-      add_rule(rules, "value_" + rule, "json_" + rule + " " + json_string(kValueEnd));
+      add_rule(rules, "json_" + rule, json_value_rule(property, tool, is_canonical));
+      add_rule(rules, "value_" + rule, "json_" + rule + " " + tags.end);
     }
-    add_rule(rules, rule, json_string("<parameter=" + property.name + ">\n") + " value_" + rule);
+    add_rule(rules, rule, tags.head(property.name) + " value_" + rule + " " + tags.separator);
     all += (all.empty() ? "" : " ") + (property.is_required ? rule : rule + "?");
   }
   add_rule(rules, fmt::format("args_{}", index), all.empty() ? "\"\"" : all);
 }
 
-void any_python_arguments(std::string& rules, bool one_spelling) {
-  add_rule(rules, "any_value", "%json " + json::serialize(json::object{{"x-guidance", json_spelling(false, one_spelling)}}));
-  const std::string others = one_spelling ? std::string() : fmt::format(R"( | {} | "True" | "False" | "None")", kPythonText);
+void any_python_arguments(std::string& rules, bool is_canonical) {
+  add_rule(rules, "any_value", "%json " + json::serialize(json::object{{"x-guidance", json_settings(false, is_canonical)}}));
+  const std::string others = is_canonical ? std::string() : fmt::format(R"( | {} | "True" | "False" | "None")", kPythonText);
   add_rule(rules, "any_arg", fmt::format("/[a-zA-Z_][a-zA-Z0-9_]*=/ (any_value{})", others));
   add_rule(rules, "any_args", R"((any_arg (", " any_arg)*)?)");
 }
 
-void any_xml_arguments(std::string& rules) {
-  add_rule(rules, "any_value[lazy]", "TEXT " + json_string(kValueEnd));
-  add_rule(rules, "any_args", R"((/<parameter=[^<>\n]+>\n/ any_value)*)");
+void any_tagged_arguments(std::string& rules, const ArgumentTags& tags) {
+  add_text_rule(rules, "any_value", tags);
+  add_rule(rules, "any_args", fmt::format("({} any_value {})*", tags.any_head, tags.separator));
 }
 
 }  // namespace quire

@@ -1,24 +1,34 @@
 #pragma once
-// Rules for arguments that are not JSON, each value by its own schema: the parts of `call_grammar` for such formats.
+// Builds the grammar rules for arguments that are not JSON, each value by its schema. `call_grammar` uses them.
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "text/tool_calls/tool.h"
 
 namespace quire {
 
-// More than a grammar may have: what gets so long is left unfinished, and refused where it is compiled.
+// More than a grammar may have. Rules that exceed it stay unfinished, so compiling the grammar fails.
 inline constexpr std::size_t kMaxRuleBytes = std::size_t{4} << 20;
 
-// That a tool's schema names.
+// Returns the number of properties in a tool's schema.
 [[nodiscard]] std::size_t num_properties(const Tool& tool);
 
-// Adds the rule args_<index>, and those it stands on: the arguments of that tool. `one_spelling`: CallGrammarOptions.
-void python_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling);
-void xml_arguments(std::string& rules, std::size_t index, const Tool& tool, bool one_spelling);
+// How a format writes an argument as tags around a value. All members except `end_text` are or return bodies of rules.
+struct ArgumentTags {
+  std::function<std::string(std::string_view key)> head;  // the text before the value
+  std::string any_head;                                   // like `head`, with any key
+  std::string end, separator;                             // the end of a value, and the separator of arguments or nothing
+  std::string end_text;                                   // the text of `end`; empty if it is a token
+};
 
-// Adds the rule any_args: arguments of any name and kind.
-void any_python_arguments(std::string& rules, bool one_spelling);
-void any_xml_arguments(std::string& rules);
+// Adds the rule args_<index> for the arguments of `tool`, and the rules that it uses. `is_canonical`: see CallGrammarOptions.
+void python_arguments(std::string& rules, std::size_t index, const Tool& tool, bool is_canonical);
+void tagged_arguments(std::string& rules, const ArgumentTags& tags, std::size_t index, const Tool& tool, bool is_canonical);
+
+// Adds the rule any_args for arguments of any name and type.
+void any_python_arguments(std::string& rules, bool is_canonical);
+void any_tagged_arguments(std::string& rules, const ArgumentTags& tags);
 
 }  // namespace quire

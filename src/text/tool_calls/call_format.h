@@ -1,5 +1,5 @@
 #pragma once
-// How a model writes calls of tools and what it thinks, found from its chat template.
+// Describes how a model writes tool calls and reasoning, as found in its chat template.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,46 +8,51 @@
 namespace quire {
 
 enum class CallStyle : std::uint8_t {
-  plain,        // the answer is {"name": ..., "arguments": {...}}, or a list of such: what models without a format are asked for
-  llama,        // {"name": ..., "parameters": {...}}, perhaps behind <|python_tag|>
-  marked,       // such objects between marks, each (Hermes, Qwen: <tool_call>) or all of them as a list (Granite, Nemotron, Apriel)
-  mistral,      // [TOOL_CALLS] and a list of such objects
+  plain,        // {"name": ..., "arguments": {...}} as the whole answer, or a list of these; requested of models without a format
+  llama,        // {"name": ..., "parameters": {...}}, optionally after <|python_tag|>
+  marked,       // the objects of `plain` between delimiters: each one (Hermes, Qwen: <tool_call>) or one list (Granite, Nemotron, Apriel)
+  mistral,      // [TOOL_CALLS] and a list of the objects of `plain`
   mistral_v11,  // [TOOL_CALLS]name[ARGS]{...}
-  deepseek,     // R1, V3: sections, the arguments in a fence of Markdown
+  deepseek,     // R1, V3: sections; the arguments are in a Markdown fence
   deepseek_v31,
   kimi,
-  pythonic,  // [name(key=value, ...), ...], perhaps between marks (Llama 4, LFM2)
-  xml,       // <function=name><parameter=key>value (Qwen3-Coder)
+  pythonic,  // [name(key=value, ...), ...], optionally between delimiters (Llama 4, LFM2)
+  xml,       // <function=name><parameter=key>value (Qwen3-Coder, Seed-OSS)
+  glm,       // name<arg_key>key</arg_key><arg_value>value</arg_value> (GLM-4.5 and later)
   harmony    // messages with heads that name channels and functions (gpt-oss)
 };
 
-// What a model's calls and thoughts look like; found once per template (detect_call_format), and never changed.
+// Describes a model's calls and reasoning. Created once per template (detect_call_format) and never changed.
 struct CallFormat {
   CallStyle style = CallStyle::plain;
-  std::string open, close;              // the marks around calls; empty: none
+  std::string open, close;              // delimiters around calls; empty: no delimiters
   bool is_list = false;                 // marked: all calls of an answer are one list
-  std::string think_open, think_close;  // the marks around what the model thinks before it answers; empty: it does not
+  bool is_tight = false;                // xml, glm: no line feeds around the values of arguments
+  std::string think_open, think_close;  // delimiters around the reasoning before an answer; empty: no reasoning
   bool shows_tools = false;             // the template reads `tools`
-  bool shows_calls = false;             // it writes the calls of earlier turns
-  bool shows_results = false;           // it knows the role "tool"
-  bool wants_short_ids = false;         // it refuses ids of calls that are not nine letters and digits
-  bool wants_text_arguments = false;    // it adds the arguments of calls to text, so they must be JSON text
-  bool reads_effort = false;            // it reads reasoning_effort
-  bool has_no_system = false;           // it refuses system messages
+  bool shows_calls = false;             // the template writes the calls of earlier turns
+  bool shows_results = false;           // the template supports the role "tool"
+  bool wants_short_ids = false;         // the template rejects ids of calls that are not nine letters and digits
+  bool wants_text_arguments = false;    // the template concatenates calls' arguments to text, so they must be JSON text
+  bool reads_effort = false;            // the template reads reasoning_effort
 
-  // Everything that may be a control token of the vocabulary and yet belongs to the answer's text.
-  [[nodiscard]] std::vector<std::string> marks() const;
+  // Returns all texts that may be control tokens of the vocabulary but belong to the answer's text.
+  [[nodiscard]] std::vector<std::string> delimiters() const;
 };
 
 [[nodiscard]] CallFormat detect_call_format(std::string_view chat_template);
 
-// Whether a prompt ends within a reasoning part, which the answer then goes on with.
-[[nodiscard]] bool ends_in_thought(const CallFormat& format, std::string_view prompt);
+// Returns whether a prompt ends within a reasoning part, which the answer then continues.
+[[nodiscard]] bool ends_in_reasoning(const CallFormat& format, std::string_view prompt);
 
-// The marks of DeepSeek's and Kimi's sections.
-struct SectionMarks {
+// The delimiters of GLM's arguments.
+inline constexpr std::string_view kArgKey = "<arg_key>", kArgKeyEnd = "</arg_key>", kArgValue = "<arg_value>",
+                                  kArgValueEnd = "</arg_value>";
+
+// The delimiters of DeepSeek's and Kimi's sections.
+struct SectionDelimiters {
   std::string_view begin, call, separator, call_end, end;
 };
-[[nodiscard]] SectionMarks section_marks(CallStyle style);
+[[nodiscard]] SectionDelimiters section_delimiters(CallStyle style);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// The grammar that holds an answer to a model's format of calls and to the tools' schemas. Called by the server for each request with
-// tools; pure functions. It must accept only what AnswerParser reads as calls, and all that the schemas allow; what is too large for
-// llguidance is made wider step by step, never refused for a tool that is not strict.
+// Builds the grammar that restricts an answer to a model's format of calls and to the tools' schemas. The server calls it for each request
+// with tools; the functions are pure. The grammar must accept only what AnswerParser reads as calls, and all that the schemas allow. If a
+// schema is too large for llguidance, the grammar accepts any arguments, unless the tool is strict.
 #include "text/tool_calls/call_grammar.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include "base/append_format.h"
 #include "base/json_text.h"
 #include "text/tool_calls/argument_rules.h"
-#include "text/tool_calls/harmony_marks.h"
+#include "text/tool_calls/harmony_delimiters.h"
 #include "text/tool_calls/loose_schema.h"
 
 namespace quire {
@@ -21,7 +21,7 @@ namespace json = boost::json;
 
 namespace {
 
-// The rules of one grammar. `start` depends on where it begins; behind a mark that opens calls always comes `rest`.
+// Builds the rules of one grammar. The rule `start` depends on where the grammar begins.
 class CallRules {
  public:
   CallRules(const CallFormat& format, const std::vector<Tool>& tools, const CallGrammarOptions& options)
@@ -34,7 +34,6 @@ class CallRules {
     add("call", alternatives("call_"));
     if (format_.style == CallStyle::harmony) return make_messages(options_.is_required, options_.otherwise);
     const bool is_bare = format_.open.empty() || format_.style == CallStyle::plain || format_.style == CallStyle::llama;
-    if (!is_bare) add("rest", rest());
     if (!options_.otherwise.empty()) add("otherwise", options_.otherwise);
     if (options_.is_required)
       add("start",
@@ -45,7 +44,7 @@ class CallRules {
       add_marked_text();
     return whole();
   }
-  // No calls, but a form.
+  // Builds a grammar without calls: the answer must match `body`.
   std::string make_form(std::string_view body) {
     if (format_.style == CallStyle::harmony) return make_messages(true, body);
     add("form", body);
@@ -54,26 +53,27 @@ class CallRules {
   }
 
  private:
-  // Harmony: notes, which are thoughts or said on the way, and behind them a call or what is said in the end. `final`: what that must be, a
-  // rule's body; only_held: it is not free text, and nothing is said before it.
+  // Harmony: notes (channels analysis and commentary), then a call or a final message. `final` is the body of the final message's rule; if
+  // it is empty, the message is free text. only_held: the only notes are analysis, and there is a final message only with `final`.
   std::string make_messages(bool only_held, std::string_view final) {
     using namespace harmony;
-    const std::string again = mark(kStart) + " \"assistant\"";
+    const std::string again = delimiter(kStart) + " \"assistant\"";
     up_to("noted", kMessage, kEnd);
-    add("note", fmt::format("{} {} noted {}", mark(kChannel), only_held ? R"("analysis")" : R"(("analysis" | "commentary"))", again));
+    add("note", fmt::format("{} {} noted {}", delimiter(kChannel), only_held ? R"("analysis")" : R"(("analysis" | "commentary"))", again));
     if (!final.empty()) add("form", final);
     const bool may_say = !only_held || !final.empty();
-    if (may_say) add("said", fmt::format("{} \"final\" {} {}", mark(kChannel), mark(kMessage), final.empty() ? "TEXT" : "form"));
-    if (options_.in_thought && !options_.is_behind_thought) up_to("thought", {}, kEnd);
-    const std::string begin = options_.is_behind_thought ? again + " " : options_.in_thought ? "thought " + again + " " : "";
-    const std::string_view last = tools_.empty() ? "said" : may_say ? "(said | call)" : "call";
+    if (may_say) add("said", fmt::format("{} \"final\" {} {}", delimiter(kChannel), delimiter(kMessage), final.empty() ? "TEXT" : "form"));
+    if (options_.in_reasoning && !options_.is_after_reasoning) up_to("thought", {}, kEnd);
+    const std::string begin = options_.is_after_reasoning ? again + " " : options_.in_reasoning ? "thought " + again + " " : "";
+    if (!tools_.empty()) add("calls", several("call", fmt::format("({} | {}) {}", delimiter(kCall), delimiter(kEnd), again)));
+    const std::string_view last = tools_.empty() ? "said" : may_say ? "(said | calls)" : "calls";
     add("start", fmt::format("{}note* {}", begin, last));
     return whole();
   }
 
-  // llguidance has 65,535 symbols for a grammar; of the schemas that ask for most of them there are some three in a hundred bytes.
+  // llguidance allows 65,535 symbols per grammar. Schemas that need most of them have about three symbols per hundred bytes.
   static constexpr std::size_t kMaxSchemaBytes = 128 * 1024;
-  // Each may come next, and llguidance looks at no more than 2,000 items for a token.
+  // Each property may come next, and llguidance considers at most 2,000 items per token.
   static constexpr std::size_t kMaxProperties = 500;
 
   [[nodiscard]] std::size_t num_schema_bytes() const {
@@ -81,43 +81,72 @@ class CallRules {
     for (const Tool& tool : tools_) num_bytes += json::serialize(tool.parameters).size();
     return num_bytes;
   }
-  // Held to its name, and to arguments of any kind.
-  [[nodiscard]] bool is_loose(const Tool& tool) const { return !tool.strict && (is_too_much_ || num_properties(tool) > kMaxProperties); }
+  // Returns whether the grammar restricts only the tool's name, not its arguments.
+  [[nodiscard]] bool is_loose(const Tool& tool) const {
+    return !tool.strict && (is_too_much_ || num_properties(tool) > kMaxProperties || tool.parameters == any_arguments());
+  }
   void add_any_arguments() {
     if (format_.style == CallStyle::pythonic)
-      any_python_arguments(rules_, options_.one_spelling);
-    else if (format_.style == CallStyle::xml)
-      any_xml_arguments(rules_);
+      any_python_arguments(rules_, options_.is_canonical);
+    else if (is_tagged())
+      any_tagged_arguments(rules_, argument_tags());
     else
-      add("any_args", "%json " + schema_of_arguments(Tool{}, options_.one_spelling));
+      add("any_args", "%json " + schema_of_arguments(Tool{.name = {}, .parameters = any_arguments()}, options_.is_canonical));
+  }
+
+  [[nodiscard]] bool is_tagged() const { return format_.style == CallStyle::xml || format_.style == CallStyle::glm; }
+  // Returns the rule for a line feed between tags. The line feed is optional, but with is_canonical it is there exactly if the format
+  // writes it.
+  [[nodiscard]] std::string line_feed() const {
+    if (!options_.is_canonical) return R"(/\n?/)";
+    return format_.is_tight ? "" : R"("\n")";
+  }
+  [[nodiscard]] ArgumentTags argument_tags() const {
+    if (format_.style == CallStyle::glm) {
+      const auto head = [this](std::string_view key) {
+        return fmt::format("{} {} {} {} {}", delimiter(kArgKey), key, delimiter(kArgKeyEnd), line_feed(), delimiter(kArgValue));
+      };
+      return {.head = [head](std::string_view key) { return head(json_string(key)); },
+              .any_head = head("/[^<>\\n]+/"),
+              .end = delimiter(kArgValueEnd),
+              .separator = line_feed(),
+              .end_text = is_token(kArgValueEnd) ? "" : std::string(kArgValueEnd)};
+    }
+    const std::string_view feed = format_.is_tight ? "" : "\n";
+    const std::string end = fmt::format("{}</parameter>\n", feed);
+    return {.head = [feed](std::string_view key) { return json_string(fmt::format("<parameter={}>{}", key, feed)); },
+            .any_head = format_.is_tight ? R"(/<parameter=[^<>\n]+>/)" : R"(/<parameter=[^<>\n]+>\n/)",
+            .end = json_string(end),
+            .separator = {},
+            .end_text = end};
   }
 
   [[nodiscard]] std::string whole() const { return "%llguidance {}\nTEXT: /(.|\\n)*/\n" + rules_; }
   void add(std::string_view name, std::string_view body) { append_format(rules_, "{}: {}\n", name, body); }
 
-  // A mark in a rule's body: its token, or its text.
-  [[nodiscard]] std::string mark(std::string_view text) const {
-    const auto token = options_.special ? options_.special(text) : std::nullopt;
+  // Returns the body of a rule for a delimiter: its token, or its text.
+  [[nodiscard]] std::string delimiter(std::string_view text) const {
+    const auto token = options_.token ? options_.token(text) : std::nullopt;
     return token ? fmt::format("<[{}]>", *token) : json_string(text);
   }
-  [[nodiscard]] bool is_token(std::string_view text) const { return options_.special && options_.special(text); }
+  [[nodiscard]] bool is_token(std::string_view text) const { return options_.token && options_.token(text); }
 
-  // Text up to a mark and with it. `before`: a mark that begins it.
+  // Adds a rule for text up to and including the delimiter `end`. `before`: a delimiter that begins it.
   std::string up_to(std::string_view rule, std::string_view before, std::string_view end) {
-    const std::string head = before.empty() ? "" : mark(before) + " ";
+    const std::string head = before.empty() ? "" : delimiter(before) + " ";
     if (is_token(end) || (!before.empty() && is_token(before)))
-      add(rule, head + "TEXT " + mark(end));
+      add(rule, head + "TEXT " + delimiter(end));
     else
-      add(fmt::format("{}[lazy]", rule), head + "TEXT " + mark(end));
+      add(fmt::format("{}[lazy]", rule), head + "TEXT " + delimiter(end));
     return std::string(rule);
   }
-  // What may come before calls that must come.
+  // Returns the body of a rule for what may come before required calls.
   std::string thought() {
     if (format_.think_open.empty()) return {};
-    if (options_.is_behind_thought) return "/[ \\n]{0,4}/ ";
-    up_to("thought", options_.in_thought ? std::string_view() : format_.think_open, format_.think_close);
+    if (options_.is_after_reasoning) return "/[ \\n]{0,4}/ ";
+    up_to("thought", options_.in_reasoning ? std::string_view() : format_.think_open, format_.think_close);
     add("space", "/[ \\n]{0,4}/");
-    return options_.in_thought ? "thought space " : "(thought space)? ";
+    return options_.in_reasoning ? "thought space " : "(thought space)? ";
   }
 
   [[nodiscard]] std::string alternatives(std::string_view prefix) const {
@@ -125,7 +154,7 @@ class CallRules {
     for (std::size_t i = 1; i < tools_.size(); ++i) append_format(all, " | {}{}", prefix, i);
     return all;
   }
-  // One of `item` or, where calls may be several, more with `separator` (a literal or nothing) before each.
+  // Returns the body of a rule for `item`, or several if calls may be parallel, with `separator` (a literal or nothing) between them.
   [[nodiscard]] std::string several(std::string_view item, std::string_view separator) const {
     return options_.parallel ? fmt::format("{0} ({1} {0})*", item, separator) : std::string(item);
   }
@@ -133,40 +162,47 @@ class CallRules {
 
   void add_call(std::size_t i) {
     const Tool& tool = tools_[i];
-    const SectionMarks marks = section_marks(format_.style);
+    const SectionDelimiters delimiters = section_delimiters(format_.style);
     const std::string arguments = is_loose(tool) ? "any_args" : fmt::format("args_{}", i);
     std::string body;
     switch (format_.style) {
       case CallStyle::mistral_v11:
-        body = fmt::format("{} ({} {})? {} {}", json_string(tool.name), mark("[CALL_ID]"), kShortId, mark("[ARGS]"), arguments);
+        body = fmt::format("{} ({} {})? {} {}", json_string(tool.name), delimiter("[CALL_ID]"), kShortId, delimiter("[ARGS]"), arguments);
         break;
       case CallStyle::deepseek:
-        body = fmt::format(R"({} "function" {} {} {} "\n```" {})", mark(marks.call), mark(marks.separator),
-                           json_string(tool.name + "\n```json\n"), arguments, mark(marks.call_end));
+        add(fmt::format("named_{}", i), fmt::format(R"("function" {} {} {} "\n```" {})", delimiter(delimiters.separator),
+                                                    json_string(tool.name + "\n```json\n"), arguments, delimiter(delimiters.call_end)));
+        body = fmt::format("{} named_{}", delimiter(delimiters.call), i);
         break;
       case CallStyle::deepseek_v31:
-        body =
-            fmt::format("{} {} {} {} {}", mark(marks.call), json_string(tool.name), mark(marks.separator), arguments, mark(marks.call_end));
+        add(fmt::format("named_{}", i),
+            fmt::format("{} {} {} {}", json_string(tool.name), delimiter(delimiters.separator), arguments, delimiter(delimiters.call_end)));
+        body = fmt::format("{} named_{}", delimiter(delimiters.call), i);
         break;
       case CallStyle::kimi:
-        body = fmt::format("{} {} /[0-9]{{1,3}}/ {} {} {}", mark(marks.call), json_string("functions." + tool.name + ":"),
-                           mark(marks.separator), arguments, mark(marks.call_end));
+        add(fmt::format("named_{}", i), fmt::format("{} /[0-9]{{1,3}}/ {} {} {}", json_string("functions." + tool.name + ":"),
+                                                    delimiter(delimiters.separator), arguments, delimiter(delimiters.call_end)));
+        body = fmt::format("{} named_{}", delimiter(delimiters.call), i);
         break;
       case CallStyle::harmony: {
-        const std::string form = fmt::format("(\" \" {}? \"json\")?", mark(harmony::kConstrain));
-        body = fmt::format("({0} {1} | {2} {0} \"commentary\") {3} {4} {5}", mark(harmony::kChannel),
+        const std::string form = fmt::format("(\" \" {}? \"json\")?", delimiter(harmony::kConstrain));
+        body = fmt::format("({0} {1} | {2} {0} \"commentary\") {3} {4} {5}", delimiter(harmony::kChannel),
                            json_string("commentary to=functions." + tool.name), json_string(" to=functions." + tool.name), form,
-                           mark(harmony::kMessage), arguments);
+                           delimiter(harmony::kMessage), arguments);
         break;
       }
       case CallStyle::pythonic:
         add(fmt::format("call_{}", i), fmt::format("{} {} \")\"", json_string(tool.name + "("), arguments));
-        if (!is_loose(tool)) python_arguments(rules_, i, tool, options_.one_spelling);
+        if (!is_loose(tool)) python_arguments(rules_, i, tool, options_.is_canonical);
         return;
       case CallStyle::xml:
-        add(fmt::format("call_{}", i), fmt::format(R"({} {} "</function>\n")", json_string("\n<function=" + tool.name + ">\n"), arguments));
-        if (!is_loose(tool)) xml_arguments(rules_, i, tool, options_.one_spelling);
-        return;
+      case CallStyle::glm:
+        add(fmt::format("named_{}", i), format_.style == CallStyle::glm
+                                            ? fmt::format("{} {}", line_feed(), arguments)
+                                            : fmt::format(R"({} {} "</function>")", json_string(tool.name + ">\n"), arguments));
+        if (!is_loose(tool)) tagged_arguments(rules_, argument_tags(), i, tool, options_.is_canonical);
+        body = fmt::format("{} named_{}", json_string(format_.style == CallStyle::glm ? tool.name : "\n<function="), i);
+        break;
       case CallStyle::plain:
       case CallStyle::llama:
       case CallStyle::marked:
@@ -177,18 +213,18 @@ class CallRules {
         break;
     }
     add(fmt::format("call_{}", i), body);
-    if (!is_loose(tool)) add(arguments, "%json " + schema_of_arguments(tool, options_.one_spelling));
+    if (!is_loose(tool) && !is_tagged()) add(arguments, "%json " + schema_of_arguments(tool, options_.is_canonical));
   }
-  // Mistral's models have seen ids in calls of earlier turns, and may write some.
+  // Mistral's models have seen ids in calls of earlier turns and may write ids.
   [[nodiscard]] std::string short_id() const {
     return format_.style == CallStyle::mistral ? fmt::format(R"( (", \"id\": \"" {} "\"")?)", kShortId) : "";
   }
-  // Of a call that is a JSON object, up to its name.
+  // Returns the text of a call in JSON up to and including its name.
   static std::string name_part(const Tool& tool) { return fmt::format("{{\"name\": {}", json_string(tool.name)); }
 
-  // Behind the mark that opens calls.
+  // Returns the body of a rule for the calls after their opening delimiter, when no other text may follow.
   [[nodiscard]] std::string rest() const {
-    const std::string close = format_.close.empty() ? "" : " " + mark(format_.close);
+    const std::string close = format_.close.empty() ? "" : " " + delimiter(format_.close);
     const std::string list = fmt::format("\"[\" {} \"]\"", several("call", "\", \""));
     switch (format_.style) {
       case CallStyle::marked:
@@ -198,34 +234,38 @@ class CallRules {
       case CallStyle::pythonic:
         return list + close;
       case CallStyle::xml:
+        return R"(call "\n")" + close;
+      case CallStyle::glm:
         return "call" + close;
       case CallStyle::deepseek:
       case CallStyle::deepseek_v31:
       case CallStyle::kimi:
-        return several("call", format_.style == CallStyle::deepseek ? R"("\n")" : "") + " " + mark(section_marks(format_.style).end);
+        return several("call", format_.style == CallStyle::deepseek ? R"("\n")" : "") + " " +
+               delimiter(section_delimiters(format_.style).end);
       default:
         return "call";
     }
   }
-  // Whether each call has marks of its own.
+  // Returns whether several calls may follow, each between separate delimiters.
   [[nodiscard]] bool repeats() const {
-    const bool each = (format_.style == CallStyle::marked && !format_.is_list) || format_.style == CallStyle::xml ||
-                      format_.style == CallStyle::mistral_v11;
+    const bool each = (format_.style == CallStyle::marked && !format_.is_list) || is_tagged() || format_.style == CallStyle::mistral_v11;
     return each && options_.parallel;
   }
   std::string sections() {
-    add("section", mark(format_.open) + " rest");
+    add("section", delimiter(format_.open) + " " + rest());
     if (!repeats()) return "section";
+    if (format_.style == CallStyle::glm) return several("section", line_feed());
     return several("section", format_.style == CallStyle::mistral_v11 ? "" : R"("\n")");
   }
-  // Calls without marks, the whole answer.
+  // Returns the body of a rule for calls without delimiters that are the whole answer.
   std::string bare_calls() {
     if (format_.style == CallStyle::pythonic) return fmt::format("\"[\" {} \"]\"", several("call", "\", \""));
-    if (format_.style == CallStyle::llama || !options_.parallel) return "call";
+    if (!options_.parallel) return "call";
+    if (format_.style == CallStyle::llama) return std::string("call ") + kMoreLlamaCalls;
     return R"(call | "[" call (", " call)* "]")";
   }
 
-  // Text, until a call of one of the tools begins the answer.
+  // Adds the rule `start` for free text, or for an answer that begins with a call of one of the tools.
   void add_bare_text() {
     const bool is_python = format_.style == CallStyle::pythonic;
     for (std::size_t i = 0; i < tools_.size(); ++i) {
@@ -239,19 +279,140 @@ class CallRules {
         add(fmt::format("first_{}", i), fmt::format("opened_{0} named_{0}", i));
       }
     }
-    add("start", "TEXT | " + alternatives("first_") + (is_token(format_.open) ? " | " + mark(format_.open) + " call" : ""));
+    const std::string more = format_.style == CallStyle::llama && options_.parallel ? kMoreLlamaCalls : "";
+    const std::string marked = is_token(format_.open) ? fmt::format(" | {} call {}", delimiter(format_.open), more) : "";
+    add("start", fmt::format("TEXT | ({}) {}{}", alternatives("first_"), more, marked));
   }
-  // Text, and calls behind their marks.
-  void add_marked_text() {
-    up_to("opened", {}, format_.open);
-    const std::string more = repeats() ? " (opened rest)* TEXT" : "";
-    // A mark among what the model thinks must not end its answer.
-    if (options_.behind_mark)
-      add("start", "rest" + (more.empty() && !format_.think_open.empty() ? " TEXT" : more));
-    else
-      add("start", "TEXT | opened rest" + more);
+  // The beginning of a call in free text. llguidance's lexer takes the longest lexeme that fits, and free text fits everything. A call's
+  // first lexeme must therefore extend until the text can only be a call. `begin`: a regex for that lexeme, if it is the same for all
+  // tools. `stop`: a regex for beginnings that free text must not have; empty if a token distinguishes calls from text.
+  struct CallBegin {
+    std::string begin, stop;
+  };
+  [[nodiscard]] CallBegin call_begin() const {
+    const bool one = options_.is_canonical;
+    const std::string_view space = one ? "" : R"([ \n]{0,4})";
+    switch (format_.style) {
+      case CallStyle::marked:
+      case CallStyle::mistral: {
+        const bool is_list = format_.is_list || format_.style == CallStyle::mistral;
+        const std::string_view before = one       ? (is_list ? R"( ?\[\{)" : R"(\n\{)")
+                                        : is_list ? R"([ \n]{0,4}\[[ \n]{0,4}\{)"
+                                                  : R"([ \n]{0,4}\{)";
+        const std::string begin = fmt::format(R"({}{}"name"{})", before, space, one ? R"(: ")" : R"( ?: ?")");
+        return {begin, one ? R"([ \n]*[\[{])" : begin + first_letters()};
+      }
+      case CallStyle::xml: {
+        const std::string begin = fmt::format("{}<function=", one ? R"(\n)" : space);
+        return {begin, begin + first_letters()};
+      }
+      case CallStyle::glm:
+        return {{}, fmt::format(R"({}({})[\n<])", space, names())};
+      case CallStyle::pythonic:
+        return {{}, fmt::format(R"({}\[({})\()", space, names())};
+      case CallStyle::mistral_v11:
+        return {{}, first_letters()};
+      default: {
+        const std::string_view call = section_delimiters(format_.style).call;
+        if (is_token(call)) return {std::string(space), {}};
+        const std::string begin = std::string(space) + regex_of(call);
+        return {begin, begin};
+      }
+    }
+  }
+  // Returns a class of first letters of tool names. It includes more letters, so that the name of an unknown tool is not taken for text.
+  [[nodiscard]] std::string first_letters() const {
+    std::string letters = "[A-Za-z0-9_";
+    for (const char c : std::string_view("-.:/"))
+      if (std::ranges::any_of(tools_, [c](const Tool& tool) { return tool.name.starts_with(c); })) letters += {'\\', c};
+    return letters + "]";
+  }
+  [[nodiscard]] std::string names() const {
+    std::string all;
+    for (const Tool& tool : tools_) all += (all.empty() ? "" : "|") + regex_of(tool.name);
+    return all;
+  }
+  static std::string regex_of(std::string_view text) {
+    std::string regex;
+    for (const char c : text) {
+      if (std::string_view(R"(\.+*?()|[]{}^$/)").find(c) != std::string_view::npos) regex += '\\';
+      regex += c;
+    }
+    return regex;
   }
 
+  // Adds rules for the calls after their delimiter and call_begin(), and returns the body of a rule for them.
+  std::string begun() {
+    const std::string close = format_.close.empty() ? "" : " " + delimiter(format_.close);
+    const std::string feed = options_.is_canonical ? R"("\n")" : R"(/[ \n]{0,4}/)";
+    const std::string_view space = options_.is_canonical ? "" : R"([ \n]{0,4})";
+    for (std::size_t i = 0; i < tools_.size(); ++i) {
+      const std::string& name = tools_[i].name;
+      std::string body = fmt::format("named_{}", i);
+      if (format_.style == CallStyle::marked || format_.style == CallStyle::mistral)
+        body = fmt::format("{} named_{}", json_string(name + "\""), i);
+      else if (format_.style == CallStyle::glm)
+        body = fmt::format("/{}{}/ named_{}", space, regex_of(name), i);
+      else if (format_.style == CallStyle::pythonic)
+        body = fmt::format(R"_(/{}\[{}\(/ {} ")")_", space, regex_of(name), is_loose(tools_[i]) ? "any_args" : fmt::format("args_{}", i));
+      else if (format_.style == CallStyle::mistral_v11)
+        body = fmt::format("call_{}", i);
+      add(fmt::format("begun_{}", i), body);
+    }
+    const std::string first = fmt::format("({})", alternatives("begun_"));
+    const auto more = [this](std::string_view separator) {
+      return options_.parallel ? fmt::format(" ({} call)*", separator) : std::string();
+    };
+    switch (format_.style) {
+      case CallStyle::marked:
+        if (!format_.is_list) return first + " " + feed + close;
+        [[fallthrough]];
+      case CallStyle::mistral:
+      case CallStyle::pythonic:
+        return first + more("\", \"") + " \"]\"" + close;
+      case CallStyle::xml:
+        return first + " " + feed + close;
+      case CallStyle::glm:
+        return first + close;
+      case CallStyle::mistral_v11:
+        return first;
+      default:
+        return first + more(format_.style == CallStyle::deepseek ? R"("\n")" : "") + " " + delimiter(section_delimiters(format_.style).end);
+    }
+  }
+  // Adds rules for text and for calls after their delimiters. A model may also mention a delimiter: OTHER is the text that may follow it
+  // then.
+  void add_marked_text() {
+    const auto [begin, stop] = call_begin();
+    const SectionDelimiters delimiters = section_delimiters(format_.style);
+    const bool names_call = !delimiters.call.empty() && is_token(delimiters.call);
+    const std::string head = (begin.empty() ? "" : "/" + begin + "/ ") + (names_call ? delimiter(delimiters.call) + " " : "");
+    add("begun", head + begun());
+    const std::string unless = stop.empty() ? "" : fmt::format(R"( & ~/({})(.|\n)*/)", stop);
+    add("OTHER", R"(/(.|\n)*/)" + unless);
+    const std::string open = delimiter(format_.open);
+    // Reasoning is free text, too, but llguidance does not match its control tokens as text.
+    const auto thoughts_behind = [this](std::string_view text) {
+      std::string all;
+      for (const std::string& thought : {format_.think_open, format_.think_close})
+        if (!thought.empty() && is_token(thought)) append_format(all, " | {} {} free", text, delimiter(thought));
+      return all;
+    };
+    std::string other_opened = "OTHER " + open;
+    if (is_token(format_.open)) {
+      add("free", fmt::format("TEXT | TEXT {} after{}", open, thoughts_behind("TEXT")));
+    } else {
+      up_to("opened", {}, format_.open);
+      add("OTHER_OPENED", fmt::format(R"(/(.|\n)*{}/{})", regex_of(format_.open), unless));
+      add("other_opened[lazy]", "OTHER_OPENED");
+      add("free", "TEXT | opened after" + thoughts_behind("TEXT"));
+      other_opened = "other_opened";
+    }
+    add("after", fmt::format("begun free | OTHER | {} after{}", other_opened, thoughts_behind("OTHER")));
+    add("start", options_.is_after_delimiter ? "after" : "free");
+  }
+
+  static constexpr const char* kMoreLlamaCalls = R"((/[;,]/ /[ \n]{0,2}/ call)*)";
   static constexpr std::string_view kShortId = "/[a-zA-Z0-9]{9}/";
   const CallFormat& format_;
   const std::vector<Tool>& tools_;
@@ -260,7 +421,7 @@ class CallRules {
   std::string rules_;
 };
 
-// Whether the required properties are among those that are named.
+// Returns whether `properties` lists all required properties.
 bool names_required(const json::object& schema) {
   const json::value* required = schema.if_contains("required");
   const json::value* properties = schema.if_contains("properties");
@@ -281,16 +442,26 @@ std::string form_grammar(const CallFormat& format, std::string_view body, const 
   return CallRules(format, kNone, options).make_form(body);
 }
 
-std::string schema_of_arguments(const Tool& tool, bool one_spelling) {
+json::value any_arguments() {
+  return {{"type", "object"}, {"additionalProperties", true}};
+}
+
+std::string schema_of_arguments(const Tool& tool, bool is_canonical) {
   json::value value = tool.parameters.is_object() ? tool.parameters : json::object();
   if (!tool.strict) loosen_schema(value);
   json::object& schema = value.get_object();
   const auto has = [&](std::string_view key) { return schema.contains(key); };
   const bool is_joined = has("$ref") || has("allOf") || has("anyOf") || has("oneOf") || has("if") || has("patternProperties");
-  if (!has("type") && !is_joined) schema["type"] = "object";
-  // A schema of fields that says nothing of others means no others; a small model would go on making some up.
+  if ((!has("type") && !is_joined) || (has("type") && schema["type"].is_array())) schema["type"] = "object";
+  // A function without parameters gets an empty list of properties, as in OpenAI's API.
+  const json::value* properties = schema.if_contains("properties");
+  const bool names_none = properties == nullptr || (properties->is_object() && properties->get_object().empty());
+  const bool asks_for_more =
+      is_joined || has("additionalProperties") || has("required") || has("minProperties") || has("propertyNames") || has("not");
+  if (names_none && !asks_for_more) schema["properties"] = json::object();
+  // A schema that lists properties and says nothing of others allows no others. A small model would otherwise keep inventing properties.
   if (!is_joined && has("properties") && !has("additionalProperties") && names_required(schema)) schema["additionalProperties"] = false;
-  schema["x-guidance"] = json_spelling(!tool.strict, one_spelling);
+  schema["x-guidance"] = json_settings(!tool.strict, is_canonical);
   return json::serialize(schema);
 }
 

@@ -1,6 +1,6 @@
-// Takes an answer in the Harmony format apart while it streams. Called like every AnswerParser. The prompt ends behind
+// Parses an answer in the Harmony format while it streams. The server calls it like every AnswerParser. The prompt ends after
 // "<|start|>assistant", so an answer begins within a head: " to=functions.f<|channel|>commentary json<|message|>", or
-// "<|channel|>analysis<|message|>". What a model writes that does not know the format is text, and none of it is lost. Source:
+// "<|channel|>analysis<|message|>". If a model does not follow the format, its text is content and nothing is lost. Source:
 // https://cookbook.openai.com/articles/openai-harmony
 #include "text/tool_calls/harmony_parser.h"
 
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "text/tool_calls/call_reader.h"
-#include "text/tool_calls/harmony_marks.h"
+#include "text/tool_calls/harmony_delimiters.h"
 
 namespace quire {
 namespace {
@@ -20,12 +20,12 @@ constexpr std::size_t kMaxMessageHead = 512;
 constexpr std::string_view kRecipient = "to=";
 constexpr std::string_view kFunctions = "functions.";
 
-bool begins_mark(std::string_view text) {
-  return std::ranges::any_of(kMarks, [text](std::string_view mark) { return mark.starts_with(text); });
+bool begins_delimiter(std::string_view text) {
+  return std::ranges::any_of(kDelimiters, [text](std::string_view delimiter) { return delimiter.starts_with(text); });
 }
 
-// The word behind `key`; empty where there is none.
-std::string_view word_behind(std::string_view head, std::string_view key) {
+// Returns the word after `key`, or an empty text if `key` does not occur.
+std::string_view word_after(std::string_view head, std::string_view key) {
   const std::size_t at = head.find(key);
   if (at == std::string_view::npos) return {};
   head.remove_prefix(at + key.size());
@@ -35,7 +35,7 @@ std::string_view word_behind(std::string_view head, std::string_view key) {
 }  // namespace
 
 HarmonyParser::HarmonyParser(const std::vector<Tool>& tools, AnswerParserOptions options)
-    : tools_(&tools), options_(options), calls_(parts_, options.max_calls), mode_(options.in_thought ? Mode::thought : Mode::head) {}
+    : tools_(&tools), options_(options), calls_(parts_, options.max_calls), mode_(options.in_reasoning ? Mode::reasoning : Mode::head) {}
 
 void HarmonyParser::feed(std::string_view text) {
   for (const char byte : text) step(byte);
@@ -44,33 +44,33 @@ void HarmonyParser::feed(std::string_view text) {
 void HarmonyParser::step(char byte) {
   ++num_bytes_;
   held_ += byte;
-  while (!held_.empty() && !begins_mark(held_)) {
+  while (!held_.empty() && !begins_delimiter(held_)) {
     const char first = held_.front();
     const std::size_t end = num_bytes_ - held_.size() + 1;
     held_.erase(0, 1);
     take_text(first, end);
   }
-  if (std::ranges::find(kMarks, held_) != kMarks.end()) take_mark(std::exchange(held_, {}));
+  if (std::ranges::find(kDelimiters, held_) != kDelimiters.end()) take_delimiter(std::exchange(held_, {}));
 }
 
-void HarmonyParser::take_mark(std::string_view mark) {
-  const bool ends = mark == kEnd || mark == kCall || mark == kReturn;
-  if (mode_ == Mode::head) return take_head_mark(mark, ends);
-  if (!ends && mark != kStart) {
-    for (std::size_t i = 1; i <= mark.size(); ++i) take_text(mark[i - 1], num_bytes_ - mark.size() + i);
+void HarmonyParser::take_delimiter(std::string_view delimiter) {
+  const bool ends = delimiter == kEnd || delimiter == kCall || delimiter == kReturn;
+  if (mode_ == Mode::head) return take_head_delimiter(delimiter, ends);
+  if (!ends && delimiter != kStart) {
+    for (std::size_t i = 1; i <= delimiter.size(); ++i) take_text(delimiter[i - 1], num_bytes_ - delimiter.size() + i);
     return;
   }
   end_message(ends);
-  if (mark == kStart) take_head_mark(mark, false);
+  if (delimiter == kStart) take_head_delimiter(delimiter, false);
 }
 
-void HarmonyParser::take_head_mark(std::string_view mark, bool ends) {
+void HarmonyParser::take_head_delimiter(std::string_view delimiter, bool ends) {
   text_end_ = num_bytes_;
-  head_ += mark;
-  head_has_mark_ = true;
-  if (mark == kMessage) return begin_message();
+  head_ += delimiter;
+  head_has_delimiter_ = true;
+  if (delimiter == kMessage) return begin_message();
   if (ends) return begin_head();
-  if (head_.size() > kMaxMessageHead) is_no_head();
+  if (head_.size() > kMaxMessageHead) reject_head();
 }
 
 void HarmonyParser::take_text(char byte, std::size_t end) {
@@ -78,50 +78,50 @@ void HarmonyParser::take_text(char byte, std::size_t end) {
   switch (mode_) {
     case Mode::head:
       return take_head_text(byte);
-    case Mode::thought:
-      if (std::exchange(has_thoughts_, false)) parts_.add(AnswerPart::Kind::reasoning, "\n");
+    case Mode::reasoning:
+      if (std::exchange(has_reasoning_, false)) parts_.add(AnswerPart::Kind::reasoning, "\n");
       return parts_.add(AnswerPart::Kind::reasoning, {&byte, 1});
-    case Mode::said:
-      return say({&byte, 1});
+    case Mode::content:
+      return append_text({&byte, 1});
     case Mode::arguments:
       return take_argument(byte);
-    case Mode::behind:
+    case Mode::after_arguments:
       if (is_blank(byte)) return;
-      mode_ = Mode::said;
-      return say({&byte, 1});
+      mode_ = Mode::content;
+      return append_text({&byte, 1});
   }
 }
 
-// Until a mark comes, a head is white space and whom the message is for.
+// Before its first delimiter, a head is white space and the recipient.
 void HarmonyParser::take_head_text(char byte) {
   head_ += byte;
   const std::string_view text = std::string_view(head_).substr(std::min(head_.find_first_not_of(" \n\t\r"), head_.size()));
-  const bool may_be_one = head_has_mark_ || kRecipient.starts_with(text) || text.starts_with(kRecipient);
-  if (!may_be_one || head_.size() > kMaxMessageHead) is_no_head();
+  const bool may_be_one = head_has_delimiter_ || kRecipient.starts_with(text) || text.starts_with(kRecipient);
+  if (!may_be_one || head_.size() > kMaxMessageHead) reject_head();
 }
 
-void HarmonyParser::is_no_head() {
-  mode_ = Mode::said;
-  say(std::exchange(head_, {}));
+void HarmonyParser::reject_head() {
+  mode_ = Mode::content;
+  append_text(std::exchange(head_, {}));
 }
 
 void HarmonyParser::begin_head() {
   mode_ = Mode::head;
   head_.clear();
-  head_has_mark_ = false;
+  head_has_delimiter_ = false;
 }
 
-std::string HarmonyParser::called() const {
+std::string HarmonyParser::called_function() const {
   if (options_.max_calls == 0) return {};
-  std::string_view recipient = word_behind(head_, kRecipient);
+  std::string_view recipient = word_after(head_, kRecipient);
   if (recipient.starts_with(kFunctions)) return std::string(recipient.substr(kFunctions.size()));
   return find_tool(*tools_, recipient) == nullptr ? std::string() : std::string(recipient);
 }
 
 void HarmonyParser::begin_message() {
-  name_ = called();
+  name_ = called_function();
   raw_.clear();
-  mode_ = !name_.empty() ? Mode::arguments : word_behind(head_, kChannel) == "analysis" ? Mode::thought : Mode::said;
+  mode_ = !name_.empty() ? Mode::arguments : word_after(head_, kChannel) == "analysis" ? Mode::reasoning : Mode::content;
 }
 
 void HarmonyParser::take_argument(char byte) {
@@ -130,38 +130,44 @@ void HarmonyParser::take_argument(char byte) {
   if (is_first && is_blank(byte)) return;
   if (is_first) object_ = JsonObject();
   if (is_first && byte == '{') calls_.begin(name_);
-  const JsonState state = calls_.is_open() ? object_.push(byte) : JsonState::bad;
-  if (state == JsonState::bad) return give_up();
+  const JsonState state = calls_.is_open() || calls_.is_dropping() ? object_.push(byte) : JsonState::bad;
+  if (state == JsonState::bad) return reject_call();
   calls_.arguments({&byte, 1});
   if (state == JsonState::open) return;
   calls_.end();
-  mode_ = Mode::behind;
+  mode_ = Mode::after_arguments;
 }
 
-void HarmonyParser::give_up() {
-  calls_.give_up();
-  mode_ = Mode::said;
-  say(raw_);
+void HarmonyParser::reject_call() {
+  const bool is_dropped = calls_.is_dropping();
+  calls_.reject_call();
+  mode_ = is_dropped ? Mode::after_arguments : Mode::content;
+  if (!is_dropped) append_text(raw_);
 }
 
-void HarmonyParser::end_message(bool by_mark) {
-  if (mode_ == Mode::arguments && !std::ranges::all_of(raw_, is_blank)) give_up();
-  // Nothing stands for no arguments.
-  if (mode_ == Mode::arguments && by_mark) {
+void HarmonyParser::end_message(bool by_delimiter, bool is_truncated) {
+  if (mode_ == Mode::arguments && is_truncated)
+    calls_.cut();
+  else if (mode_ == Mode::arguments && !std::ranges::all_of(raw_, is_blank))
+    reject_call();
+  // An empty message is a call without arguments.
+  if (mode_ == Mode::arguments && by_delimiter) {
     calls_.begin(name_);
     calls_.arguments("{}");
     calls_.end();
   }
-  has_thoughts_ = has_thoughts_ || mode_ == Mode::thought;
+  has_reasoning_ = has_reasoning_ || mode_ == Mode::reasoning;
   has_messages_ = true;
   begin_head();
 }
 
-void HarmonyParser::finish() {
+void HarmonyParser::finish(bool is_truncated) {
+  // The held bytes begin a delimiter. One byte alone may be anything, unless calls came before it.
+  if (is_truncated && held_.size() > (calls_.num_read() > 0 ? 0U : 1U)) held_.clear();
   for (; !held_.empty(); held_.erase(0, 1)) take_text(held_.front(), num_bytes_ - held_.size() + 1);
-  if (mode_ != Mode::head) return end_message(false);
-  const bool is_text = !head_has_mark_ && !(has_messages_ && std::ranges::all_of(head_, is_blank));
-  if (is_text && !head_.empty()) is_no_head();
+  if (mode_ != Mode::head) return end_message(false, is_truncated);
+  const bool is_text = !head_has_delimiter_ && !(has_messages_ && std::ranges::all_of(head_, is_blank));
+  if (is_text && !head_.empty()) reject_head();
 }
 
 }  // namespace quire

@@ -1,11 +1,13 @@
-// JSON byte by byte over Boost's push parser. Called by the readers of calls, one thread at a time. It says as early as it can that text is
-// no JSON, because until then the client sees nothing of it.
+// Reads JSON byte by byte with Boost's push parser. The readers of calls use it, on one thread at a time. It rejects text that is not JSON
+// as early as possible, because the client does not see the text before.
 #include "text/tool_calls/json_object.h"
 
 #include <boost/json/basic_parser_impl.hpp>
 #include <boost/json/parse.hpp>
 #include <limits>
 #include <utility>
+
+#include "text/tool_calls/call_reader.h"
 
 namespace quire {
 
@@ -14,6 +16,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::size_t kMaxCallDepth = 64;
+constexpr std::size_t kMaxEscapeBytes = 12;  // length of an escaped surrogate pair
 
 json::parse_options call_options() {
   json::parse_options options;
@@ -21,7 +24,7 @@ json::parse_options call_options() {
   return options;
 }
 
-// What Boost's parser tells of a document, without keeping it. A field false ends the parsing.
+// Receives a document from Boost's parser and does not store it. A function that returns false ends parsing.
 struct QuietHandler {
   static constexpr std::size_t max_object_size = std::numeric_limits<std::size_t>::max();
   static constexpr std::size_t max_array_size = std::numeric_limits<std::size_t>::max();
@@ -33,7 +36,7 @@ struct QuietHandler {
   std::size_t depth = 0;
   bool is_whole = false;
 
-  // The parsers below look at what they need of a value; everything is one but texts are told in parts.
+  // The parsers below override these functions. Boost's parser calls one of them per value, but passes a text in parts.
   virtual bool value(Code& /*code*/) { return true; }
   virtual bool open(char /*bracket*/) { return true; }
   virtual bool close() { return true; }
@@ -74,7 +77,7 @@ struct QuietHandler {
   bool on_comment(Text /*part*/, Code& /*code*/) { return true; }
 };
 
-// The fields of a call. Depth 1 is the call itself.
+// Collects the fields of a call. Depth 1 is the call itself.
 struct CallHandler final : QuietHandler {
   enum class Field : std::uint8_t { other, name, arguments };
   Field field = Field::other;
@@ -83,7 +86,7 @@ struct CallHandler final : QuietHandler {
   std::string name;
   bool has_name = false;
   bool has_arguments = false;
-  bool in_arguments = false;  // within the object
+  bool in_arguments = false;  // inside the object of the arguments
   std::string quoted;         // arguments that came as a string
 
   bool value(Code& /*code*/) override { return depth != 1 || field == Field::other; }
@@ -121,6 +124,28 @@ struct CallHandler final : QuietHandler {
     }
     field = Field::other;
     return !only_known || taken == "id" || taken == "type";
+  }
+};
+
+// Finds the positions where the text of an object may be closed: after a bracket that opens, or after a value.
+class CloseHandler final : public QuietHandler {
+ public:
+  std::string open_brackets;
+  bool is_value_whole = false;  // the byte that was parsed last ended a value or opened its brackets
+
+  bool value(Code& /*code*/) override { return is_value_whole = true; }
+  bool null() override { return is_value_whole = true; }
+  bool open(char bracket) override {
+    open_brackets += bracket;
+    return is_value_whole = true;
+  }
+  bool close() override {
+    open_brackets.pop_back();
+    return is_value_whole = true;
+  }
+  bool text(Text /*part*/, bool is_key, bool last) override {
+    is_value_whole = !is_key && last;
+    return true;
   }
 };
 
@@ -190,13 +215,52 @@ JsonState JsonCall::push(char byte, CallWriter& out) {
   if (!push_byte(parser_->bytes, byte)) return JsonState::bad;
   if (fields.is_whole) return end(out) ? JsonState::whole : JsonState::bad;
   if (!was_within && !fields.in_arguments) return JsonState::open;
-  // A name that is still open comes later: no field is within another.
+  // A name that has begun is complete here, because one field cannot be within another.
   if (!begun_ && fields.has_name && !begin(out)) return JsonState::bad;
   if (begun_)
     out.arguments({&byte, 1});
   else
     early_ += byte;
   return JsonState::open;
+}
+
+std::optional<std::string> complete_object(std::string_view begun, UnterminatedString unterminated) {
+  const auto whole = [](std::string text) -> std::optional<std::string> {
+    json::error_code code;
+    const json::value value = json::parse(text, code, {}, call_options());
+    return !code && value.is_object() ? std::optional(std::move(text)) : std::nullopt;
+  };
+  const auto closed = [](std::string_view text, std::string_view brackets) {
+    std::string out(text);
+    for (std::size_t i = brackets.size(); i > 0; --i) out += brackets[i - 1] == '{' ? '}' : ']';
+    return out;
+  };
+  json::basic_parser<CloseHandler> parser{call_options()};
+  CloseHandler& handler = parser.handler();
+  std::string last_whole;
+  bool in_string = false, is_escaped = false;
+  std::size_t string_begin = 0;
+  for (std::size_t i = 0; i < begun.size(); ++i) {
+    const char byte = begun[i];
+    handler.is_value_whole = false;
+    if (!push_byte(parser, byte)) return std::nullopt;
+    if (handler.is_whole) return whole(std::string(begun));
+    if (byte == '"' && !is_escaped) {
+      in_string = !in_string;
+      string_begin = i;
+    }
+    is_escaped = in_string && byte == '\\' && !is_escaped;
+    // A number or a word ends before the byte that shows its end.
+    const bool is_behind = handler.is_value_whole && (byte == ',' || is_blank(byte));
+    if (handler.is_value_whole) last_whole = closed(begun.substr(0, is_behind ? i : i + 1), handler.open_brackets);
+  }
+  if (last_whole.empty()) return std::nullopt;
+  // The end may cut an escape, too. Without the bytes of that escape the string is valid.
+  for (std::size_t cut = 0; unterminated == UnterminatedString::closed && in_string && cut <= kMaxEscapeBytes; ++cut) {
+    if (begun.size() - cut <= string_begin) break;
+    if (auto object = whole(closed(std::string(begun.substr(0, begun.size() - cut)) + '"', handler.open_brackets))) return object;
+  }
+  return whole(std::move(last_whole));
 }
 
 }  // namespace quire

@@ -1,8 +1,9 @@
 #pragma once
-// JSON objects whose bytes come one by one, with Boost's parser underneath: it says what is JSON.
+// Reads JSON objects byte by byte. Boost's parser decides which text is JSON.
 #include <boost/json/basic_parser.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,10 +13,10 @@
 
 namespace quire {
 
-// open: more must come. bad: no continuation makes it what was asked for.
+// open: more bytes must follow. bad: no continuation makes the text the required JSON.
 enum class JsonState : std::uint8_t { open, whole, bad };
 
-// Any object, at most 64 levels deep.
+// Reads any object that is at most 64 levels deep.
 class JsonObject {
  public:
   JsonObject();
@@ -23,7 +24,7 @@ class JsonObject {
   JsonObject(JsonObject&&) noexcept;
   JsonObject& operator=(JsonObject&&) noexcept;
 
-  // The first byte must be '{'. Nothing may come after `whole` or `bad`.
+  // The first byte must be '{'. The caller must stop after `whole` or `bad`.
   JsonState push(char byte);
 
  private:
@@ -31,17 +32,17 @@ class JsonObject {
   std::unique_ptr<Parser> parser_;
 };
 
-// A call as an object: its "name", and as "arguments" or "parameters" an object, or a string that holds one, or null. In any order; other
-// fields say nothing.
+// Reads a call that is an object: its "name", and its "arguments" or "parameters", which are an object, a string that contains one, or
+// null. The fields may have any order, and other fields are ignored.
 class JsonCall {
  public:
-  // `tools`: then a call of any other tool, or a field that calls do not have, is `bad`.
+  // With `tools`, a call of any other tool or an unknown field is `bad`. `tools` must outlive this object.
   explicit JsonCall(const std::vector<Tool>* tools = nullptr);
   ~JsonCall();
   JsonCall(JsonCall&&) noexcept;
   JsonCall& operator=(JsonCall&&) noexcept;
 
-  // The call begins as soon as its name and the first of its arguments are known.
+  // Writes the call to `out` as soon as its name and the first byte of its arguments are known.
   JsonState push(char byte, CallWriter& out);
 
  private:
@@ -54,5 +55,12 @@ class JsonCall {
   bool begun_ = false;
   std::string early_;  // arguments that came before the name
 };
+
+// Treatment of a last value that is a string without its end.
+enum class UnterminatedString : std::uint8_t { dropped, closed };
+
+// Completes an object from `begun`, the beginning of its JSON text: returns its fields up to the last complete value, as JSON text. Returns
+// nullopt if no object begins this way.
+[[nodiscard]] std::optional<std::string> complete_object(std::string_view begun, UnterminatedString unterminated);
 
 }  // namespace quire

@@ -1,5 +1,4 @@
-// Calls that are JSON objects: between marks, or the whole answer.
-// Used by AnswerParser, one thread at a time; states are in the classes.
+// Reads calls that are JSON objects, between delimiters or as the whole answer. AnswerParser uses a reader on one thread at a time.
 #include <optional>
 #include <string>
 
@@ -9,10 +8,10 @@
 namespace quire {
 namespace {
 
-// Objects with separators between them, in a list or not.
+// Reads objects with separators between them, as a list or without brackets.
 class JsonCalls {
  public:
-  // `tools`: as of JsonCall.
+  // `tools`: see JsonCall.
   explicit JsonCalls(const std::vector<Tool>* tools) : tools_(tools) {}
 
   void begin() {
@@ -20,41 +19,41 @@ class JsonCalls {
     is_list_ = may_end_ = false;
     may_begin_ = true;
   }
-  // Over at the end of a list.
-  Taken push(char byte, CallWriter& out) {
+  // Returns `complete` at the end of a list.
+  ByteStatus push(char byte, CallWriter& out) {
     if (call_) return push_call(*call_, byte, out);
-    if (is_blank(byte)) return Taken::more;
+    if (is_blank(byte)) return ByteStatus::more;
     if (byte == '{' && (may_begin_ || may_end())) {
       may_begin_ = false;
       return push_call(call_.emplace(tools_), byte, out);
     }
     if (byte == '[' && may_begin_ && !may_end_ && !is_list_) {
       is_list_ = true;
-      return Taken::more;
+      return ByteStatus::more;
     }
-    if (byte == ']' && is_list_ && may_end_) return Taken::over;
+    if (byte == ']' && is_list_ && may_end_) return ByteStatus::complete;
     const bool separates = byte == ',' || (byte == ';' && !is_list_);
-    if (!separates || !may_end_ || may_begin_) return Taken::failed;
+    if (!separates || !may_end_ || may_begin_) return ByteStatus::failed;
     may_begin_ = true;
-    return Taken::more;
+    return ByteStatus::more;
   }
-  // Not in a list, and behind an object.
+  // Returns whether an object has ended outside a list.
   [[nodiscard]] bool may_end() const { return may_end_ && !call_ && !is_list_; }
 
  private:
-  Taken push_call(JsonCall& call, char byte, CallWriter& out) {
+  ByteStatus push_call(JsonCall& call, char byte, CallWriter& out) {
     const JsonState state = call.push(byte, out);
-    if (state == JsonState::open) return Taken::more;
+    if (state == JsonState::open) return ByteStatus::more;
     call_.reset();
     may_end_ = true;
-    return state == JsonState::whole ? Taken::more : Taken::failed;
+    return state == JsonState::whole ? ByteStatus::more : ByteStatus::failed;
   }
 
   const std::vector<Tool>* tools_;
   std::optional<JsonCall> call_;
   bool is_list_ = false;
-  bool may_begin_ = true;  // a call
-  bool may_end_ = false;   // there has been one
+  bool may_begin_ = true;  // a call may begin here
+  bool may_end_ = false;   // a call has ended
 };
 
 class MarkedJsonReader final : public CallReader {
@@ -66,24 +65,24 @@ class MarkedJsonReader final : public CallReader {
     closing_.clear();
     list_over_ = false;
   }
-  Taken push(char byte, CallWriter& out) override {
+  ByteStatus push(char byte, CallWriter& out) override {
     const bool may_close = list_over_ || calls_.may_end();
     if (!may_close) return push_list(byte, out);
-    if (closing_.empty() && is_blank(byte)) return Taken::more;
-    if (closing_.empty() && !close_.starts_with(byte)) return list_over_ ? Taken::failed : push_list(byte, out);
+    if (closing_.empty() && is_blank(byte)) return ByteStatus::more;
+    if (closing_.empty() && !close_.starts_with(byte)) return list_over_ ? ByteStatus::failed : push_list(byte, out);
     closing_ += byte;
-    if (!close_.starts_with(closing_)) return Taken::failed;
-    return closing_ == close_ ? Taken::over : Taken::more;
+    if (!close_.starts_with(closing_)) return ByteStatus::failed;
+    return closing_ == close_ ? ByteStatus::complete : ByteStatus::more;
   }
 
  private:
-  Taken push_list(char byte, CallWriter& out) {
-    const Taken taken = calls_.push(byte, out);
-    if (taken == Taken::failed) return taken;
-    if (taken == Taken::over) list_over_ = true;
-    // Without a mark behind them, calls that are no list are over as well.
-    if (close_.empty() && (list_over_ || calls_.may_end())) return Taken::over;
-    return Taken::more;
+  ByteStatus push_list(char byte, CallWriter& out) {
+    const ByteStatus taken = calls_.push(byte, out);
+    if (taken == ByteStatus::failed) return taken;
+    if (taken == ByteStatus::complete) list_over_ = true;
+    // Without a closing delimiter, an object that is not in a list ends the calls.
+    if (close_.empty() && (list_over_ || calls_.may_end())) return ByteStatus::complete;
+    return ByteStatus::more;
   }
 
   std::string_view close_;
@@ -92,14 +91,14 @@ class MarkedJsonReader final : public CallReader {
   bool list_over_ = false;
 };
 
-// The answer is nothing but calls; of known tools, because it may be any other JSON.
+// Reads an answer that is only calls. The tools must be known, because the answer may be any other JSON.
 class BareJsonReader final : public CallReader {
  public:
   BareJsonReader(const CallFormat& format, const std::vector<Tool>& tools)
       : takes_lists_(format.style == CallStyle::plain), calls_(&tools) {}
 
   void begin() override { calls_.begin(); }
-  Taken push(char byte, CallWriter& out) override { return calls_.push(byte, out); }
+  ByteStatus push(char byte, CallWriter& out) override { return calls_.push(byte, out); }
   [[nodiscard]] bool opens_with(char byte) const override { return byte == '{' || (takes_lists_ && byte == '['); }
 
  private:
@@ -107,7 +106,7 @@ class BareJsonReader final : public CallReader {
   JsonCalls calls_;
 };
 
-// [TOOL_CALLS] and a list of objects, or a name, perhaps [CALL_ID] with one, [ARGS] and an object.
+// Reads [TOOL_CALLS] and a list of objects; or a name, optionally [CALL_ID] with an id, then [ARGS] and an object.
 class MistralReader final : public CallReader {
  public:
   void begin() override {
@@ -117,10 +116,10 @@ class MistralReader final : public CallReader {
     calls_.begin();
   }
 
-  Taken push(char byte, CallWriter& out) override {
+  ByteStatus push(char byte, CallWriter& out) override {
     if (state_ == State::json) return calls_.push(byte, out);
     if (state_ == State::start) {
-      if (is_blank(byte)) return Taken::more;
+      if (is_blank(byte)) return ByteStatus::more;
       state_ = byte == '[' || byte == '{' ? State::json : State::name;
     }
     if (state_ == State::json) return calls_.push(byte, out);
@@ -129,39 +128,39 @@ class MistralReader final : public CallReader {
   }
 
  private:
-  // id: of the call, which says nothing. open: the arguments come next.
+  // id: within the call's id, which is ignored. open: the arguments come next.
   enum class State : std::uint8_t { start, json, name, id, open, arguments };
 
-  Taken push_name(char byte) {
+  ByteStatus push_name(char byte) {
     if (byte == '[' || !tag_.empty()) return push_tag(byte);
-    if (is_blank(byte)) return name_.empty() ? Taken::failed : Taken::more;
-    if (state_ == State::open) return Taken::failed;
+    if (is_blank(byte)) return name_.empty() ? ByteStatus::failed : ByteStatus::more;
+    if (state_ == State::open) return ByteStatus::failed;
     if (state_ == State::name) name_ += byte;
-    return name_.size() > kMaxNameBytes ? Taken::failed : Taken::more;
+    return name_.size() > kMaxNameBytes ? ByteStatus::failed : ByteStatus::more;
   }
-  Taken push_tag(char byte) {
+  ByteStatus push_tag(char byte) {
     tag_ += byte;
     for (const std::string_view tag : {"[ARGS]", "[CALL_ID]"}) {
       if (tag_ == tag) state_ = tag == "[ARGS]" ? State::open : State::id;
       if (tag_ == tag) tag_.clear();
-      if (tag.starts_with(tag_)) return Taken::more;
+      if (tag.starts_with(tag_)) return ByteStatus::more;
     }
-    return Taken::failed;
+    return ByteStatus::failed;
   }
-  Taken begin_call(char byte, CallWriter& out) {
-    if (name_.empty()) return Taken::failed;
+  ByteStatus begin_call(char byte, CallWriter& out) {
+    if (name_.empty()) return ByteStatus::failed;
     state_ = State::arguments;
     object_ = JsonObject();
     out.begin(name_);
     return push_arguments(byte, out);
   }
-  Taken push_arguments(char byte, CallWriter& out) {
+  ByteStatus push_arguments(char byte, CallWriter& out) {
     const JsonState state = object_.push(byte);
-    if (state == JsonState::bad) return Taken::failed;
+    if (state == JsonState::bad) return ByteStatus::failed;
     out.arguments({&byte, 1});
-    if (state == JsonState::open) return Taken::more;
+    if (state == JsonState::open) return ByteStatus::more;
     out.end();
-    return Taken::over;
+    return ByteStatus::complete;
   }
 
   static constexpr std::size_t kMaxNameBytes = 256;

@@ -14,7 +14,7 @@ namespace json = boost::json;
 
 namespace {
 
-// Rust's crate `regex` knows neither what comes before or behind, nor what was said.
+// Returns whether a pattern has look-around or back-references, which Rust's crate `regex` does not support.
 bool looks_around(std::string_view pattern) {
   for (const std::string_view sign : {"(?=", "(?!", "(?<=", "(?<!"})
     if (pattern.find(sign) != std::string_view::npos) return true;
@@ -41,7 +41,7 @@ bool is_kept(std::string_view keyword, const json::value& value) {
   return true;
 }
 
-// A boolean says nothing to be taken out; anything else is no schema.
+// Loosens a subschema. A boolean needs no change; any other value that is not an object becomes an empty schema.
 void loosen_part(json::value& part) {
   if (part.is_object())
     loosen_schema(part);
@@ -51,9 +51,10 @@ void loosen_part(json::value& part) {
 
 }  // namespace
 
-json::object json_spelling(bool is_loose, bool one_spelling) {
-  json::object settings{{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}};
-  if (one_spelling) settings["json_allowed_escapes"] = R"(nrbtf\")";
+json::object json_settings(bool is_loose, bool is_canonical) {
+  json::object settings;
+  if (is_canonical)
+    settings = {{"whitespace_flexible", false}, {"item_separator", ", "}, {"key_separator", ": "}, {"json_allowed_escapes", R"(nrbtf\")"}};
   if (is_loose) settings["lenient"] = true;
   return settings;
 }

@@ -1,16 +1,16 @@
 #pragma once
-// Schemas of tools as the grammar's library is given them.
+// Adapts the schemas of tools to llguidance.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 
 namespace quire {
 
-// Takes out what llguidance refuses a whole schema for, whatever it is told to let go: patterns that look around or back, types that JSON
-// does not have, references to elsewhere, and keywords that are not what they must be.
+// Removes parts for which llguidance rejects the whole schema, even with the option `lenient`: patterns with look-around or
+// back-references, types that JSON does not have, references to other documents, and keywords with values of a wrong type.
 void loosen_schema(boost::json::value& schema);
 
-// The schema's "x-guidance": JSON's white space as Python writes it. `one_spelling`: of a string, too, no escape but the short ones. A
-// schema that `is_loose` is held as far as the library can.
-[[nodiscard]] boost::json::object json_spelling(bool is_loose, bool one_spelling);
+// Returns the schema's "x-guidance". `is_canonical`: white space is as Python writes it, and strings have only the short escapes.
+// `is_loose`: llguidance enforces as much of the schema as it can.
+[[nodiscard]] boost::json::object json_settings(bool is_loose, bool is_canonical);
 
 }  // namespace quire

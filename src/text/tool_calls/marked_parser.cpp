@@ -1,6 +1,9 @@
-// Takes an answer apart while it streams: content, reasoning, calls of tools. Called by the server for each token's text of a request, one
-// thread at a time. Whatever comes is either given out or held back because it may begin a mark; nothing is lost: what turns out to be no
-// call is text again.
+// Parses an answer while it streams into content, reasoning and tool calls. The server calls it for the text of each token of a request,
+// one thread at a time. The parser returns text, or holds it back because it may begin a delimiter. Only calls above the limit are lost:
+// text that turns out not to be a call becomes text again.
+//
+// A call within reasoning counts if the answer ends before the reasoning does, as with vLLM's parser for Qwen 3. If the reasoning is closed
+// later, the model only considered its calls. The parser therefore holds back everything from the first of these calls until it knows.
 #include "text/tool_calls/marked_parser.h"
 
 #include <algorithm>
@@ -15,9 +18,13 @@ std::unique_ptr<AnswerParser> make_answer_parser(const CallFormat& format, const
   return std::make_unique<MarkedParser>(format, tools, options);
 }
 
-// States: thought -> start -> text <-> calls, or from start at once to calls. finish() ends each.
+// States: reasoning -> start -> text <-> calls, or from start directly to calls; reasoning <-> tentative. finish() ends each state.
 MarkedParser::MarkedParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options)
-    : format_(&format), options_(options), calls_(parts_, options.max_calls), mode_(options.in_thought ? Mode::thought : Mode::start) {
+    : format_(&format),
+      tools_(&tools),
+      options_(options),
+      calls_(parts_, options.max_calls),
+      mode_(options.in_reasoning ? Mode::reasoning : Mode::start) {
   if (options_.max_calls > 0) reader_ = make_call_reader(format, tools);
 }
 
@@ -27,74 +34,130 @@ void MarkedParser::feed(std::string_view text) {
 
 void MarkedParser::step(char byte) {
   ++num_bytes_;
-  if (mode_ == Mode::thought)
-    step_thought(byte);
+  if (mode_ == Mode::reasoning)
+    step_reasoning(byte);
+  else if (mode_ == Mode::tentative)
+    step_tentative(byte);
   else if (mode_ == Mode::calls)
     step_calls(byte);
   else
     step_text(byte);
 }
 
-// Line feeds beside the marks belong to them.
-void MarkedParser::think(char byte) {
+// Line feeds next to the delimiters belong to the delimiters.
+void MarkedParser::append_reasoning(char byte) {
   if (byte == '\n') {
-    if (has_thoughts_text_) space_ += byte;
+    if (has_reasoning_text_) space_ += byte;
     return;
   }
-  has_thoughts_text_ = true;
+  has_reasoning_text_ = true;
   parts_.add(AnswerPart::Kind::reasoning, std::exchange(space_, {}) + byte);
 }
 
-void MarkedParser::end_thought() {
+void MarkedParser::end_reasoning() {
   mode_ = Mode::start;
-  has_thought_ = true;
+  has_reasoning_ = true;
   held_.clear();
   space_.clear();
 }
 
-void MarkedParser::step_thought(char byte) {
+void MarkedParser::step_reasoning(char byte) {
   held_ += byte;
-  if (held_ == format_->think_close) return end_thought();
-  while (!held_.empty() && !std::string_view(format_->think_close).starts_with(held_)) release(1);
+  if (held_ == format_->think_close) return end_reasoning();
+  const bool looks_for_calls = reader_ != nullptr && has_delimiters();
+  if (looks_for_calls && num_bytes_ > num_settled_ && held_ == format_->open) return begin_tentative();
+  const auto may_begin = [&](std::string_view text) {
+    return std::string_view(format_->think_close).starts_with(text) ||
+           (looks_for_calls && std::string_view(format_->open).starts_with(text));
+  };
+  while (!held_.empty() && !may_begin(held_)) release(1);
 }
 
-void MarkedParser::say(char byte, std::size_t end) {
+void MarkedParser::begin_tentative() {
+  mode_ = Mode::tentative;
+  tentative_text_ = std::exchange(held_, {});
+  tentative_delimiter_.clear();
+  found_ = CallWriter(found_parts_, std::numeric_limits<std::uint32_t>::max());
+  reads_tentative_ = true;
+  reader_->begin();
+}
+
+void MarkedParser::step_tentative(char byte) {
+  tentative_text_ += byte;
+  if (reads_tentative_) return read_tentative(byte);
+  // A call is followed by another delimiter, or by the end of the reasoning that only considered it.
+  tentative_delimiter_ += byte;
+  if (tentative_delimiter_ == format_->think_close) return settle_tentative(true);
+  if (tentative_delimiter_ == format_->open) {
+    tentative_delimiter_.clear();
+    reads_tentative_ = true;
+    return reader_->begin();
+  }
+  const auto may_begin = [&](std::string_view text) {
+    return std::string_view(format_->think_close).starts_with(text) || std::string_view(format_->open).starts_with(text);
+  };
+  while (!tentative_delimiter_.empty() && !may_begin(tentative_delimiter_)) tentative_delimiter_.erase(0, 1);
+}
+
+// After a whole call, a further delimiter does not make the text before it reasoning, even if no call follows the delimiter.
+void MarkedParser::read_tentative(char byte) {
+  const ByteStatus taken = reader_->push(byte, found_);
+  bool is_unknown = false;
+  for (const AnswerPart& part : found_parts_.take())
+    is_unknown |= part.kind == AnswerPart::Kind::call && find_tool(*tools_, part.text) == nullptr;
+  if (taken != ByteStatus::failed && taken != ByteStatus::complete && !is_unknown) return;
+  if (taken != ByteStatus::complete && found_.num_read() == 0) return settle_tentative(true);
+  found_.reject_call();
+  reads_tentative_ = false;
+  tentative_delimiter_ = taken == ByteStatus::complete ? "" : std::string(1, byte);
+}
+
+void MarkedParser::settle_tentative(bool is_reasoning) {
+  const std::string text = std::exchange(tentative_text_, {});
+  mode_ = Mode::reasoning;
+  if (!is_reasoning) end_reasoning();
+  num_settled_ = num_bytes_;
+  num_bytes_ -= text.size();
+  feed(text);
+}
+
+void MarkedParser::append_text(char byte, std::size_t end) {
   if (is_blank(byte) && (mode_ == Mode::start || reader_ != nullptr)) {
     space_ += byte;
     return;
   }
-  // Behind a reasoning part an answer begins with its first letter.
-  if (mode_ == Mode::start && has_thought_) space_.clear();
+  // After reasoning, white space before the answer's first letter is dropped.
+  if (mode_ == Mode::start && has_reasoning_) space_.clear();
   mode_ = Mode::text;
-  parts_.say(std::exchange(space_, {}) + byte, end);
+  parts_.append_text(std::exchange(space_, {}) + byte, end);
 }
 
-// What was held back, and is none of a mark.
+// Returns held bytes as text or reasoning, because they are not part of a delimiter.
 void MarkedParser::release(std::size_t num_bytes) {
   const std::string released = held_.substr(0, num_bytes);
   std::size_t end = num_bytes_ - held_.size();
   held_.erase(0, num_bytes);
-  for (const char byte : released) mode_ == Mode::thought ? think(byte) : say(byte, ++end);
+  for (const char byte : released) mode_ == Mode::reasoning ? append_reasoning(byte) : append_text(byte, ++end);
 }
 
-bool MarkedParser::may_begin_mark(std::string_view text) const {
+bool MarkedParser::may_begin_delimiter(std::string_view text) const {
   if (may_think() && std::string_view(format_->think_open).starts_with(text)) return true;
-  return reader_ != nullptr && reads_calls() && std::string_view(format_->open).starts_with(text);
+  return reader_ != nullptr && std::string_view(format_->open).starts_with(text);
 }
 
 void MarkedParser::step_text(char byte) {
-  if (held_.empty() && mode_ == Mode::start && reader_ != nullptr && reads_calls() && reader_->opens_with(byte)) {
+  if (held_.empty() && mode_ == Mode::start && reader_ != nullptr && reader_->opens_with(byte)) {
     begin_calls();
     return step_calls(byte);
   }
   held_ += byte;
-  if (!may_begin_mark(held_)) {
+  if (!may_begin_delimiter(held_)) {
     release(1);
-    while (!held_.empty() && !may_begin_mark(held_)) release(1);
+    while (!held_.empty() && !may_begin_delimiter(held_)) release(1);
     return;
   }
   if (may_think() && held_ == format_->think_open) {
-    mode_ = Mode::thought;
+    mode_ = Mode::reasoning;
     held_.clear();
     space_.clear();
   } else if (held_ == format_->open) {
@@ -104,7 +167,7 @@ void MarkedParser::step_text(char byte) {
 }
 
 void MarkedParser::begin_calls() {
-  if (mode_ == Mode::start && has_thought_) space_.clear();
+  if (mode_ == Mode::start && has_reasoning_) space_.clear();
   mode_ = Mode::calls;
   raw_.clear();
   reader_->begin();
@@ -112,38 +175,56 @@ void MarkedParser::begin_calls() {
 
 void MarkedParser::step_calls(char byte) {
   raw_ += byte;
-  const std::uint32_t num_begun = calls_.num_begun();
-  const std::uint32_t num_ended = calls_.num_ended();
-  const Taken taken = reader_->push(byte, calls_);
-  // Should the call break off, the space before it is text again.
-  if (calls_.num_begun() != num_begun) raw_.insert(0, std::exchange(space_, {}));
-  if (taken == Taken::failed || calls_.is_refused()) return give_up();
-  if (calls_.num_ended() != num_ended || taken == Taken::settled || taken == Taken::over) raw_.clear();
-  if (taken == Taken::over) mode_ = Mode::text;
+  const std::uint32_t num_seen = calls_.num_seen();
+  const std::uint32_t num_read = calls_.num_read();
+  const ByteStatus taken = reader_->push(byte, calls_);
+  // If the call breaks off later, the white space before it becomes text again.
+  if (calls_.num_seen() != num_seen) raw_.insert(0, std::exchange(space_, {}));
+  if (taken == ByteStatus::failed) return reject_call();
+  if (calls_.num_read() != num_read || taken == ByteStatus::settled || taken == ByteStatus::complete) raw_.clear();
+  if (taken == ByteStatus::complete) mode_ = Mode::text;
 }
 
-// What was read behind the last call is text, but for an end of it that may begin a mark.
-void MarkedParser::give_up() {
-  calls_.give_up();
+// Turns the bytes after the last call into text, except an end that may begin a delimiter.
+void MarkedParser::reject_call() {
+  if (calls_.is_dropping()) raw_.clear();
+  calls_.reject_call();
   mode_ = Mode::text;
   held_ = std::exchange(raw_, {});
   std::size_t num_text = held_.size() - std::min(held_.size(), format_->open.size());
-  while (num_text < held_.size() && !may_begin_mark(std::string_view(held_).substr(num_text))) ++num_text;
+  while (num_text < held_.size() && !may_begin_delimiter(std::string_view(held_).substr(num_text))) ++num_text;
   release(num_text);
 }
 
-void MarkedParser::finish() {
-  if (mode_ == Mode::calls) {
-    if (calls_.is_open() || !std::ranges::all_of(raw_, is_blank)) give_up();
+// A cut answer loses an unfinished call between its delimiters: the client cannot use it, and it is not text.
+void MarkedParser::finish_calls(bool is_truncated) {
+  const bool is_call = has_delimiters() || calls_.is_open() || calls_.num_read() > 0;
+  if (is_truncated && is_call) {
+    calls_.cut();
+    raw_.clear();
+    space_.clear();
+  } else if (calls_.is_open() || calls_.is_dropping() || !std::ranges::all_of(raw_, is_blank)) {
+    reject_call();
   }
+}
+
+void MarkedParser::finish(bool is_truncated) {
+  if (mode_ == Mode::tentative) settle_tentative(found_.num_read() == 0 && !(is_truncated && found_.is_open()));
+  if (mode_ == Mode::calls) finish_calls(is_truncated);
+  // The held bytes begin a delimiter. One byte alone is ambiguous, unless calls came before it.
+  const bool is_delimiter =
+      has_delimiters() && reader_ != nullptr && mode_ != Mode::reasoning && std::string_view(format_->open).starts_with(held_);
+  const bool is_dropped = is_truncated && is_delimiter && held_.size() > (calls_.num_read() > 0 ? 0U : 1U);
+  const std::size_t end = num_bytes_ - (is_dropped ? held_.size() : 0);
+  if (is_dropped) held_.clear();
   release(held_.size());
   // Space at the end of an answer belongs to it, unless a call or a reasoning part comes before it.
-  const bool ends_mark = calls_.num_ended() > 0 || (mode_ == Mode::start && has_thought_);
-  if (!ends_mark && !space_.empty()) {
-    if (mode_ == Mode::thought)
+  const bool follows_delimiter = calls_.num_read() > 0 || (mode_ == Mode::start && has_reasoning_);
+  if (!follows_delimiter && !space_.empty()) {
+    if (mode_ == Mode::reasoning)
       parts_.add(AnswerPart::Kind::reasoning, space_);
     else
-      parts_.say(space_, num_bytes_);
+      parts_.append_text(space_, end);
   }
   space_.clear();
 }

@@ -1,7 +1,8 @@
 #pragma once
-// Answers that are text, with marks around calls and around what the model thinks. Owned by one thread at a time.
+// Parses answers that are text with delimiters around calls and reasoning. One thread at a time owns a parser.
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,53 +13,68 @@
 
 namespace quire {
 
-// White space before what may be a mark is held back, too: it goes where a mark or a call follows.
+// White space before a possible delimiter is held back, too. It is dropped if a delimiter or a call follows.
 class MarkedParser final : public AnswerParser {
  public:
   // `format` and `tools` must outlive it.
   MarkedParser(const CallFormat& format, const std::vector<Tool>& tools, AnswerParserOptions options);
 
   void feed(std::string_view text) override;
-  void finish() override;
+  void finish(bool is_truncated) override;
   [[nodiscard]] std::vector<AnswerPart> take_parts() override { return parts_.take(); }
-  [[nodiscard]] bool is_thinking() const override { return mode_ == Mode::thought; }
+  [[nodiscard]] bool is_thinking() const override { return mode_ == Mode::reasoning; }
   [[nodiscard]] std::uint32_t num_calls() const override { return calls_.num_ended(); }
 
  private:
-  // start: nothing but white space so far, so that the model may begin to think or an answer that is all calls.
-  enum class Mode : std::uint8_t { thought, start, text, calls };
+  // tentative: the reasoning contains an opening delimiter, and calls may follow it. start: only white space so far, so reasoning or an
+  // answer that is all calls may begin.
+  enum class Mode : std::uint8_t { reasoning, tentative, start, text, calls };
 
   void step(char byte);
-  void step_thought(char byte);
+  void step_reasoning(char byte);
+  void step_tentative(char byte);
+  void begin_tentative();
+  void read_tentative(char byte);
+  // Replays the text held back since the delimiter through step(). `is_reasoning`: the text belongs to the reasoning; otherwise the
+  // reasoning ends before it.
+  void settle_tentative(bool is_reasoning);
   void step_text(char byte);
   void step_calls(char byte);
-  void think(char byte);
-  // `end`: bytes of the answer up to this one and with it.
-  void say(char byte, std::size_t end);
-  // So many of the held bytes begin no mark: they are text.
+  void append_reasoning(char byte);
+  // `end`: number of bytes of the answer up to and including this one.
+  void append_text(char byte, std::size_t end);
+  // Turns the first `num_bytes` held bytes into text, because they do not begin a delimiter.
   void release(std::size_t num_bytes);
-  void end_thought();
+  void end_reasoning();
   void begin_calls();
-  // What was read as calls since the last that ended is text.
-  void give_up();
-  [[nodiscard]] bool reads_calls() const { return calls_.num_ended() < options_.max_calls; }
-  // A model thinks once, at the answer's beginning.
-  [[nodiscard]] bool may_think() const { return mode_ == Mode::start && !has_thought_ && !format_->think_open.empty(); }
-  [[nodiscard]] bool may_begin_mark(std::string_view text) const;
+  // Turns the bytes read since the last call ended into text, or drops them with a dropped call.
+  void reject_call();
+  void finish_calls(bool is_truncated);
+  [[nodiscard]] bool has_delimiters() const { return !format_->open.empty() && format_->style != CallStyle::llama; }
+  // A model reasons once, at the beginning of its answer.
+  [[nodiscard]] bool may_think() const { return mode_ == Mode::start && !has_reasoning_ && !format_->think_open.empty(); }
+  [[nodiscard]] bool may_begin_delimiter(std::string_view text) const;
 
   const CallFormat* format_;
+  const std::vector<Tool>* tools_;
   AnswerParserOptions options_;
-  // Null where no calls are looked for; it is given bytes in mode `calls` only.
+  // Null if calls are not looked for. It gets bytes only in the modes `calls` and `tentative`.
   std::unique_ptr<CallReader> reader_;
   AnswerParts parts_;
   CallWriter calls_;
   Mode mode_;
-  std::size_t num_bytes_ = 0;  // of the answer so far
-  bool has_thought_ = false;
-  bool has_thoughts_text_ = false;
-  std::string held_;   // may begin a mark
-  std::string space_;  // white space that waits for what follows it
-  std::string raw_;    // of the calls under way, behind the last that ended
+  std::size_t num_bytes_ = 0;  // bytes of the answer so far
+  bool has_reasoning_ = false;
+  bool has_reasoning_text_ = false;
+  std::string held_;   // text that may begin a delimiter
+  std::string space_;  // white space that is held back until the next text
+  std::string raw_;    // bytes of the current calls, after the last call that ended
+  // In `tentative`: the text since the delimiter, its end that may begin another delimiter, and the calls that the reader finds in it.
+  std::string tentative_text_, tentative_delimiter_;
+  bool reads_tentative_ = false;
+  AnswerParts found_parts_;
+  CallWriter found_{found_parts_, std::numeric_limits<std::uint32_t>::max()};
+  std::size_t num_settled_ = 0;  // in bytes of the answer; a delimiter that ends before this offset belongs to the reasoning
 };
 
 }  // namespace quire

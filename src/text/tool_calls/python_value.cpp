@@ -1,5 +1,5 @@
-// Turns a Python literal into JSON while its bytes come in. Used by the pythonic and xml readers, one thread at a time. It emits only what
-// is certain, so a value that breaks off has written nothing that must be taken back.
+// Turns a Python literal into JSON while its bytes arrive. The pythonic, xml and glm readers use it, on one thread at a time. It writes
+// only text that is certain, so a value that breaks off needs no correction.
 #include "text/tool_calls/python_value.h"
 
 #include <boost/json/parse.hpp>
@@ -26,7 +26,7 @@ bool is_json_number(std::string_view word) {
   return !code && value.is_number();
 }
 
-// Empty: not a word that a value may be.
+// Returns the word as JSON, or an empty text if a value cannot be this word.
 std::string json_word(std::string_view word) {
   if (word == "True" || word == "true") return "true";
   if (word == "False" || word == "false") return "false";
@@ -49,13 +49,13 @@ PythonValue::State PythonValue::push(char byte, std::string& json) {
       return push_code(byte, json);
     case At::word:
       return push_word(byte, json);
-    case At::behind:
-      return push_behind(byte, json);
+    case At::after_value:
+      return push_after_value(byte, json);
   }
   return State::bad;
 }
 
-// The comma waits for what it separates: Python allows one behind the last.
+// Writes a comma only when the next value begins, because Python allows a comma after the last value.
 void PythonValue::separate(std::string& json) {
   if (needs_comma_) json += ", ";
   needs_comma_ = is_empty_ = false;
@@ -85,7 +85,7 @@ PythonValue::State PythonValue::push_value(char byte, std::string& json) {
   return State::open;
 }
 
-// Half of a surrogate pair, whose other half did not follow.
+// Replaces half of a surrogate pair if the other half did not follow.
 void PythonValue::drop_half(std::string& json) {
   if (std::exchange(half_, 0) != 0) append_code_unit(json, kNoCharacter);
 }
@@ -96,7 +96,7 @@ PythonValue::State PythonValue::push_text(char byte, std::string& json) {
     at_ = At::escape;
   } else if (byte == quote_) {
     json += '"';
-    at_ = At::behind;
+    at_ = At::after_value;
   } else if (byte == '"') {
     json += "\\\"";
   } else if (static_cast<unsigned char>(byte) < 0x20) {
@@ -118,14 +118,14 @@ PythonValue::State PythonValue::push_escape(char byte, std::string& json) {
   } else if (byte == '\'') {
     json += '\'';
   } else if (byte == '\n') {
-    return State::open;  // a line goes on
+    return State::open;  // the escape continues the line
   } else if (byte == 'a' || byte == 'v' || byte == '0') {
     append_code_unit(json, byte == 'a' ? 7 : (byte == 'v' ? 11 : 0));
   } else if (kSame.find(byte) != std::string_view::npos) {
     json += '\\';
     json += byte;
   } else {
-    // As in Python: no escape.
+    // This is not an escape: the backslash stays, as in Python.
     json += "\\\\";
     return push_text(byte, json);
   }
@@ -164,11 +164,11 @@ PythonValue::State PythonValue::push_word(char byte, std::string& json) {
   const std::string word = json_word(word_);
   if (word.empty()) return State::bad;
   json += word;
-  at_ = At::behind;
-  return push_behind(byte, json);
+  at_ = At::after_value;
+  return push_after_value(byte, json);
 }
 
-PythonValue::State PythonValue::push_behind(char byte, std::string& json) {
+PythonValue::State PythonValue::push_after_value(char byte, std::string& json) {
   if (is_blank(byte)) return State::open;
   if (is_key_) {
     if (byte != ':') return State::bad;
@@ -192,7 +192,7 @@ PythonValue::State PythonValue::close(char byte, std::string& json) {
   nest_.pop_back();
   json += open == '{' ? '}' : ']';
   needs_comma_ = is_empty_ = is_key_ = false;
-  at_ = At::behind;
+  at_ = At::after_value;
   return State::open;
 }
 

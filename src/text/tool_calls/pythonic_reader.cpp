@@ -1,5 +1,5 @@
-// Calls in a list as Python writes them: [name(key=value, ...), ...]. Their arguments become JSON.
-// Used by AnswerParser, one thread at a time.
+// Reads calls in a list as Python writes them: [name(key=value, ...), ...]. Converts their arguments to JSON. AnswerParser uses a reader on
+// one thread at a time.
 #include <string>
 
 #include "base/json_text.h"
@@ -21,11 +21,11 @@ class PythonicReader final : public CallReader {
   }
   [[nodiscard]] bool opens_with(char byte) const override { return open_.empty() && byte == '['; }
 
-  Taken push(char byte, CallWriter& out) override {
+  ByteStatus push(char byte, CallWriter& out) override {
     switch (state_) {
       case State::start:
         if (byte == '[') return enter(State::name);
-        return is_blank(byte) ? Taken::more : Taken::failed;
+        return is_blank(byte) ? ByteStatus::more : ByteStatus::failed;
       case State::name:
         return byte == '(' ? begin_call(out) : push_word(byte);
       case State::key:
@@ -34,48 +34,48 @@ class PythonicReader final : public CallReader {
         return push_value(byte, out);
       case State::between:
         if (byte == ',') return enter(State::name);
-        if (byte == ']') return close_.empty() ? Taken::over : enter(State::closing);
-        return is_blank(byte) ? Taken::more : Taken::failed;
+        if (byte == ']') return close_.empty() ? ByteStatus::complete : enter(State::closing);
+        return is_blank(byte) ? ByteStatus::more : ByteStatus::failed;
       case State::closing:
         return push_closing(byte);
     }
-    return Taken::failed;
+    return ByteStatus::failed;
   }
 
  private:
   enum class State : std::uint8_t { start, name, key, value, between, closing };
 
-  Taken enter(State state) {
+  ByteStatus enter(State state) {
     state_ = state;
     word_.clear();
-    return Taken::more;
+    return ByteStatus::more;
   }
-  // Of a name or a key. White space may stand around it.
-  Taken push_word(char byte) {
+  // Reads a byte of a name or key. White space may come before it.
+  ByteStatus push_word(char byte) {
     static constexpr std::string_view kNone = "()[]{}=,'\"";
-    if (is_blank(byte) && word_.empty()) return Taken::more;
-    if (kNone.find(byte) != std::string_view::npos || is_blank(byte)) return Taken::failed;
+    if (is_blank(byte) && word_.empty()) return ByteStatus::more;
+    if (kNone.find(byte) != std::string_view::npos || is_blank(byte)) return ByteStatus::failed;
     word_ += byte;
-    return word_.size() > kMaxWordBytesOfCall ? Taken::failed : Taken::more;
+    return word_.size() > kMaxWordBytesOfCall ? ByteStatus::failed : ByteStatus::more;
   }
-  Taken begin_call(CallWriter& out) {
-    // Without marks it may be any list.
-    if (word_.empty() || (open_.empty() && find_tool(*tools_, word_) == nullptr)) return Taken::failed;
+  ByteStatus begin_call(CallWriter& out) {
+    // Without delimiters the text may be any list.
+    if (word_.empty() || (open_.empty() && find_tool(*tools_, word_) == nullptr)) return ByteStatus::failed;
     out.begin(word_);
     out.arguments("{");
     is_first_ = true;
     return enter(State::key);
   }
-  Taken end_call(CallWriter& out) {
+  ByteStatus end_call(CallWriter& out) {
     out.arguments("}");
     out.end();
     return enter(State::between);
   }
-  Taken push_key(char byte, CallWriter& out) {
-    // A comma may stand behind the last.
+  ByteStatus push_key(char byte, CallWriter& out) {
+    // A comma may follow the last argument.
     if (byte == ')' && word_.empty()) return end_call(out);
     if (byte != '=') return push_word(byte);
-    if (word_.empty()) return Taken::failed;
+    if (word_.empty()) return ByteStatus::failed;
     std::string key = is_first_ ? "" : ", ";
     append_json_string(key, word_);
     out.arguments(key + ": ");
@@ -83,19 +83,19 @@ class PythonicReader final : public CallReader {
     value_ = {};
     return enter(State::value);
   }
-  Taken push_value(char byte, CallWriter& out) {
+  ByteStatus push_value(char byte, CallWriter& out) {
     word_.clear();
     const PythonValue::State state = value_.push(byte, word_);
     if (!word_.empty()) out.arguments(word_);
-    if (state == PythonValue::State::bad) return Taken::failed;
-    if (state == PythonValue::State::open) return Taken::more;
+    if (state == PythonValue::State::bad) return ByteStatus::failed;
+    if (state == PythonValue::State::open) return ByteStatus::more;
     return byte == ',' ? enter(State::key) : end_call(out);
   }
-  Taken push_closing(char byte) {
-    if (word_.empty() && is_blank(byte)) return Taken::more;
+  ByteStatus push_closing(char byte) {
+    if (word_.empty() && is_blank(byte)) return ByteStatus::more;
     word_ += byte;
-    if (word_ == close_) return Taken::over;
-    return close_.starts_with(word_) ? Taken::more : Taken::failed;
+    if (word_ == close_) return ByteStatus::complete;
+    return close_.starts_with(word_) ? ByteStatus::more : ByteStatus::failed;
   }
 
   std::string_view open_, close_;

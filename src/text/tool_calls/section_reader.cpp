@@ -1,5 +1,5 @@
-// DeepSeek's and Kimi's sections: marks around all calls, around each, and between its head and its arguments.
-// Used by AnswerParser, one thread at a time; the marks differ by model (section_marks()), the states do not.
+// Reads DeepSeek's and Kimi's sections: delimiters around all calls, around each call, and between its head and its arguments. AnswerParser
+// uses a reader on one thread at a time. The delimiters differ by model (section_delimiters()); the states do not.
 #include <string>
 
 #include "text/tool_calls/call_reader.h"
@@ -13,17 +13,17 @@ constexpr std::string_view kFence = "```json";
 
 class SectionReader final : public CallReader {
  public:
-  explicit SectionReader(const CallFormat& format) : style_(format.style), marks_(section_marks(format.style)) {}
+  explicit SectionReader(const CallFormat& format) : style_(format.style), delimiters_(section_delimiters(format.style)) {}
 
   void begin() override {
     state_ = State::between;
     read_.clear();
   }
 
-  Taken push(char byte, CallWriter& out) override {
+  ByteStatus push(char byte, CallWriter& out) override {
     switch (state_) {
       case State::between:
-        return push_mark(byte);
+        return push_delimiter(byte);
       case State::head:
         return push_head(byte);
       case State::fence:
@@ -33,36 +33,36 @@ class SectionReader final : public CallReader {
       case State::closing:
         return push_closing(byte);
     }
-    return Taken::failed;
+    return ByteStatus::failed;
   }
 
  private:
-  // between: a call or the end. head: of a call, up to its separator. fence: what is between head and arguments.
+  // between: before a call or the end. head: a call's text up to its separator. fence: the text between head and arguments.
   enum class State : std::uint8_t { between, head, fence, arguments, closing };
 
-  Taken enter(State state) {
+  ByteStatus enter(State state) {
     state_ = state;
     read_.clear();
-    return Taken::more;
+    return ByteStatus::more;
   }
-  Taken push_mark(char byte) {
-    if (read_.empty() && is_blank(byte)) return Taken::more;
+  ByteStatus push_delimiter(char byte) {
+    if (read_.empty() && is_blank(byte)) return ByteStatus::more;
     read_ += byte;
-    if (read_ == marks_.end) return Taken::over;
-    if (read_ == marks_.call) return enter(State::head);
-    return marks_.end.starts_with(read_) || marks_.call.starts_with(read_) ? Taken::more : Taken::failed;
+    if (read_ == delimiters_.end) return ByteStatus::complete;
+    if (read_ == delimiters_.call) return enter(State::head);
+    return delimiters_.end.starts_with(read_) || delimiters_.call.starts_with(read_) ? ByteStatus::more : ByteStatus::failed;
   }
-  Taken push_head(char byte) {
+  ByteStatus push_head(char byte) {
     read_ += byte;
-    if (read_.size() > kMaxHeadBytes) return Taken::failed;
-    if (!read_.ends_with(marks_.separator)) return Taken::more;
-    name_ = read_.substr(0, read_.size() - marks_.separator.size());
+    if (read_.size() > kMaxHeadBytes) return ByteStatus::failed;
+    if (!read_.ends_with(delimiters_.separator)) return ByteStatus::more;
+    name_ = read_.substr(0, read_.size() - delimiters_.separator.size());
     return enter(State::fence);
   }
-  // R1 says "function" in the head; its name follows, in a line.
-  Taken push_fence(char byte) {
+  // R1 writes "function" in the head. The function's name follows on a separate line.
+  ByteStatus push_fence(char byte) {
     read_ += byte;
-    return read_.size() > kMaxHeadBytes ? Taken::failed : Taken::more;
+    return read_.size() > kMaxHeadBytes ? ByteStatus::failed : ByteStatus::more;
   }
   bool take_name() {
     const std::size_t line = read_.find('\n');
@@ -72,40 +72,40 @@ class SectionReader final : public CallReader {
     }
     const std::size_t first = read_.find_first_not_of(" \n\t\r");
     if (first != std::string::npos && read_.substr(first, read_.find_last_not_of(" \n\t\r") + 1 - first) != kFence) return false;
-    // "functions.name:0".
+    // Kimi's head is "functions.name:0".
     if (style_ == CallStyle::kimi) {
       if (name_.starts_with("functions.")) name_.erase(0, std::string_view("functions.").size());
       name_.resize(std::min(name_.rfind(':'), name_.size()));
     }
     return !name_.empty();
   }
-  Taken begin_call(char byte, CallWriter& out) {
-    if (!take_name()) return Taken::failed;
+  ByteStatus begin_call(char byte, CallWriter& out) {
+    if (!take_name()) return ByteStatus::failed;
     out.begin(name_);
     object_ = JsonObject();
     state_ = State::arguments;
     return push_arguments(byte, out);
   }
-  Taken push_arguments(char byte, CallWriter& out) {
+  ByteStatus push_arguments(char byte, CallWriter& out) {
     const JsonState state = object_.push(byte);
-    if (state == JsonState::bad) return Taken::failed;
+    if (state == JsonState::bad) return ByteStatus::failed;
     out.arguments({&byte, 1});
-    if (state == JsonState::open) return Taken::more;
+    if (state == JsonState::open) return ByteStatus::more;
     out.end();
     return enter(State::closing);
   }
-  Taken push_closing(char byte) {
-    if (read_.empty() && (is_blank(byte) || byte == '`')) return Taken::more;
+  ByteStatus push_closing(char byte) {
+    if (read_.empty() && (is_blank(byte) || byte == '`')) return ByteStatus::more;
     read_ += byte;
-    if (read_ == marks_.call_end) {
+    if (read_ == delimiters_.call_end) {
       enter(State::between);
-      return Taken::settled;
+      return ByteStatus::settled;
     }
-    return marks_.call_end.starts_with(read_) ? Taken::more : Taken::failed;
+    return delimiters_.call_end.starts_with(read_) ? ByteStatus::more : ByteStatus::failed;
   }
 
   CallStyle style_;
-  SectionMarks marks_;
+  SectionDelimiters delimiters_;
   State state_ = State::between;
   std::string read_, name_;
   JsonObject object_;

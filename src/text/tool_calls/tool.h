@@ -1,8 +1,9 @@
 #pragma once
-// The tools of a request, as its calls and its prompt need them.
+// A tool of a request, as its calls and its prompt need it.
 #include <algorithm>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,11 +12,12 @@ namespace quire {
 
 struct Tool {
   std::string name;
-  boost::json::value parameters = nullptr;  // a JSON schema of an object; null: of any
-  bool strict = false;                      // the schema must be held word by word
+  boost::json::value parameters = nullptr;  // a JSON schema of an object; null: any object
+  bool strict = false;                      // the grammar must enforce the whole schema
+  std::size_t index = 0;                    // index in the client's list of tools
 };
 
-// By name; null if there is none.
+// Returns the tool of this name, or null.
 [[nodiscard]] inline const Tool* find_tool(const std::vector<Tool>& tools, std::string_view name) {
   const auto found = std::ranges::find(tools, name, &Tool::name);
   return found == tools.end() ? nullptr : &*found;

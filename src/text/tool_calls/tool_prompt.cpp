@@ -1,5 +1,5 @@
-// Tools and calls as text, for templates that know nothing of them. Called by the server for each conversation with tools, before the
-// template is rendered; pure functions over the request's JSON. What a template can show itself is left to it.
+// Writes tools and calls as text, for templates that do not support them. The server calls it for each conversation with tools before it
+// renders the template. The functions are pure over the request's JSON. What a template supports stays unchanged.
 #include "text/tool_calls/tool_prompt.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "base/json_text.h"
-#include "text/tool_calls/harmony_marks.h"
+#include "text/tool_calls/call_rounds.h"
+#include "text/tool_calls/harmony_delimiters.h"
+#include "text/tool_calls/message_text.h"
 
 namespace quire {
 
@@ -18,7 +20,7 @@ namespace json = boost::json;
 
 namespace {
 
-// With Python's white space, as models know it.
+// Appends JSON with Python's white space, which models know.
 void append_spaced(std::string& out, const json::value& value) {
   if (value.is_object()) {
     out += '{';
@@ -77,26 +79,26 @@ std::string pythonic_call(const EarlierCall& call) {
   return text + ")";
 }
 
-// Calls in sections, as DeepSeek R1 and Kimi write them.
+// Writes calls in sections, as DeepSeek and Kimi do.
 std::string section_calls(const CallFormat& format, const std::vector<EarlierCall>& calls) {
-  const SectionMarks marks = section_marks(format.style);
-  std::string text(marks.begin);
+  const SectionDelimiters delimiters = section_delimiters(format.style);
+  std::string text(delimiters.begin);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::string arguments = spaced(calls[i].arguments);
-    text += marks.call;
+    text += delimiters.call;
     if (format.style == CallStyle::deepseek)
-      text += fmt::format("function{}{}\n```json\n{}\n```", marks.separator, calls[i].name, arguments);
+      text += fmt::format("function{}{}\n```json\n{}\n```", delimiters.separator, calls[i].name, arguments);
     else if (format.style == CallStyle::kimi)
-      text += fmt::format("functions.{}:{}{}{}", calls[i].name, i, marks.separator, arguments);
+      text += fmt::format("functions.{}:{}{}{}", calls[i].name, i, delimiters.separator, arguments);
     else
-      text += calls[i].name + std::string(marks.separator) + arguments;
-    text += marks.call_end;
+      text += calls[i].name + std::string(delimiters.separator) + arguments;
+    text += delimiters.call_end;
     if (format.style == CallStyle::deepseek && i + 1 < calls.size()) text += '\n';
   }
-  return text + std::string(marks.end);
+  return text + std::string(delimiters.end);
 }
 
-// A message each.
+// Writes one Harmony message per call.
 std::string messages_of_calls(const std::vector<EarlierCall>& calls) {
   using namespace harmony;
   std::string text;
@@ -108,7 +110,7 @@ std::string messages_of_calls(const std::vector<EarlierCall>& calls) {
   return text;
 }
 
-// Nine letters and digits that stand for an id: the last of them, or as many of its hash (FNV-1a).
+// Returns nine letters and digits for an id: the id itself if it has this form, otherwise the start of its hash (FNV-1a).
 std::string short_id(std::string_view id) {
   std::string kept;
   for (const char c : id)
@@ -142,62 +144,10 @@ void write_arguments(json::object& message) {
   }
 }
 
-// A message's text; empty where it has none.
-std::string text_of(const json::object& message) {
-  const json::value* content = message.if_contains("content");
-  return content != nullptr && content->is_string() ? std::string(content->get_string()) : std::string();
-}
-
-bool has_role(const json::object& message, std::string_view role) {
-  const json::value* said = message.if_contains("role");
-  return said != nullptr && said->is_string() && said->get_string() == role;
-}
-
-// gpt-oss's template shows one call of a message, what was thought before it from a field of its own, and behind it one result.
-void part_calls(json::array& messages) {
-  json::array parted;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    json::value* const calls = messages[i].is_object() ? messages[i].get_object().if_contains("tool_calls") : nullptr;
-    if (calls == nullptr || !calls->is_array() || calls->get_array().empty()) {
-      parted.push_back(std::move(messages[i]));
-      continue;
-    }
-    const json::array all = std::move(calls->get_array());
-    json::object message = std::move(messages[i].get_object());
-    if (json::value* thought = message.if_contains("reasoning_content"); thought != nullptr && text_of(message).empty())
-      message["thinking"] = *thought;
-    if (text_of(message).empty()) message.stable_erase("content");
-    const auto results_end = [&] {
-      std::size_t end = i + 1;
-      while (end < messages.size() && messages[end].is_object() && has_role(messages[end].get_object(), "tool")) ++end;
-      return end;
-    }();
-    for (const json::value& call : all) {
-      message["tool_calls"] = json::array{call};
-      parted.push_back(message);
-      message = json::object{{"role", "assistant"}};
-      const json::value* id = call.is_object() ? call.get_object().if_contains("id") : nullptr;
-      for (std::size_t k = i + 1; k < results_end; ++k) {
-        const json::value* of = messages[k].get_object().if_contains("tool_call_id");
-        if (id != nullptr && of != nullptr && *id == *of) parted.push_back(messages[k]);
-      }
-    }
-    i = results_end - 1;
-  }
-  messages = std::move(parted);
-}
-
 void show_tools(const CallFormat& format, const json::array& tools, json::array& messages) {
   const std::string text = describe_tools(format, tools);
-  if (!messages.empty() && messages.front().is_object()) {
-    json::object& first = messages.front().get_object();
-    const std::string said = text_of(first);
-    const bool is_system = has_role(first, "system");
-    if (is_system || (format.has_no_system && has_role(first, "user"))) {
-      first["content"] = said.empty() ? text : (is_system ? said + "\n\n" + text : text + "\n\n" + said);
-      return;
-    }
-  }
+  if (!messages.empty() && messages.front().is_object() && has_role(messages.front().get_object(), "system"))
+    return put_after(messages.front().get_object(), text);
   messages.insert(messages.begin(), json::object{{"role", "system"}, {"content", text}});
 }
 
@@ -218,7 +168,7 @@ std::string write_calls(const CallFormat& format, const json::array& calls) {
   std::vector<EarlierCall> earlier;
   for (const json::value& call : calls) earlier.push_back(earlier_call(call));
   if (format.style == CallStyle::harmony) return messages_of_calls(earlier);
-  if (!section_marks(format.style).begin.empty()) return section_calls(format, earlier);
+  if (!section_delimiters(format.style).begin.empty()) return section_calls(format, earlier);
   const bool is_each = format.style == CallStyle::marked && !format.is_list;
   const bool is_list = format.style == CallStyle::pythonic || format.style == CallStyle::mistral || format.is_list ||
                        (format.style == CallStyle::plain && earlier.size() > 1);
@@ -235,7 +185,9 @@ std::string write_calls(const CallFormat& format, const json::array& calls) {
 }
 
 void adapt_messages(const CallFormat& format, const json::value& tools, json::array& messages) {
-  if (format.style == CallStyle::harmony && format.shows_calls) part_calls(messages);
+  if (format.shows_calls) gather_results(messages);
+  if (format.shows_calls) fill_ids(messages, format.style == CallStyle::kimi);
+  if (format.style == CallStyle::harmony && format.shows_calls) split_calls(messages);
   for (json::value& value : messages) {
     if (!value.is_object()) continue;
     json::object& message = value.get_object();
@@ -249,7 +201,14 @@ void adapt_messages(const CallFormat& format, const json::value& tools, json::ar
       message.stable_erase("tool_calls");
     }
     if (!format.shows_results && has_role(message, "tool")) {
-      message["content"] = "<tool_response>\n" + text_of(message) + "\n</tool_response>";
+      json::value& content = message["content"];
+      if (content.is_array()) {
+        json::array& parts = content.get_array();
+        parts.insert(parts.begin(), json::object{{"type", "text"}, {"text", "<tool_response>\n"}});
+        parts.push_back(json::object{{"type", "text"}, {"text", "\n</tool_response>"}});
+      } else {
+        content = "<tool_response>\n" + text_of(message) + "\n</tool_response>";
+      }
       message["role"] = "user";
     }
   }

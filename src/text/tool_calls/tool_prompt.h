@@ -1,5 +1,5 @@
 #pragma once
-// What templates that know nothing of tools are given in their stead: text in messages.
+// Writes tools and calls as text in messages, for templates that do not support them.
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace quire {
 
-// For a system message: the tools, as the client sent them, and how to call them.
+// Returns text for a system message: the tools as the client sent them, and how to call them.
 [[nodiscard]] std::string describe_tools(const CallFormat& format, const boost::json::array& tools);
 
-// The calls of an earlier answer in the model's format. `calls`: objects with a "function" that has a name and arguments (an object).
+// Returns the calls of an earlier answer in the model's format. `calls`: objects with a "function" that has a name and arguments (an
+// object).
 [[nodiscard]] std::string write_calls(const CallFormat& format, const boost::json::array& calls);
 
-// Messages as the template can digest them: calls and results as text where it knows neither, the tools described where it does not show
-// them, ids of nine letters and digits where it wants such. `tools`: an array, or null.
+// Changes messages to a form that the template supports: calls and results become text, tools are described in a system message, and ids
+// have nine letters and digits, each only if the template needs it. `tools`: an array, or null.
 void adapt_messages(const CallFormat& format, const boost::json::value& tools, boost::json::array& messages);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Jobs, tools and pins: what each promises, and each beside a naive model under random calls.
+// Tests jobs, tools and pins, and compares each with a naive model under random calls.
 #include "core/agent/agent.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 #include "base/random.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 TEST(ToolTimes, KeepsTheMeanOfAllGapsPerName) {
@@ -24,7 +24,7 @@ TEST(ToolTimes, KeepsTheMeanOfAllGapsPerName) {
   EXPECT_EQ(tools.mean_s("make"), 30.0);
 }
 
-TEST(ToolTimes, ForgetsTheToolHeardOfLongestAgo) {
+TEST(ToolTimes, ForgetsTheLeastRecentlyLearnedTool) {
   ToolTimes tools(2);
   tools.learn("ls", 1.0);
   tools.learn("cat", 1.0);
@@ -35,10 +35,10 @@ TEST(ToolTimes, ForgetsTheToolHeardOfLongestAgo) {
   EXPECT_TRUE(tools.mean_s("ls").has_value() && tools.mean_s("make").has_value());
 }
 
-TEST(ToolTimes, DoesAsANaiveListDoes) {
+TEST(ToolTimes, MatchesANaiveList) {
   Random random(1);
   ToolTimes tools(5);
-  std::vector<std::pair<std::string, std::vector<double>>> naive;  // the one heard of longest ago first
+  std::vector<std::pair<std::string, std::vector<double>>> naive;  // the least recently learned tool is first
   for (int i = 0; i < 20000; ++i) {
     const std::string name = fmt::format("tool{}", random.below(9));
     const auto known = std::ranges::find(naive, name, &std::pair<std::string, std::vector<double>>::first);
@@ -64,7 +64,7 @@ TEST(ToolTimes, DoesAsANaiveListDoes) {
   }
 }
 
-TEST(JobTable, RemembersAJobBetweenItsTurnsAndForgetsTheOneUnusedLongest) {
+TEST(JobTable, RemembersAJobBetweenTurnsAndForgetsTheLeastRecentlyUsed) {
   JobTable jobs(2);
   Job& a = jobs.acquire("a");
   a.first_entry[0] = 7.0;
@@ -76,13 +76,13 @@ TEST(JobTable, RemembersAJobBetweenItsTurnsAndForgetsTheOneUnusedLongest) {
   EXPECT_EQ(jobs.size(), 2U);
 }
 
-TEST(JobTable, AMillionNamesLeaveNoMoreThanItsBound) {
+TEST(JobTable, StaysWithinItsBoundAfterAMillionNames) {
   JobTable jobs(100);
   for (int i = 0; i < 1'000'000; ++i) jobs.release(jobs.acquire(std::to_string(i)));
   EXPECT_EQ(jobs.size(), 100U);
 }
 
-TEST(JobTable, DoesAsANaiveListDoes) {
+TEST(JobTable, MatchesANaiveList) {
   Random random(2);
   constexpr std::size_t kMax = 6;
   JobTable jobs(kMax);
@@ -90,7 +90,7 @@ TEST(JobTable, DoesAsANaiveListDoes) {
     std::string name;
     int num_requests;
   };
-  std::vector<Known> naive;  // of the idle ones, the one unused longest first
+  std::vector<Known> naive;  // idle jobs in order of their last use, the oldest first
   std::vector<Job*> in_use;
   for (int i = 0; i < 50000; ++i) {
     if (in_use.size() < 9 && random.chance(0.5)) {
@@ -125,7 +125,7 @@ TEST(JobTable, DoesAsANaiveListDoes) {
   }
 }
 
-TEST(PinList, DoesAsANaiveListDoes) {
+TEST(PinList, MatchesANaiveList) {
   Random random(3);
   JobTable jobs(100);
   std::vector<Job*> all;
@@ -166,14 +166,14 @@ TEST(PinList, DoesAsANaiveListDoes) {
   }
 }
 
-TEST(Agent, LearnsAGapOnlyBetweenAnEndWithATool_AndTheNextArrival) {
+TEST(Agent, LearnsAGapOnlyBetweenAnEndWithAToolAndTheNextArrival) {
   Agent agent({});
   Job& job = agent.jobs.acquire("job");
   agent.arrived(job, 1.0);
-  agent.arrived(job, 2.0);  // two turns at once: no gap
+  agent.arrived(job, 2.0);  // two turns at the same time have no gap
   EXPECT_EQ(agent.tools.size(), 0U);
   agent.ended(job, "", 3.0);
-  agent.arrived(job, 4.0);  // no name
+  agent.arrived(job, 4.0);  // the last turn ended without a tool
   EXPECT_EQ(agent.tools.size(), 0U);
   agent.ended(job, "ls", 5.0);
   agent.ended(job, "cat", 6.0);
@@ -182,7 +182,7 @@ TEST(Agent, LearnsAGapOnlyBetweenAnEndWithATool_AndTheNextArrival) {
   EXPECT_EQ(agent.tools.mean_s("ls"), std::nullopt) << "only the last end counts";
 }
 
-TEST(Agent, OfAToolThatWasNeverSeenNothingIsTooLong) {
+TEST(Agent, PinsBlocksForAToolThatWasNeverSeen) {
   Agent agent({.pin_s = 2.0, .longest_tool_s = 0.25});
   Job& job = agent.jobs.acquire("a");
   EXPECT_EQ(agent.ended(job, "ls", 1.0), 2.0);
@@ -191,14 +191,14 @@ TEST(Agent, OfAToolThatWasNeverSeenNothingIsTooLong) {
 TEST(Agent, KeepsBlocksForAToolUnlessItTakesTooLongInTheMean) {
   Agent agent({});
   Job& job = agent.jobs.acquire("job");
-  EXPECT_EQ(agent.ended(job, "", 0.0), 0.0) << "no name, no pin";
-  EXPECT_EQ(agent.ended(job, "make", 0.0), 2.0) << "never seen";
+  EXPECT_EQ(agent.ended(job, "", 0.0), 0.0) << "a turn without a tool gets no pin";
+  EXPECT_EQ(agent.ended(job, "make", 0.0), 2.0) << "the tool was never seen";
   agent.arrived(job, 2.0);
-  EXPECT_EQ(agent.ended(job, "make", 10.0), 2.0) << "a mean of 2.0 is not above";
+  EXPECT_EQ(agent.ended(job, "make", 10.0), 2.0) << "a mean of 2.0 s is not above the limit";
   agent.arrived(job, 12.1);
   EXPECT_EQ(agent.ended(job, "make", 20.0), 0.0);
-  EXPECT_EQ(agent.ended(agent.jobs.acquire("other"), "make", 20.0), 0.0) << "tools are known over all jobs";
+  EXPECT_EQ(agent.ended(agent.jobs.acquire("other"), "make", 20.0), 0.0) << "tool times are shared by all jobs";
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,5 +1,5 @@
-// The composite connector beside a naive model, over members that have any tokens of a prompt: from whom a request loads, what is found
-// when somebody only looks, and what each member is told.
+// Compares the composite connector with a naive model. The members have random tokens of a prompt. The test checks which members a request
+// loads from, what peek() finds and what each member is allocated.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,12 +12,13 @@
 
 #include "base/random.h"
 #include "core/connect/composite_connector.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
 
-// Loads tokens one by one, from wherever it is asked as far as it has them.
-class TokensMember final : public Connector {
+// Loads consecutive tokens from the requested position on, up to the first one that it does not have.
+class TokensMember final : public QuietConnector {
  public:
   std::set<std::uint32_t> has;
   bool load_async = false, knows = true;
@@ -39,9 +40,6 @@ class TokensMember final : public Connector {
   void allocated(const RequestView& /*request*/, GroupBlocks blocks, std::uint32_t num_external_tokens) override {
     told = {blocks[0].size(), num_external_tokens};
   }
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-  void planned(const StepPlan& /*plan*/) override {}
-  void step_output() override {}
   bool reset() override { return true; }
 };
 
@@ -64,18 +62,18 @@ struct Part {
   std::uint32_t num_tokens;
 };
 
-// Who gives how many, in the order of the tokens.
+// Returns how many tokens each member loads, in token order.
 std::vector<Part> naive_parts(const Members& members, CompositeChoice choice, std::uint32_t num_local) {
   std::vector<Part> parts;
   if (choice != CompositeChoice::stacked) {
     for (std::size_t i = 0; i < members.size(); ++i)
       if (const std::uint32_t num_tokens = members[i]->num_from(num_local); num_tokens > 0) parts.push_back({i, num_tokens});
     if (parts.empty()) return parts;
-    // The first of the longest.
+    // The first member with the longest match is chosen.
     const auto longest = std::ranges::max_element(parts, {}, &Part::num_tokens);
     return {choice == CompositeChoice::first ? parts[0] : *longest};
   }
-  // Round and round, until all have been passed over one after the other.
+  // The search visits the members in turn until it skips all of them in a row.
   std::size_t num_passed = 0;
   for (std::size_t i = 0; num_passed < members.size(); i = (i + 1) % members.size(), ++num_passed) {
     const bool fits = parts.empty() || members[parts[0].member]->load_async == members[i]->load_async;
@@ -88,7 +86,7 @@ std::vector<Part> naive_parts(const Members& members, CompositeChoice choice, st
   return parts;
 }
 
-TEST(CompositeConnector, FindsLooksAndTellsAsANaiveModelDoes) {
+TEST(CompositeConnector, MatchesPeeksAndAllocatesLikeANaiveModel) {
   constexpr std::array kChoices = {CompositeChoice::first, CompositeChoice::longest, CompositeChoice::stacked};
   std::map<std::size_t, std::uint32_t> num_met;  // by parts
   std::uint32_t num_unknown = 0;
@@ -107,7 +105,7 @@ TEST(CompositeConnector, FindsLooksAndTellsAsANaiveModelDoes) {
 
     std::vector<TierMatch> looked;
     ASSERT_EQ(composite.peek(request, num_local, looked), is_known) << "seed " << seed;
-    ASSERT_EQ(composite.num_tracked(), 0U) << "nobody has asked, seed " << seed;
+    ASSERT_EQ(composite.num_tracked(), 0U) << "peek() tracks nothing, seed " << seed;
     const ExternalMatch match = composite.match(request, num_local);
     ASSERT_EQ(match.num_tokens.has_value(), is_known) << "seed " << seed;
     num_unknown += is_known ? 0 : 1;
@@ -126,7 +124,7 @@ TEST(CompositeConnector, FindsLooksAndTellsAsANaiveModelDoes) {
     ASSERT_EQ(match.load_async, !parts.empty() && members[parts[0].member]->load_async) << "seed " << seed;
     ++num_met[parts.size()];
 
-    // Less than what was found, where less has room.
+    // The pool may have room for fewer tokens than were found.
     const std::vector<BlockId> blocks(5, BlockId{1});
     const std::span<const BlockId> groups[] = {blocks};
     auto num_left = static_cast<std::uint32_t>(random.between(0, num_tokens));
@@ -142,7 +140,7 @@ TEST(CompositeConnector, FindsLooksAndTellsAsANaiveModelDoes) {
     composite.finished(request, groups);
     ASSERT_EQ(composite.num_tracked(), 0U);
   }
-  EXPECT_GT(num_unknown, 300U) << "too little was met";
+  EXPECT_GT(num_unknown, 300U) << "the test covers too few cases";
   for (const std::size_t num_parts : {0U, 1U, 2U, 3U, 4U}) EXPECT_GT(num_met[num_parts], num_parts == 4 ? 5U : 50U) << num_parts;
 }
 

@@ -1,4 +1,4 @@
-// Blocks whose bytes nobody may read again (Core::forget_blocks): the tier gives them up, also those in transfer.
+// Tests Core::forget_blocks(): no request may read the blocks again, so the tier drops them, also blocks in transfer.
 #include <gtest/gtest.h>
 
 #include "core/connect/offload_driver.h"
@@ -6,7 +6,7 @@
 namespace quire::test {
 namespace {
 
-TEST(OffloadForget, WhatIsBeingStoredIsNotKept) {
+TEST(OffloadForget, DoesNotKeepBlocksThatAreBeingStored) {
   OffloadDriver o;
   o.add(1, 1, 9, 20);
   o.plan();
@@ -21,7 +21,7 @@ TEST(OffloadForget, WhatIsBeingStoredIsNotKept) {
   EXPECT_FALSE(o.connector->ledger().contains(first));
 }
 
-TEST(OffloadForget, WhatIsBeingLoadedIsNotKept) {
+TEST(OffloadForget, DoesNotKeepBlocksThatAreBeingLoaded) {
   OffloadDriver o;
   o.add(1, 1, 9, 1);
   o.run();
@@ -29,7 +29,7 @@ TEST(OffloadForget, WhatIsBeingLoadedIsNotKept) {
   o.forget_cached();
   o.add(2, 1, 9, 1);
   o.plan();
-  ASSERT_EQ(o.open.size(), 1U) << "a load";
+  ASSERT_EQ(o.open.size(), 1U) << "one load is open";
   o.d.core->forget_blocks(RequestId{2});
   o.apply();
   EXPECT_EQ(o.num_kept(), 0U);

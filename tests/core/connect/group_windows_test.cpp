@@ -1,4 +1,4 @@
-// How far a tier reaches when cache groups need different blocks, beside a naive model.
+// Compares with a naive model how many tokens a tier can serve when cache groups need different blocks.
 #include "core/connect/group_windows.h"
 
 #include <gtest/gtest.h>
@@ -10,11 +10,8 @@
 #include "base/random.h"
 #include "core/connect/grouped_config.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::grouped_config;
-using test::kBlockSize;
 
 std::string window_refusal(const CoreConfig& config) {
   const auto created = GroupWindows::create(config);
@@ -24,16 +21,16 @@ std::string window_refusal(const CoreConfig& config) {
 GroupWindows windows_of(const std::vector<std::uint32_t>& windows, std::uint32_t block_size) {
   CoreConfig config = grouped_config(windows);
   config.block_size = block_size;
-  config.kv.groups = test::cache_groups_of(windows, block_size);
+  config.kv.groups = cache_groups_of(windows, block_size);
   return GroupWindows::create(config).value();
 }
 
-TEST(GroupWindowsTest, OtherKindsAndOtherBlocksAreRefused) {
+TEST(GroupWindowsTest, RefusesOtherGroupKindsAndBlockSizes) {
   EXPECT_EQ(window_refusal(grouped_config({0, 9, 5})), "");
   EXPECT_EQ(window_refusal(grouped_config({9})), "");
   CoreConfig config = grouped_config({0, 9});
-  config.cures.hits_before_loads = false;
-  EXPECT_EQ(window_refusal(config), "cures.hits_before_loads");
+  config.fixes.hits_before_loads = false;
+  EXPECT_EQ(window_refusal(config), "fixes.hits_before_loads");
   config = grouped_config({0, 9});
   config.block_size = kBlockSize / 2;
   EXPECT_EQ(window_refusal(config), "block_size");
@@ -45,18 +42,18 @@ TEST(GroupWindowsTest, OtherKindsAndOtherBlocksAreRefused) {
   EXPECT_EQ(window_refusal(config), "kv.groups");
   config.kv.groups.clear();
   EXPECT_EQ(window_refusal(config), "kv.groups");
-  EXPECT_EQ(window_refusal(grouped_config({1})), "kv.groups") << "there is nothing to load";
+  EXPECT_EQ(window_refusal(grouped_config({1})), "kv.groups") << "a window of one token loads nothing";
   EXPECT_EQ(window_refusal(grouped_config({0, 1})), "");
 }
 
-TEST(GroupWindowsTest, AWindowNeedsTheBlocksOfItsTokensBeforeTheNext) {
+TEST(GroupWindowsTest, NeedsTheBlocksThatTheNextTokenAttendsTo) {
   const GroupWindows windows = GroupWindows::create(grouped_config({0, 5, 6, 1, 100})).value();
   EXPECT_FALSE(windows.is_plain());
   EXPECT_TRUE(windows.has_windows());
   EXPECT_EQ(windows.first_needed(0, 3), 0U);
-  EXPECT_EQ(windows.first_needed(1, 3), 2U) << "the token at 12 attends to those from 8 on";
-  EXPECT_EQ(windows.first_needed(2, 3), 1U) << "and here from 7";
-  EXPECT_EQ(windows.first_needed(3, 3), 3U) << "it attends to itself alone";
+  EXPECT_EQ(windows.first_needed(1, 3), 2U) << "the token at 12 attends to tokens from 8 on";
+  EXPECT_EQ(windows.first_needed(2, 3), 1U) << "this window reaches back to token 7";
+  EXPECT_EQ(windows.first_needed(3, 3), 3U) << "the token attends to itself only";
   EXPECT_EQ(windows.first_needed(4, 3), 0U);
   EXPECT_EQ(windows.first_needed(2, 0), 0U);
   const GroupWindows of_tokens = windows_of({0, 5}, 1);
@@ -66,22 +63,22 @@ TEST(GroupWindowsTest, AWindowNeedsTheBlocksOfItsTokensBeforeTheNext) {
   EXPECT_FALSE(GroupWindows::create(grouped_config({7})).value().is_plain());
 }
 
-TEST(GroupWindowsTest, OfStatesTheLastBlockIsNeeded) {
+TEST(GroupWindowsTest, NeedsTheLastBlockOfAStateGroup) {
   CoreConfig config = grouped_config({0, 9});
   MambaSpec states;
   states.block_size = kBlockSize;
   states.mode = MambaCacheMode::all;
   config.kv.groups[1].spec = states;
   GroupWindows windows = GroupWindows::create(config).value();
-  EXPECT_TRUE(windows.has_windows()) << "a token is left to run behind what is loaded";
+  EXPECT_TRUE(windows.has_windows()) << "one token is computed after the loaded blocks";
   for (const std::uint32_t size : {1U, 2U, 9U}) EXPECT_EQ(windows.first_needed(1, size), size - 1);
   const auto loadable = [](std::uint32_t block, std::uint32_t group) { return group == 0 || block == 1 || block == 4; };
   EXPECT_EQ(windows.longest(0, 9, loadable), 5U);
   EXPECT_EQ(windows.longest(0, 4, loadable), 2U);
-  EXPECT_EQ(windows.longest(2, 4, loadable), 2U) << "no state lies behind those";
+  EXPECT_EQ(windows.longest(2, 4, loadable), 2U) << "no state is stored after these blocks";
 }
 
-// Whether each token that the one behind the first `size` blocks attends to is there.
+// Returns whether the tier has all tokens that the token after the first `size` blocks attends to.
 bool naive_fits(const std::vector<std::uint32_t>& windows, const std::set<std::pair<std::uint32_t, std::uint32_t>>& there,
                 std::uint32_t first, std::uint32_t size, std::uint32_t block_size) {
   for (std::uint32_t group = 0; group < windows.size(); ++group) {
@@ -111,7 +108,7 @@ TEST(GroupWindowsTest, ReachesAsFarAsANaiveSearch) {
     GroupWindows windows = windows_of(groups, block_size);
     const std::uint32_t found = windows.longest(first, end, [&](std::uint32_t block, std::uint32_t group) {
       EXPECT_TRUE(block >= first && block < end && group < groups.size());
-      EXPECT_TRUE(asked.emplace(block, group).second) << "each is asked of once";
+      EXPECT_TRUE(asked.emplace(block, group).second) << "each block is looked up once";
       return there.contains({block, group});
     });
     std::uint32_t wanted = end;
@@ -119,8 +116,8 @@ TEST(GroupWindowsTest, ReachesAsFarAsANaiveSearch) {
     ASSERT_EQ(found, wanted) << "seed " << seed;
     ++num_found[found - first];
   }
-  for (std::uint32_t size = 0; size < 8; ++size) EXPECT_GT(num_found[size], 50U) << "too little was met";
+  for (std::uint32_t size = 0; size < 8; ++size) EXPECT_GT(num_found[size], 50U) << "the test covers too few cases";
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -9,7 +9,7 @@
 
 namespace quire::test {
 
-// One group per window, in tokens; 0: full attention.
+// Returns one group per window. Windows are in tokens; 0 means full attention.
 inline std::vector<KvCacheGroup> cache_groups_of(const std::vector<std::uint32_t>& windows, std::uint32_t block_size = kBlockSize) {
   std::vector<KvCacheGroup> groups;
   for (const std::uint32_t window : windows) {
@@ -25,12 +25,12 @@ inline std::vector<KvCacheGroup> cache_groups_of(const std::vector<std::uint32_t
   return groups;
 }
 
-// Loads that failed are computed.
+// Blocks whose load fails are computed.
 inline CoreConfig grouped_config(const std::vector<std::uint32_t>& windows, std::uint32_t num_blocks = 64) {
   CoreConfig config = sync_config(num_blocks);
   config.kv.groups = cache_groups_of(windows);
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  config.cures.hits_before_loads = true;
+  config.fixes.hits_before_loads = true;
   return config;
 }
 

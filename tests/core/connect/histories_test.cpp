@@ -1,21 +1,20 @@
-// Histories that tools/record_offload_connector.py played on vLLM's scheduler with its OffloadingConnector: the same plans, transfers,
-// events and free blocks here.
+// Replays histories that tools/record/offload_connector.py recorded from vLLM's scheduler with its OffloadingConnector. Plans, transfers,
+// events and free blocks must be the same.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <sstream>
 
 #include "core/connect/offload_connector.h"
 #include "quire/base/plan.h"
 #include "quire/core.h"
+#include "support/recording.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 constexpr std::uint32_t kBlock = 4;
@@ -70,7 +69,7 @@ std::unique_ptr<OffloadConnector> make_connector(const Settings& s, const CoreCo
       .value();
 }
 
-// Plays one history; the text is that of the recorder.
+// Plays one history and writes the same text as the recorder.
 class Player {
  public:
   explicit Player(const Settings& settings)
@@ -162,7 +161,7 @@ class Player {
     tell_events();
   }
 
-  // "ID:COUNT" of each request.
+  // Parses "ID:COUNT" of each request.
   static Counts read_counts(const std::string& text, char separator) {
     Counts counts;
     std::istringstream words(text);
@@ -210,7 +209,7 @@ class Player {
     connector_->clear_events();
   }
 
-  // A block's number does not depend on how names are made.
+  // A block's number does not depend on the hash function.
   void number_blocks(const StepPlan& plan) {
     for (const ScheduledRequest& s : plan.scheduled) {
       const std::span<const std::uint8_t> names = core_->view(s.id)->block_hashes;
@@ -237,15 +236,15 @@ class Player {
   std::map<RequestId, Parts> parts_;
   std::map<RequestId, std::size_t> num_numbered_;
   std::map<Name, std::size_t> numbers_;
-  std::deque<std::pair<StepId, std::vector<RequestId>>> plans_;  // those that sample
+  std::deque<std::pair<StepId, std::vector<RequestId>>> plans_;  // requests that sample
   std::uint64_t num_accepted_drafts_ = 0;
   std::uint64_t digest_ = 0xcbf29ce484222325U;
   std::string text_;
 };
 
-// What the histories met, over all.
+// Totals over all histories.
 struct Met {
-  std::uint64_t num_histories = 0, num_stored = 0, num_loaded = 0, num_preemptions = 0, num_without_room = 0, num_accepted_drafts = 0;
+  std::uint64_t num_histories = 0, num_stored = 0, num_loaded = 0, num_preemptions = 0, num_without_slot = 0, num_accepted_drafts = 0;
 };
 
 void play(const std::string& line, Met& met) {
@@ -262,33 +261,32 @@ void play(const std::string& line, Met& met) {
     const std::string given = fmt::format("{:016x}", player.digest());
     ASSERT_EQ(given.substr(given.size() - wanted.size()), wanted)
         << "history " << seed << ", at " << word << ":\n"
-        << player.text() << "vLLM's: tools/record_offload_connector.py --show " << seed;
+        << player.text() << "vLLM's: python -m record offload_connector --show " << seed;
   }
   ++met.num_histories;
   met.num_stored += player.connector().counters().num_stored;
   met.num_loaded += player.connector().counters().num_loaded;
-  met.num_without_room += player.connector().counters().num_without_room;
+  met.num_without_slot += player.connector().counters().num_without_slot;
   met.num_preemptions += player.core().counters().num_preemptions;
   met.num_accepted_drafts += player.num_accepted_drafts();
 }
 
-TEST(OffloadHistories, DecisionsAreThoseOfVllmsSchedulerAndConnector) {
-  const char* path = std::getenv("QUIRE_OFFLOAD_HISTORIES");
-  std::ifstream file(path != nullptr ? path : "tests/golden/offload_connector.txt");
+TEST(OffloadHistories, MatchTheDecisionsOfVllmsSchedulerAndConnector) {
+  std::istringstream file = open_recording("tests/golden/offload_connector.txt.xz", "QUIRE_OFFLOAD_HISTORIES");
   Met met;
   for (std::string line; std::getline(file, line);) {
     play(line, met);
     if (testing::Test::HasFatalFailure()) return;
   }
-  EXPECT_GE(met.num_histories, 100U) << "there is no record";
-  EXPECT_GT(met.num_stored, met.num_histories) << "too little was met";
+  EXPECT_GE(met.num_histories, 100U) << "the record is empty";
+  EXPECT_GT(met.num_stored, met.num_histories) << "the test covers too few cases";
   EXPECT_GT(met.num_loaded, met.num_histories / 4);
   EXPECT_GT(met.num_preemptions, met.num_histories / 20);
-  EXPECT_GT(met.num_without_room, met.num_histories / 20);
+  EXPECT_GT(met.num_without_slot, met.num_histories / 20);
   EXPECT_GT(met.num_accepted_drafts, met.num_histories);
   fmt::print("{} histories: {} blocks stored, {} loaded, {} without room, {} preemptions, {} drafts accepted\n", met.num_histories,
-             met.num_stored, met.num_loaded, met.num_without_room, met.num_preemptions, met.num_accepted_drafts);
+             met.num_stored, met.num_loaded, met.num_without_slot, met.num_preemptions, met.num_accepted_drafts);
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

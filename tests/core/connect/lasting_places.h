@@ -1,13 +1,13 @@
 #pragma once
-// Places that have a new number whenever they get a name, as those of a disk tier.
+// Tier slots that get a new number whenever a key is assigned to them, like the slots of a disk tier.
 #include <cstdint>
 #include <map>
 
-#include "core/connect/tier_places.h"
+#include "core/connect/tier_slots.h"
 
 namespace quire::test {
 
-class LastingPlaces final : public TierPlaces {
+class LastingPlaces final : public TierSlots {
  public:
   std::uint64_t assign(std::uint64_t place, const OffloadKey& key) override {
     names_[place] = key;

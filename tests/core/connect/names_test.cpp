@@ -1,4 +1,4 @@
-// Names of a request's blocks as a tier calls them.
+// Tests the offload keys of a request's blocks, and tiers that are filled from outside.
 #include <gtest/gtest.h>
 
 #include "core/connect/grouped_config.h"
@@ -8,11 +8,11 @@ namespace quire::test {
 namespace {
 
 std::vector<OffloadKey> names_of(const OffloadDriver& o, std::uint64_t id, std::vector<OffloadKey> before = {}) {
-  o.connector->append_names(o.d.view(id), before);
+  o.connector->append_block_keys(o.d.view(id), before);
   return before;
 }
 
-TEST(OffloadNames, AreThoseOfAllWholeBlocksInEachGroup) {
+TEST(OffloadNames, CoverAllWholeBlocksInEachGroup) {
   OffloadDriver o({.cpu_bytes_to_use = 64}, grouped_config({0, 9}));
   for (const std::uint32_t num_tokens : {1U, 3U, 4U, 8U, 11U}) {
     o.add(num_tokens, num_tokens, num_tokens, 1);
@@ -30,7 +30,7 @@ TEST(OffloadNames, AreAppended) {
   EXPECT_EQ(names_of(o, 1, {other}), (std::vector<OffloadKey>{other, o.key(1, 0), o.key(1, 1)}));
 }
 
-TEST(OffloadNames, ThatAMatchWouldWantAreThoseBehindWhatIsThere) {
+TEST(OffloadNames, MissingKeysBeginAfterTheCachedTokens) {
   for (const bool has_window : {false, true}) {
     OffloadDriver o({.cpu_bytes_to_use = 64},
                     grouped_config(has_window ? std::vector<std::uint32_t>{0, 9} : std::vector<std::uint32_t>{0}));
@@ -38,7 +38,7 @@ TEST(OffloadNames, ThatAMatchWouldWantAreThoseBehindWhatIsThere) {
     o.add(2, 2, 12, 1);
     const auto wanted = [&](std::uint64_t id, std::uint32_t num_local) {
       std::vector<OffloadKey> keys = {OffloadKey{.hash = {}, .group = 7}};
-      o.connector->append_wanted(o.d.view(id), num_local, keys);
+      o.connector->append_match_keys(o.d.view(id), num_local, keys);
       return keys;
     };
     const auto names = [&](std::uint64_t id, std::size_t first, std::size_t last) {
@@ -48,18 +48,18 @@ TEST(OffloadNames, ThatAMatchWouldWantAreThoseBehindWhatIsThere) {
       return keys;
     };
     EXPECT_EQ(wanted(1, 0), names(1, 0, 3));
-    EXPECT_EQ(wanted(1, 3), names(1, 0, 3)) << "a block that is there in part is none";
+    EXPECT_EQ(wanted(1, 3), names(1, 0, 3)) << "a partial block does not count";
     EXPECT_EQ(wanted(1, 4), names(1, 1, 3));
     EXPECT_EQ(wanted(1, 8), names(1, 2, 3));
     EXPECT_EQ(wanted(1, 12), names(1, 3, 3));
     EXPECT_EQ(wanted(1, 13), names(1, 3, 3));
     EXPECT_EQ(wanted(2, 12), names(2, 3, 3));
-    EXPECT_EQ(wanted(2, 4), names(2, 1, has_window ? 2 : 3)) << "behind a window the last block of a prompt is computed";
+    EXPECT_EQ(wanted(2, 4), names(2, 1, has_window ? 2 : 3)) << "the last block of a prompt is computed when there is a window";
   }
 }
 
-// Remembers who had to go.
-class LeftPlaces final : public TierPlaces {
+// Collects the keys that were evicted and dropped.
+class LeftPlaces final : public TierSlots {
  public:
   std::uint64_t assign(std::uint64_t place, const OffloadKey& /*key*/) override {
     ++num_assigned;
@@ -77,43 +77,43 @@ OffloadKey number(std::uint8_t value) {
   return key;
 }
 
-TEST(OffloadOutside, WhatIsFoundHasANameAsLongAsThereIsRoomAndWhatIsMissedHasNone) {
+TEST(OffloadOutside, AddsAKeyOnAPeerHitAndRemovesItOnAPeerMiss) {
   LeftPlaces places;
   OffloadDriver o({.cpu_bytes_to_use = 2}, sync_config(), &places);
   OffloadConnector& tier = *o.connector;
   for (const std::uint32_t slot : {0U, 1U}) tier.restore(OffloadSlot{slot}, nullptr);
   const auto has = [&](std::uint8_t value) { return tier.ledger().ref_count(number(value)) == 0; };
-  tier.found_outside(number(1));
-  tier.found_outside(number(1));
+  tier.on_query_hit(number(1));
+  tier.on_query_hit(number(1));
   EXPECT_TRUE(has(1));
   EXPECT_EQ(o.num_kept(), 1U);
-  EXPECT_EQ(places.num_assigned, 1U) << "it was there";
-  tier.found_outside(number(2));
+  EXPECT_EQ(places.num_assigned, 1U) << "the key was present already";
+  tier.on_query_hit(number(2));
   EXPECT_TRUE(places.gone.empty());
-  tier.found_outside(number(3));
-  EXPECT_EQ(places.gone, std::vector<OffloadKey>{number(1)}) << "the oldest makes room";
+  tier.on_query_hit(number(3));
+  EXPECT_EQ(places.gone, std::vector<OffloadKey>{number(1)}) << "the oldest key is evicted";
   EXPECT_TRUE(has(2) && has(3) && !has(1));
   const auto held = tier.hold(number(2));
   ASSERT_TRUE(held.has_value());
-  tier.missed_outside(number(2));
-  EXPECT_EQ(tier.ledger().ref_count(number(2)), 1) << "what is in transfer stays";
+  tier.on_query_miss(number(2));
+  EXPECT_EQ(tier.ledger().ref_count(number(2)), 1) << "a block in transfer stays";
   tier.release(number(2));
-  tier.missed_outside(number(2));
+  tier.on_query_miss(number(2));
   EXPECT_FALSE(has(2));
   EXPECT_EQ(o.num_kept(), 1U);
-  tier.missed_outside(number(9));
+  tier.on_query_miss(number(9));
   EXPECT_EQ(o.num_kept(), 1U);
   for (const std::uint8_t value : {3U, 4U}) {
-    tier.found_outside(number(value));
+    tier.on_query_hit(number(value));
     ASSERT_TRUE(tier.hold(number(value)).has_value());
   }
-  tier.found_outside(number(5));
-  EXPECT_FALSE(has(5)) << "nobody may go for it";
+  tier.on_query_hit(number(5));
+  EXPECT_FALSE(has(5)) << "no block can be evicted for it";
   EXPECT_EQ(places.gone.size(), 1U);
   tier.ledger().check_invariants();
 }
 
-TEST(OffloadOutside, TheTierHearsWhoseBlocksNobodyIsToBeGiven) {
+TEST(OffloadOutside, ReportsDroppedBlocksToTheTier) {
   LeftPlaces places;
   OffloadDriver o({.cpu_bytes_to_use = 8}, sync_config(), &places);
   for (std::uint32_t slot = 0; slot < 8; ++slot) o.connector->restore(OffloadSlot{slot}, nullptr);
@@ -128,30 +128,30 @@ TEST(OffloadOutside, TheTierHearsWhoseBlocksNobodyIsToBeGiven) {
   EXPECT_EQ(places.not_to_be_given, names);
   o.run();
   EXPECT_TRUE(o.d.core->reset_connector_cache());
-  EXPECT_GT(places.not_to_be_given.size(), names.size()) << "and what a reset drops";
+  EXPECT_GT(places.not_to_be_given.size(), names.size()) << "a reset drops further blocks";
 }
 
-TEST(OffloadOutside, WhatWasAdoptedIsThereWhenItIsStored) {
+TEST(OffloadOutside, FindsAnAdoptedBlockWhenItIsStored) {
   OffloadDriver o({.cpu_bytes_to_use = 3});
   OffloadConnector& tier = *o.connector;
   ASSERT_TRUE(tier.adopt(number(1)).has_value());
   ASSERT_TRUE(tier.adopt(number(2)).has_value());
   EXPECT_EQ(tier.counters().num_stored, 2U);
-  EXPECT_FALSE(tier.hold(number(1)).has_value()) << "it is on its way";
+  EXPECT_FALSE(tier.hold(number(1)).has_value()) << "the block is being stored";
   tier.adopted(number(1), true);
   tier.adopted(number(2), false);
   EXPECT_EQ(tier.counters().num_failed_stores, 1U);
   EXPECT_EQ(tier.ledger().ref_count(number(1)), 0);
   EXPECT_EQ(tier.ledger().ref_count(number(2)), std::nullopt);
   EXPECT_EQ(o.num_kept(), 1U);
-  // A reset while it is on its way: it is not found, whichever way that ends.
+  // A reset happens during the store. The block is not found, whether the store succeeds or fails.
   ASSERT_TRUE(tier.adopt(number(3)).has_value());
   tier.reset();
   tier.adopted(number(3), false);
   EXPECT_EQ(o.num_kept(), 0U);
   ASSERT_TRUE(tier.adopt(number(3)).has_value());
   tier.adopted(number(3), true);
-  EXPECT_EQ(tier.ledger().ref_count(number(3)), 0) << "of the reset before nothing is left";
+  EXPECT_EQ(tier.ledger().ref_count(number(3)), 0) << "the earlier reset has no further effect";
   ASSERT_TRUE(tier.adopt(number(4)).has_value());
   tier.reset();
   tier.adopted(number(4), true);

@@ -1,21 +1,20 @@
-// What the offloading connector leaves: to a tier that is left out, to computing, for later, or for good where no place is to be had.
+// Tests which blocks the offloading connector does not transfer: it skips disabled tiers, computes blocks instead, defers stores and drops
+// stores that get no slot.
 #include <gtest/gtest.h>
 
 #include "core/connect/offload_driver.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::OffloadDriver;
-
-TEST(OffloadConnector, ATierThatIsLeftOutIsNeitherReadNorWritten) {
+TEST(OffloadConnector, NeitherLoadsNorStoresWhileTheTierIsDisabled) {
   OffloadDriver o;
   o.add(1, 1, 10, 1);
   o.run();
   o.forget_cached();
   o.connector->serve({.loads = false, .stores = true});
   o.add(2, 1, 10, 1);
-  EXPECT_EQ(o.plan().scheduled.size(), 1U) << "it does not wait";
+  EXPECT_EQ(o.plan().scheduled.size(), 1U) << "request 2 does not wait";
   o.apply();
   o.run();
   o.forget_cached();
@@ -30,11 +29,11 @@ TEST(OffloadConnector, ATierThatIsLeftOutIsNeitherReadNorWritten) {
   EXPECT_EQ(o.num_kept(), 2U);
   o.connector->serve({});
   o.run();
-  EXPECT_EQ(o.num_kept(), 5U) << "what was not stored meanwhile is stored, while its request runs";
+  EXPECT_EQ(o.num_kept(), 5U) << "blocks that were skipped are stored while their request runs";
 }
 
-// A block of four tokens has a byte. While a cost is not known, all is loaded.
-TEST(OffloadConnector, WhatIsFasterToComputeIsComputed) {
+// A block of four tokens has one byte. Blocks are loaded while a cost is unknown.
+TEST(OffloadConnector, ComputesBlocksWhenComputingIsFasterThanLoading) {
   constexpr std::pair<double, double> kCosts[] = {{10.0, 0.0},  {10.0, -0.0}, {0.0, 41.0}, {0.0, 0.0},
                                                   {10.0, 39.0}, {10.0, 40.0}, {10.0, 41.0}};
   for (const auto& [bytes_per_s, tokens_per_s] : kCosts) {
@@ -53,7 +52,7 @@ TEST(OffloadConnector, WhatIsFasterToComputeIsComputed) {
   }
 }
 
-TEST(OffloadConnector, ALoadBehindOthersMayBeSlowerThanComputing) {
+TEST(OffloadConnector, ComputesBlocksWhenALoadWouldWaitTooLongForOthers) {
   OffloadDriver o;
   for (const std::uint64_t id : {1, 2}) {
     o.add(id, id, 10, 1);
@@ -71,25 +70,25 @@ TEST(OffloadConnector, ALoadBehindOthersMayBeSlowerThanComputing) {
   o.run();
 }
 
-TEST(OffloadConnector, NoMoreThanSomeBlocksAreOnTheirWayToTheTier) {
+TEST(OffloadConnector, LimitsTheBlocksThatAreBeingStored) {
   OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3});
   o.add(1, 1, 10, 1);
   o.add(2, 2, 10, 6);
   o.plan();
   o.apply();
   o.plan();
-  ASSERT_EQ(o.begun.size(), 1U) << "two blocks are, and two more would be too many";
-  EXPECT_EQ(o.connector->counters().num_held_back, 4U) << "in each of two steps";
+  ASSERT_EQ(o.begun.size(), 1U) << "two blocks are being stored, and two more would exceed the limit";
+  EXPECT_EQ(o.connector->counters().num_deferred_by_limit, 4U) << "two blocks in each of two steps";
   o.apply();
   o.run();
-  EXPECT_EQ(o.num_kept(), 5U) << "there was room when the first were over";
+  EXPECT_EQ(o.num_kept(), 5U) << "the other stores began when the first ones ended";
   o.add(3, 3, 26, 1);
   o.run();
-  EXPECT_EQ(o.num_kept(), 11U) << "more than may be under way, but alone";
+  EXPECT_EQ(o.num_kept(), 11U) << "a store above the limit runs alone";
 }
 
-// Two blocks of request 1 are on their way when it ends, and one more may be.
-TEST(OffloadConnector, WhatWasHeldBackIsStoredAtTheEndOfTheLastRequest) {
+// Two blocks of request 1 are being stored when it ends, and the limit allows one more.
+TEST(OffloadConnector, StoresDeferredBlocksWhenTheLastRequestEnds) {
   for (const bool is_alone : {true, false}) {
     OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3});
     o.add(1, 1, 10, 7);
@@ -103,27 +102,27 @@ TEST(OffloadConnector, WhatWasHeldBackIsStoredAtTheEndOfTheLastRequest) {
     if (!is_alone) o.add(2, 2, 10, 7);
     o.plan();
     o.apply_without_ends();
-    EXPECT_EQ(o.connector->counters().num_stored_at_end, is_alone ? 1U : 0U);
+    EXPECT_EQ(o.connector->counters().num_stored_when_idle, is_alone ? 1U : 0U);
     o.run();
     EXPECT_EQ(o.num_kept(), is_alone ? 4U : 7U);
   }
 }
 
-// Of 32 places; two blocks of a prompt of ten tokens are full.
-TEST(OffloadConnector, WhereAllLeavesWithoutHavingBeenFoundFewRequestsAreStored) {
+// The tier has 32 slots. A prompt of ten tokens has two full blocks.
+TEST(OffloadConnector, StoresFewRequestsWhenTheTierChurns) {
   for (const bool thins : {false, true}) {
-    OffloadDriver o({.cpu_bytes_to_use = 32, .thins_churn = thins});
+    OffloadDriver o({.cpu_bytes_to_use = 32, .skips_stores_on_churn = thins});
     std::uint64_t id = 0;
     const auto ask = [&](std::uint64_t prompt, std::uint32_t num_tokens) {
       o.add(++id, prompt, num_tokens, 1);
       o.run();
     };
     const OffloadCounters& counters = o.connector->counters();
-    while (counters.num_stored < 32 + ChurnGauge::kLeastWindow) ask(id + 1, 10);
+    while (counters.num_stored < 32 + ChurnDetector::kLeastWindow) ask(id + 1, 10);
     const std::uint64_t num_before = counters.num_stored, first = id + 1;
     for (int i = 0; i < 80; ++i) ask(id + 1, 10);
     EXPECT_EQ(counters.num_stored - num_before, thins ? 10U : 160U);
-    EXPECT_EQ(counters.num_thinned, thins ? 150U : 0U);
+    EXPECT_EQ(counters.num_skipped_for_churn, thins ? 150U : 0U);
     std::uint32_t num_found = 0;
     for (std::uint64_t prompt = first + 64; prompt < first + 80; ++prompt) {
       o.forget_cached();
@@ -131,26 +130,26 @@ TEST(OffloadConnector, WhereAllLeavesWithoutHavingBeenFoundFewRequestsAreStored)
       ask(prompt, 18);
       if (counters.num_loaded == before.num_loaded) continue;
       ++num_found;
-      EXPECT_EQ(counters.num_stored - before.num_stored, 2U) << "what goes on behind something found is stored";
+      EXPECT_EQ(counters.num_stored - before.num_stored, 2U) << "blocks after a loaded prefix are stored";
     }
-    // Where all are stored, each of these pushes the next one out.
+    // If all requests are stored, each of these evicts the next one.
     EXPECT_EQ(num_found, 1U);
   }
 }
 
-// Until all that is stored leaves without having been found, and the next request is the one in sixteen that is stored; what its id may be.
+// Adds requests until the tier churns and the next request is the one in sixteen that is stored. Returns a free id for that request.
 std::uint64_t churn(OffloadDriver& o) {
   std::uint64_t id = 100;
-  for (; o.connector->counters().num_thinned < 2 * (ChurnGauge::kEvery - 1); ++id) {
+  for (; o.connector->counters().num_skipped_for_churn < 2 * (ChurnDetector::kEvery - 1); ++id) {
     o.add(id, id, 10, 1);
     o.run();
   }
   return id;
 }
 
-// Of three tokens and two: the one block is full when its request has ended.
-TEST(OffloadConnector, WhatIsFullOnlyAtTheEndIsLeftOutToo) {
-  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3, .thins_churn = true}, test::async_config());
+// The request has three prompt tokens and two outputs, so its one block is full when it ends.
+TEST(OffloadConnector, SkipsBlocksThatBecomeFullAtTheEndWhenTheTierChurns) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3, .skips_stores_on_churn = true}, async_config());
   const auto ask = [&](std::uint64_t id) {
     o.add(id, id, 3, 2);
     o.plan();
@@ -160,17 +159,17 @@ TEST(OffloadConnector, WhatIsFullOnlyAtTheEndIsLeftOutToo) {
     o.run();
   };
   ask(1);
-  EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U) << "there is room";
+  EXPECT_EQ(o.connector->counters().num_stored_when_idle, 1U) << "the tier has a free slot";
   const std::uint64_t id = churn(o);
   o.add(id, id, 10, 1);
   o.run();
   ask(2);
-  EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U);
+  EXPECT_EQ(o.connector->counters().num_stored_when_idle, 1U);
 }
 
-// Its first block was there, the second was to be loaded and is bad: one place is free, and one block is to be stored at the end.
-TEST(OffloadConnector, AtTheEndWhatHasRoomPushesNothingOut) {
-  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3, .thins_churn = true}, test::recompute_config());
+// The first block is cached and the load of the second fails. One slot is free and one block is stored at the end.
+TEST(OffloadConnector, StoresAtTheEndIntoAFreeSlotWhenTheTierChurns) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3, .skips_stores_on_churn = true}, recompute_config());
   const std::uint64_t kept = churn(o);
   o.add(kept, kept, 10, 1);
   o.run();
@@ -189,30 +188,30 @@ TEST(OffloadConnector, AtTheEndWhatHasRoomPushesNothingOut) {
   o.plan();
   o.connector->serve({});
   o.apply();
-  EXPECT_EQ(o.connector->counters().num_stored_at_end, 1U);
+  EXPECT_EQ(o.connector->counters().num_stored_when_idle, 1U);
   o.run();
 }
 
-TEST(OffloadConnector, WhatJustHasRoomPushesNothingOut) {
-  OffloadDriver o({.cpu_bytes_to_use = 32, .thins_churn = true});
+TEST(OffloadConnector, StoresIntoFreeSlotsWhenTheTierChurns) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .skips_stores_on_churn = true});
   const std::uint64_t id = churn(o);
   o.add(id, id, 10, 1);
   o.run();
   const std::vector<OffloadKey> keys = o.connector->ledger().resident_keys();
-  for (const OffloadKey& key : std::span(keys).first(2)) o.connector->missed_outside(key);
+  for (const OffloadKey& key : std::span(keys).first(2)) o.connector->on_query_miss(key);
   ASSERT_EQ(o.connector->ledger().num_free(), 2U);
   const OffloadCounters before = o.connector->counters();
   for (const std::uint64_t next : {id + 1, id + 2}) {
     o.add(next, next, 10, 1);
     o.run();
-    EXPECT_EQ(o.connector->counters().num_stored, before.num_stored + 2) << "two blocks had room";
-    EXPECT_EQ(o.connector->counters().num_thinned, before.num_thinned + (next == id + 1 ? 0 : 2));
+    EXPECT_EQ(o.connector->counters().num_stored, before.num_stored + 2) << "two blocks had free slots";
+    EXPECT_EQ(o.connector->counters().num_skipped_for_churn, before.num_skipped_for_churn + (next == id + 1 ? 0 : 2));
   }
 }
 
-// The store of the one before is under way meanwhile.
-TEST(OffloadConnector, WhatIsLeftOutCountsOnceWhileItsRequestRunsAndIsNotHeldBackBesides) {
-  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 1, .thins_churn = true});
+// The store of the previous request is in flight meanwhile.
+TEST(OffloadConnector, CountsASkippedBlockOnceAndNotAsDeferred) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 1, .skips_stores_on_churn = true});
   const std::uint64_t id = churn(o);
   const OffloadCounters& counters = o.connector->counters();
   const OffloadCounters before = counters;
@@ -226,30 +225,30 @@ TEST(OffloadConnector, WhatIsLeftOutCountsOnceWhileItsRequestRunsAndIsNotHeldBac
     o.apply_without_ends();
   }
   EXPECT_EQ(counters.num_stored - before.num_stored, 2U);
-  EXPECT_EQ(counters.num_thinned - before.num_thinned, 4U) << "the blocks of eighteen tokens";
-  EXPECT_EQ(counters.num_held_back - before.num_held_back, 0U);
+  EXPECT_EQ(counters.num_skipped_for_churn - before.num_skipped_for_churn, 4U) << "four blocks of eighteen tokens";
+  EXPECT_EQ(counters.num_deferred_by_limit - before.num_deferred_by_limit, 0U);
   o.run();
 }
 
-// The eighth token ends it, and the pass that would compute it is under way.
-TEST(OffloadConnector, AtTheEndABlockWhoseLastTokenWasJustSampledIsNotStored) {
-  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3}, test::async_config());
+// The eighth token ends the request while the step that computes it is in flight.
+TEST(OffloadConnector, DoesNotStoreABlockAtTheEndWhenItsLastTokenWasJustSampled) {
+  OffloadDriver o({.cpu_bytes_to_use = 32, .max_storing_blocks = 3}, async_config());
   o.add(1, 1, 6, 9);
   for (int i = 0; i < 2; ++i) o.plan();
   o.d.apply();
   o.plan();
   ASSERT_EQ(o.d.view(1).num_computed_tokens, 8U);
-  o.d.apply({{1, {test::kStop}}});
+  o.d.apply({{1, {kStop}}});
   EXPECT_EQ(o.connector->counters().num_stored, 1U);
-  EXPECT_EQ(o.connector->counters().num_stored_at_end, 0U);
+  EXPECT_EQ(o.connector->counters().num_stored_when_idle, 0U);
   o.apply();
   o.run();
   EXPECT_EQ(o.num_kept(), 1U);
 }
 
-// As many as may be are open: a store is tried again while the request holds its blocks.
-TEST(OffloadConnector, AStoreThatFindsNoPlaceAmongTheOpenOnesIsTriedAgain) {
-  CoreConfig config = test::sync_config();
+// The limit of open transfers is reached. The store is tried again while the request holds its blocks.
+TEST(OffloadConnector, RetriesAStoreWhenTooManyTransfersAreOpen) {
+  CoreConfig config = sync_config();
   config.limits.max_open_transfers = 1;
   OffloadDriver o({.cpu_bytes_to_use = 32}, config);
   o.add(1, 1, 10, 1);
@@ -268,8 +267,8 @@ TEST(OffloadConnector, AStoreThatFindsNoPlaceAmongTheOpenOnesIsTriedAgain) {
   EXPECT_EQ(o.num_kept(), 4U);
 }
 
-TEST(OffloadConnector, AStoreThatFindsNoPlaceAndLosesItsBlocksIsGivenUp) {
-  CoreConfig config = test::sync_config(7);
+TEST(OffloadConnector, DropsAStoreThatWaitsWhenItsBlocksAreFreed) {
+  CoreConfig config = sync_config(7);
   config.scheduler.reserve_full_isl = false;
   config.limits.max_open_transfers = 1;
   OffloadDriver o({.cpu_bytes_to_use = 32}, config);
@@ -285,16 +284,16 @@ TEST(OffloadConnector, AStoreThatFindsNoPlaceAndLosesItsBlocksIsGivenUp) {
   o.run();
 }
 
-TEST(OffloadConnector, AFullTierOfBlocksInTransferTakesNothing) {
+TEST(OffloadConnector, StoresNothingWhenAllSlotsAreInTransfer) {
   OffloadDriver o({.cpu_bytes_to_use = 2});
   o.add(1, 1, 9, 4);
   o.add(2, 2, 9, 4);
   o.plan();
   EXPECT_EQ(o.connector->counters().num_stored, 2U);
-  EXPECT_EQ(o.connector->counters().num_without_room, 2U);
+  EXPECT_EQ(o.connector->counters().num_without_slot, 2U);
   o.apply();
   o.run();
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

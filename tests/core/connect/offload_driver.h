@@ -1,5 +1,5 @@
 #pragma once
-// A core with an offloading connector, stepped by hand: what a plan begins stays open until the test ends it.
+// Drives a core with an offloading connector step by step. Transfers of a plan stay open until the test ends them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,10 +30,10 @@ struct Begun {
 class OffloadDriver {
  public:
   explicit OffloadDriver(const OffloadConnectorOptions& options = {.cpu_bytes_to_use = 32}, const CoreConfig& config = sync_config(),
-                         TierPlaces* places = nullptr)
+                         TierSlots* places = nullptr)
       : connector(OffloadConnector::create(options, config, 1, places).value()), d(config, {.connector = connector.get()}) {}
 
-  // A request with the first tokens of a prompt.
+  // Adds a request with the first tokens of a prompt.
   void add(std::uint64_t id, std::uint64_t prompt, std::uint32_t num_prompt_tokens, std::uint32_t max_tokens) {
     const Tokens tokens = CoreDriver::prompt(prompt, num_prompt_tokens);
     d.add(CoreDriver::request(id, tokens, max_tokens));
@@ -50,16 +50,16 @@ class OffloadDriver {
     }
     return plan;
   }
-  // All that is open is over.
+  // Ends all open transfers.
   Outcome apply(TransferOutcome outcome = TransferOutcome::done, std::span<const BlockId> bad_blocks = {}) {
     std::vector<TransferCompletion> completions;
     for (const TransferId id : std::exchange(open, {}))
       completions.push_back({.transfer = id, .outcome = outcome, .bad_blocks = bad_blocks});
     return d.apply({}, {.completions = completions});
   }
-  // Nothing that is open is over.
+  // Ends no open transfer.
   Outcome apply_without_ends() { return d.apply(); }
-  // To the end of all requests and transfers.
+  // Runs until all requests and transfers have ended.
   void run(TransferOutcome outcome = TransferOutcome::done) {
     for (int i = 0; i < 200 && !is_over(); ++i) {
       plan();
@@ -71,25 +71,25 @@ class OffloadDriver {
     EXPECT_EQ(connector->num_tracked(), 0U);
     connector->check_invariants();
   }
-  // The cache forgets all, so that the tier is asked.
+  // Empties the prefix cache so that the tier is asked.
   void forget_cached() { EXPECT_TRUE(d.core->reset_prefix_cache().value()); }
 
   [[nodiscard]] bool is_over() const {
     return !d.core->has_work() && !d.core->has_finished_requests() && d.core->counters().num_awaiting_transfers == 0 && open.empty();
   }
   [[nodiscard]] std::uint32_t num_kept() const { return connector->ledger().num_slots() - connector->ledger().num_free(); }
-  // Of offloaded block `index` of a request that is known.
+  // Returns the key of offloaded block `index` of a known request.
   [[nodiscard]] OffloadKey key(std::uint64_t id, std::size_t index, std::uint32_t group = 0) const {
     const std::span<const std::uint8_t> names = d.view(id).block_hashes;
     OffloadKey key{.hash = {}, .group = group};
-    std::ranges::copy(names.subspan(((index + 1) * connector->factor() - 1) * 32, 32), key.hash.begin());
+    std::ranges::copy(names.subspan(((index + 1) * connector->blocks_per_key() - 1) * 32, 32), key.hash.begin());
     return key;
   }
 
   std::unique_ptr<OffloadConnector> connector;
   CoreDriver d;
-  std::vector<Begun> begun;      // with the last plan
-  std::vector<TransferId> open;  // not over
+  std::vector<Begun> begun;      // transfers of the last plan
+  std::vector<TransferId> open;  // transfers that have not ended
 };
 
 }  // namespace quire::test

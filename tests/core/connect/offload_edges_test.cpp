@@ -1,4 +1,4 @@
-// What the offloading connector finds and loads at edges: in the middle of a block, and where a window has passed all of a tier's part.
+// Tests what the offloading connector finds and loads at edges: in the middle of a block, and when a window has passed a tier's whole part.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -13,8 +13,8 @@
 namespace quire::test {
 namespace {
 
-// The tier has sixteen tokens of the prompt; wherever it is asked from, it gives whole blocks or nothing.
-TEST(OffloadEdges, LessThanABlockIsNeitherFoundNorLookedAt) {
+// The tier has sixteen tokens of the prompt. It matches whole blocks or nothing from every start position.
+TEST(OffloadEdges, MatchesAndPeeksWholeBlocksOnly) {
   for (const std::uint32_t factor : {1U, 2U}) {
     const std::uint32_t tokens_per_key = factor * kBlockSize;
     OffloadDriver o({.cpu_bytes_to_use = 32, .block_size = tokens_per_key});
@@ -34,8 +34,8 @@ TEST(OffloadEdges, LessThanABlockIsNeitherFoundNorLookedAt) {
   }
 }
 
-// One tier has the first two blocks of a prompt, the other the three behind them, of which the window needs the last.
-TEST(OffloadEdges, OfATiersPartNothingIsLoadedForAWindowThatHasPassedAllOfIt) {
+// One tier has the first two blocks of a prompt, and the other tier the next three. The window needs only the last block.
+TEST(OffloadEdges, LoadsNothingForAWindowThatHasPassedATiersPart) {
   const CoreConfig config = grouped_config({0, 5});
   OffloadDriver named({.cpu_bytes_to_use = 64}, config);
   named.add(1, 1, 21, 1);

@@ -1,16 +1,13 @@
-// What the offloading connector makes of preemptions, failures, ends and resets.
+// Tests how the offloading connector handles preemptions, failed transfers, ends of requests and resets.
 #include <gtest/gtest.h>
 
 #include "core/connect/offload_driver.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::OffloadDriver;
-using test::recompute_config;
-
-TEST(OffloadConnector, StoresOfAPreemptedRequestCountAtOnceAndFenceThoseWhoWrite) {
-  CoreConfig config = test::sync_config(7);
+TEST(OffloadConnector, CountsStoresOfAPreemptedRequestImmediatelyAndFencesLaterWriters) {
+  CoreConfig config = sync_config(7);
   config.scheduler.reserve_full_isl = false;
   OffloadDriver o({.cpu_bytes_to_use = 32}, config);
   o.add(1, 1, 12, 4);
@@ -18,7 +15,7 @@ TEST(OffloadConnector, StoresOfAPreemptedRequestCountAtOnceAndFenceThoseWhoWrite
   o.plan();
   o.apply();
   const StepPlan& plan = o.plan();
-  ASSERT_EQ(test::values(plan.preempted), (test::Ids{2}));
+  ASSERT_EQ(values(plan.preempted), (Ids{2}));
   ASSERT_EQ(o.begun.size(), 2U);
   EXPECT_EQ(o.begun[1].request, RequestId{2});
   ASSERT_EQ(plan.fences.size(), 1U) << "request 1 writes to a block of request 2";
@@ -29,7 +26,7 @@ TEST(OffloadConnector, StoresOfAPreemptedRequestCountAtOnceAndFenceThoseWhoWrite
   o.run();
 }
 
-TEST(OffloadConnector, ABlockThatCouldNotBeStoredIsNotKept) {
+TEST(OffloadConnector, DoesNotKeepABlockWhenItsStoreFails) {
   OffloadDriver o;
   o.add(1, 1, 10, 3);
   o.run(TransferOutcome::failed);
@@ -43,9 +40,9 @@ TEST(OffloadConnector, ABlockThatCouldNotBeStoredIsNotKept) {
   EXPECT_EQ(o.num_kept(), 3U);
 }
 
-// It counts as stored from the preemption on, and fails afterwards.
-TEST(OffloadConnector, AStoreOfAPreemptedRequestThatFailsIsTakenBack) {
-  CoreConfig config = test::sync_config(7);
+// The block counts as stored from the preemption on. Its store fails afterwards.
+TEST(OffloadConnector, RemovesBlocksWhenTheStoreOfAPreemptedRequestFails) {
+  CoreConfig config = sync_config(7);
   config.scheduler.reserve_full_isl = false;
   OffloadDriver o({.cpu_bytes_to_use = 32}, config);
   o.add(1, 1, 12, 4);
@@ -60,7 +57,7 @@ TEST(OffloadConnector, AStoreOfAPreemptedRequestThatFailsIsTakenBack) {
   o.run();
 }
 
-TEST(OffloadConnector, ABlockThatCouldNotBeLoadedIsAMissAndIsStoredAnew) {
+TEST(OffloadConnector, StoresABlockAgainWhenItsLoadFails) {
   OffloadDriver o({.cpu_bytes_to_use = 32}, recompute_config());
   o.add(1, 1, 14, 1);
   o.run();
@@ -73,14 +70,14 @@ TEST(OffloadConnector, ABlockThatCouldNotBeLoadedIsAMissAndIsStoredAnew) {
   EXPECT_TRUE(o.connector->ledger().contains(first));
   EXPECT_FALSE(o.connector->ledger().contains(second));
   EXPECT_EQ(o.connector->counters().num_failed_loads, 1U);
-  EXPECT_EQ(o.plan().scheduled[0].num_computed_tokens, 4U) << "what came before it is good";
+  EXPECT_EQ(o.plan().scheduled[0].num_computed_tokens, 4U) << "the block before it was loaded";
   o.apply();
   o.run();
   EXPECT_TRUE(o.connector->ledger().contains(second));
 }
 
-// Two load the block; one of the loads fails while the other is under way.
-TEST(OffloadConnector, ABadBlockThatOthersLoadLeavesWhenTheyAreDone) {
+// Two requests load the block. One load fails while the other is in flight.
+TEST(OffloadConnector, RemovesABlockThatFailedToLoadWhenItsOtherLoadsEnd) {
   OffloadDriver o({.cpu_bytes_to_use = 32, .join_loads = true}, recompute_config());
   o.add(1, 1, 10, 1);
   o.run();
@@ -95,7 +92,7 @@ TEST(OffloadConnector, ABadBlockThatOthersLoadLeavesWhenTheyAreDone) {
   EXPECT_EQ(o.connector->ledger().ref_count(key), 1);
   o.add(4, 1, 10, 1);
   o.plan();
-  EXPECT_GT(o.d.scheduled(4), 0U) << "nobody finds it any more";
+  EXPECT_GT(o.d.scheduled(4), 0U) << "a lookup does not find the block";
   EXPECT_TRUE(o.connector->ledger().contains(key));
   o.open.push_back(other);
   o.apply();
@@ -103,36 +100,36 @@ TEST(OffloadConnector, ABadBlockThatOthersLoadLeavesWhenTheyAreDone) {
   o.run();
 }
 
-TEST(OffloadConnector, EndsToldTwiceAndEndsOfStrangersChangeNothing) {
+TEST(OffloadConnector, IgnoresRepeatedCompletionsAndCompletionsOfUnknownTransfers) {
   OffloadDriver o;
   o.add(1, 1, 10, 4);
   o.plan();
   o.apply();
   o.plan();
   const TransferCompletion end[] = {{.transfer = o.begun[0].id}};
-  const TransferCompletion stranger[] = {{.transfer = TransferId{77}}};
-  EXPECT_EQ(o.d.core->apply({.step = StepId{1}, .completions = stranger}).error().field, "completions");
+  const TransferCompletion unknown[] = {{.transfer = TransferId{77}}};
+  EXPECT_EQ(o.d.core->apply({.step = StepId{1}, .completions = unknown}).error().field, "completions");
   o.apply();
   const std::size_t num_tracked = o.connector->num_tracked();
   o.connector->completed(end[0]);
   o.connector->completed({.transfer = o.begun[0].id, .outcome = TransferOutcome::failed});
-  o.connector->completed(stranger[0]);
+  o.connector->completed(unknown[0]);
   o.connector->sent(RequestId{99});
   EXPECT_EQ(o.connector->num_tracked(), num_tracked);
   EXPECT_EQ(o.num_kept(), 2U);
   o.run();
 }
 
-TEST(OffloadConnector, ARequestThatEndsInTheMiddleKeepsItsBlocksUntilAllIsOver) {
+TEST(OffloadConnector, KeepsBlocksOfAnAbortedRequestUntilItsTransfersEnd) {
   OffloadDriver o;
   o.add(1, 1, 10, 4);
   o.plan();
   o.apply();
   o.d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
-  EXPECT_FALSE(o.d.core->all_blocks_free()) << "a store is to begin";
+  EXPECT_FALSE(o.d.core->all_blocks_free()) << "a store begins with the next plan";
   o.plan();
   o.apply_without_ends();
-  EXPECT_FALSE(o.d.core->all_blocks_free()) << "it is under way";
+  EXPECT_FALSE(o.d.core->all_blocks_free()) << "the store is in flight";
   o.run();
   EXPECT_EQ(o.num_kept(), 2U);
   o.forget_cached();
@@ -142,12 +139,12 @@ TEST(OffloadConnector, ARequestThatEndsInTheMiddleKeepsItsBlocksUntilAllIsOver) 
   const OffloadKey key = o.key(2, 0);
   o.d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
   o.apply_without_ends();
-  EXPECT_FALSE(o.d.core->all_blocks_free()) << "a load fills them";
+  EXPECT_FALSE(o.d.core->all_blocks_free()) << "a load writes to the blocks";
   o.run();
   EXPECT_EQ(o.connector->ledger().ref_count(key), 0);
 }
 
-TEST(OffloadConnector, AResetDropsWhatIsThereAndWhatIsInTransfer) {
+TEST(OffloadConnector, DropsStoredBlocksAndBlocksInTransferOnReset) {
   OffloadDriver o;
   o.add(1, 1, 10, 1);
   o.run();
@@ -157,11 +154,11 @@ TEST(OffloadConnector, AResetDropsWhatIsThereAndWhatIsInTransfer) {
   o.plan();
   o.apply_without_ends();
   EXPECT_TRUE(o.d.core->reset_connector_cache());
-  EXPECT_EQ(o.num_kept(), 4U) << "two are being loaded, two stored";
+  EXPECT_EQ(o.num_kept(), 4U) << "two blocks are being loaded and two are being stored";
   const OffloadKey loaded = o.key(2, 0), stored = o.key(3, 0);
   o.add(4, 1, 10, 1);
   o.plan();
-  EXPECT_GT(o.d.scheduled(4), 0U) << "what is still there is found by nobody";
+  EXPECT_GT(o.d.scheduled(4), 0U) << "a lookup does not find blocks that are still in transfer";
   o.apply();
   EXPECT_FALSE(o.connector->ledger().contains(loaded));
   o.run();
@@ -169,4 +166,4 @@ TEST(OffloadConnector, AResetDropsWhatIsThereAndWhatIsInTransfer) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// The offloading connector with several cache groups, and with windows.
+// Tests the offloading connector with several cache groups and with sliding windows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,15 +11,10 @@
 #include "core/connect/offload_driver.h"
 #include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::Begun;
-using test::grouped_config;
-using test::kBlockSize;
-using test::OffloadDriver;
-
-// Of the group in the newest plan; none: it has no transfer there.
+// Returns the blocks of the group's transfers in the newest plan. The result is empty if there is no transfer.
 std::vector<std::uint32_t> moved_blocks(const OffloadDriver& o, TransferDirection direction, std::uint32_t group) {
   std::vector<std::uint32_t> blocks;
   for (const Begun& begun : o.begun)
@@ -46,7 +41,7 @@ struct WarmTier {
       }
     }
   }
-  test::LastingPlaces places;
+  LastingPlaces places;
   OffloadDriver o;
 };
 
@@ -59,7 +54,8 @@ TEST(OffloadGroups, EachGroupStoresAndLoadsWhatItsLayersNeed) {
   o.plan();
   EXPECT_EQ(o.begun.size(), 3U);
   EXPECT_EQ(moved_blocks(o, TransferDirection::store, 0), full);
-  EXPECT_EQ(moved_blocks(o, TransferDirection::store, 1), window) << "those that the window has passed, too: another prompt may part there";
+  EXPECT_EQ(moved_blocks(o, TransferDirection::store, 1), window)
+      << "also blocks that the window has passed: another prompt may diverge there";
   o.apply();
   o.run();
   EXPECT_EQ(o.num_kept(), 15U);
@@ -78,8 +74,8 @@ TEST(OffloadGroups, EachGroupStoresAndLoadsWhatItsLayersNeed) {
   EXPECT_EQ(o.num_kept(), 15U) << "nothing is stored twice";
 }
 
-// The last token runs anew, and attends to one that the token behind it does not.
-TEST(OffloadGroups, BehindAWindowTheLastBlockOfAPromptIsComputed) {
+// The last token is computed again. It attends to a token that the next token does not attend to.
+TEST(OffloadGroups, ComputesTheLastBlockOfAPromptWhenALayerHasAWindow) {
   for (const std::uint32_t window : {0U, 5U}) {
     OffloadDriver o({.cpu_bytes_to_use = 64}, grouped_config({window}));
     o.add(1, 1, 12, 1);
@@ -94,12 +90,12 @@ TEST(OffloadGroups, BehindAWindowTheLastBlockOfAPromptIsComputed) {
   }
 }
 
-TEST(OffloadGroups, WhatIsThereAlreadyIsNotLoaded) {
+TEST(OffloadGroups, DoesNotLoadBlocksThatAreCached) {
   OffloadDriver o({.cpu_bytes_to_use = 64}, grouped_config({0, 9}));
   o.add(1, 1, 22, 1);
   o.run();
   o.forget_cached();
-  o.add(2, 1, 13, 1);  // three blocks of each group are cached again, as far as the window reaches
+  o.add(2, 1, 13, 1);  // three blocks of each group are cached again, up to the window's reach
   o.run();
   o.add(3, 1, 22, 1);
   o.plan();
@@ -109,8 +105,8 @@ TEST(OffloadGroups, WhatIsThereAlreadyIsNotLoaded) {
   o.run();
 }
 
-// A local hit has null blocks where a window has passed.
-TEST(OffloadGroups, BlocksThatAWindowHasPassedAreNotStored) {
+// A local hit has null blocks that a window has passed.
+TEST(OffloadGroups, DoesNotStoreBlocksThatAWindowHasPassed) {
   OffloadDriver o({.cpu_bytes_to_use = 64}, grouped_config({0, 5}));
   o.add(1, 1, 22, 1);
   o.run();
@@ -118,23 +114,23 @@ TEST(OffloadGroups, BlocksThatAWindowHasPassedAreNotStored) {
   EXPECT_EQ(o.num_kept(), 0U);
   o.add(2, 1, 22, 1);
   o.run();
-  EXPECT_EQ(o.num_kept(), 6U) << "five of the group that keeps all, one of the window";
+  EXPECT_EQ(o.num_kept(), 6U) << "five blocks of the full group and one of the window group";
   o.forget_cached();
   o.add(3, 1, 22, 1);
   o.plan();
-  EXPECT_EQ(o.begun.size(), 2U) << "that is enough for the same prompt";
+  EXPECT_EQ(o.begun.size(), 2U) << "the stored blocks suffice for the same prompt";
   o.apply();
   o.run();
   o.forget_cached();
   o.add(4, 1, 14, 1);
-  EXPECT_EQ(o.plan().scheduled.size(), 1U) << "and not for one that ends before the window";
+  EXPECT_EQ(o.plan().scheduled.size(), 1U) << "they do not suffice for a prompt that ends before the window";
   o.apply();
   o.run();
 }
 
 // A store begins with the plan after the one that fills the block. If the window passes it in that very plan, and it is written to again,
 // the plan waits for the store.
-TEST(OffloadGroups, AStoreOfABlockThatTheWindowPassesIsAFenceForItsNextUser) {
+TEST(OffloadGroups, FencesTheNextUserOfABlockThatTheWindowPassesDuringItsStore) {
   CoreConfig config = grouped_config({5}, 4);
   config.scheduler.max_num_batched_tokens = 8;
   config.scheduler.reserve_full_isl = false;
@@ -154,7 +150,7 @@ TEST(OffloadGroups, AStoreOfABlockThatTheWindowPassesIsAFenceForItsNextUser) {
   EXPECT_EQ(o.num_kept(), 6U);
 }
 
-TEST(OffloadGroups, AfterALostLoadTheRequestTakesWhatIsLeft) {
+TEST(OffloadGroups, LoadsTheRemainingBlocksAfterALoadFails) {
   OffloadDriver o({.cpu_bytes_to_use = 64}, grouped_config({0, 9}));
   o.add(1, 1, 22, 1);
   o.run();
@@ -174,17 +170,17 @@ TEST(OffloadGroups, AfterALostLoadTheRequestTakesWhatIsLeft) {
   EXPECT_EQ(o.d.view(2).status, RequestStatus::waiting);
   EXPECT_TRUE(o.d.core->all_blocks_free());
   o.plan();
-  EXPECT_EQ(moved_blocks(o, TransferDirection::load, 0), blocks_of(o, 2, 0, 0, 3)) << "up to the block that is bad";
+  EXPECT_EQ(moved_blocks(o, TransferDirection::load, 0), blocks_of(o, 2, 0, 0, 3)) << "up to the block that failed to load";
   EXPECT_EQ(moved_blocks(o, TransferDirection::load, 1), blocks_of(o, 2, 1, 1, 3));
   o.apply();
   EXPECT_EQ(o.plan().scheduled[0].num_computed_tokens, 12U);
   o.apply();
   o.run();
-  EXPECT_TRUE(o.connector->ledger().contains(bad)) << "it is stored anew";
+  EXPECT_TRUE(o.connector->ledger().contains(bad)) << "the block is stored again";
   EXPECT_EQ(o.connector->counters().num_loaded_tokens, 12U);
 }
 
-TEST(OffloadGroups, AWindowAloneLosesItsLoadToo) {
+TEST(OffloadGroups, LoadsTheRemainingBlocksAfterALoadFailsWithOneWindowGroup) {
   OffloadDriver o({.cpu_bytes_to_use = 64}, grouped_config({9}));
   o.add(1, 1, 22, 1);
   o.run();
@@ -194,13 +190,14 @@ TEST(OffloadGroups, AWindowAloneLosesItsLoadToo) {
   const BlockId bad[] = {o.d.core->blocks(RequestId{2}, 0)[4]};
   o.apply(TransferOutcome::failed, bad);
   o.plan();
-  EXPECT_EQ(moved_blocks(o, TransferDirection::load, 0), blocks_of(o, 2, 0, 2, 4)) << "its own window, not what is left of the other";
+  EXPECT_EQ(moved_blocks(o, TransferDirection::load, 0), blocks_of(o, 2, 0, 2, 4))
+      << "the window of the shorter match, not the rest of the first one";
   o.apply(TransferOutcome::failed);
   EXPECT_TRUE(o.d.core->all_blocks_free());
   o.run();
 }
 
-TEST(OffloadGroups, UnderFailALostLoadEndsItsRequest) {
+TEST(OffloadGroups, EndsTheRequestAfterALoadFailsUnderTheFailPolicy) {
   CoreConfig config = grouped_config({0, 9});
   config.kv_load_failure = KvLoadFailurePolicy::fail;
   OffloadDriver o({.cpu_bytes_to_use = 64}, config);
@@ -211,15 +208,15 @@ TEST(OffloadGroups, UnderFailALostLoadEndsItsRequest) {
   o.plan();
   const TransferCompletion failed[] = {{.transfer = o.begun[1].id, .outcome = TransferOutcome::failed}};
   o.open = {o.begun[0].id};
-  const test::Outcome outcome = o.d.apply({}, {.completions = failed});
+  const Outcome outcome = o.d.apply({}, {.completions = failed});
   ASSERT_EQ(outcome.updates.size(), 1U);
   EXPECT_EQ(outcome.updates[0].status, RequestStatus::finished_error);
-  EXPECT_FALSE(o.d.core->all_blocks_free()) << "the other load still fills some";
+  EXPECT_FALSE(o.d.core->all_blocks_free()) << "the other load still writes to some blocks";
   o.run();
 }
 
-// One transfer at a time: the request goes on when both of its loads are over.
-TEST(OffloadGroups, ARequestGoesOnWhenAllItsLoadsAreOver) {
+// One transfer runs at a time. The request continues when both of its loads have ended.
+TEST(OffloadGroups, ContinuesARequestWhenAllItsLoadsEnd) {
   CoreConfig config = grouped_config({0, 9});
   config.limits.max_open_transfers = 1;
   WarmTier tier(config, 5);
@@ -229,7 +226,7 @@ TEST(OffloadGroups, ARequestGoesOnWhenAllItsLoadsAreOver) {
   ASSERT_EQ(o.begun.size(), 1U);
   EXPECT_EQ(o.connector->num_tracked(), 3U) << "the request, the load that has begun and the one that waits";
   o.apply();
-  EXPECT_TRUE(o.plan().scheduled.empty()) << "what the window needs has not come";
+  EXPECT_TRUE(o.plan().scheduled.empty()) << "the window's blocks are not loaded";
   ASSERT_EQ(o.begun.size(), 1U);
   EXPECT_EQ(o.begun[0].group, 1U);
   o.apply();
@@ -238,8 +235,8 @@ TEST(OffloadGroups, ARequestGoesOnWhenAllItsLoadsAreOver) {
   o.run();
 }
 
-// When a request ends its windows let go of what the end does not reach; a load that has not begun then would write to others' blocks.
-TEST(OffloadGroups, ALoadThatHasNotBegunWhenItsRequestEndsIsGivenUp) {
+// The end of a request frees the blocks that its windows have passed. A load that begins later would write to blocks of other requests.
+TEST(OffloadGroups, DropsALoadThatHasNotBegunWhenItsRequestEnds) {
   CoreConfig config = grouped_config({0, 9});
   config.limits.max_open_transfers = 1;
   WarmTier tier(config, 3);
@@ -254,14 +251,14 @@ TEST(OffloadGroups, ALoadThatHasNotBegunWhenItsRequestEndsIsGivenUp) {
   o.plan();
   EXPECT_TRUE(o.begun.empty());
   EXPECT_EQ(o.connector->ledger().ref_count(key), 0);
-  EXPECT_EQ(o.connector->num_tracked(), 0U) << "nothing of it is under way any more";
+  EXPECT_EQ(o.connector->num_tracked(), 0U) << "the request has no transfer in flight";
   o.apply();
   o.run();
 }
 
-// There is room for one transfer and for no block more than is needed: while the store waits, the window lets go of its first block, which
-// the same request gets again for its newest tokens.
-TEST(OffloadGroups, AStoreThatWaitedIsGivenUpWhereItsBlockHasComeBackInAnotherPlace) {
+// One transfer may be open, and the pool has no spare block. While the store waits, the window frees its first block. The same request gets
+// that block again for its newest tokens.
+TEST(OffloadGroups, DropsAWaitingStoreWhenItsBlockIsReusedAtAnotherPosition) {
   CoreConfig config = grouped_config({9}, 5);
   config.limits.max_open_transfers = 1;
   OffloadDriver o({.cpu_bytes_to_use = 32}, config);
@@ -270,12 +267,12 @@ TEST(OffloadGroups, AStoreThatWaitedIsGivenUpWhereItsBlockHasComeBackInAnotherPl
   o.apply();
   o.add(2, 2, 12, 6);
   o.plan();
-  ASSERT_EQ(o.begun.size(), 1U) << "the first request's";
+  ASSERT_EQ(o.begun.size(), 1U) << "the store of the first request";
   const BlockId first = o.d.core->blocks(RequestId{2}, 0)[0];
   o.apply_without_ends();
   o.plan();
-  EXPECT_TRUE(o.begun.empty()) << "too many would be open";
-  ASSERT_EQ(o.d.core->blocks(RequestId{2}, 0)[3], first) << "too little was met";
+  EXPECT_TRUE(o.begun.empty()) << "one more transfer would exceed the limit";
+  ASSERT_EQ(o.d.core->blocks(RequestId{2}, 0)[3], first) << "the test covers too few cases";
   const OffloadKey key = o.key(2, 0);
   o.apply();
   o.plan();
@@ -285,16 +282,16 @@ TEST(OffloadGroups, AStoreThatWaitedIsGivenUpWhereItsBlockHasComeBackInAnotherPl
   o.run();
 }
 
-TEST(OffloadGroups, ACompositeKnowsOfThemAndOfStatesWhereAllMembersDo) {
+TEST(OffloadGroups, CompositeSupportsGroupsAndStatesWhenAllMembersDo) {
   const std::shared_ptr<Connector> one = OffloadConnector::create({.cpu_bytes_to_use = 8}, grouped_config({0, 9}), 1).value();
   const std::shared_ptr<Connector> other = OffloadConnector::create({.cpu_bytes_to_use = 8}, grouped_config({0, 9}), 1).value();
-  const CompositeConnector both({{one, 0}, {other, 1}}), mixed({{one, 0}, {std::make_shared<test::ScriptedConnector>(), 1}});
+  const CompositeConnector both({{one, 0}, {other, 1}}), mixed({{one, 0}, {std::make_shared<ScriptedConnector>(), 1}});
   EXPECT_TRUE(both.supports_groups() && both.supports_states());
   EXPECT_FALSE(mixed.supports_groups() || mixed.supports_states());
 }
 
-// The tier holds any blocks; the connector finds as many tokens as a naive search.
-TEST(OffloadGroups, WhatIsFoundIsWhatANaiveSearchFinds) {
+// The tier holds random blocks. The connector finds as many tokens as a naive search.
+TEST(OffloadGroups, FindsAsManyTokensAsANaiveSearch) {
   constexpr std::uint32_t kTokens = 38;
   std::uint32_t num_found = 0;
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
@@ -302,7 +299,7 @@ TEST(OffloadGroups, WhatIsFoundIsWhatANaiveSearchFinds) {
     const std::vector<std::uint32_t> windows = random.chance(0.5)   ? std::vector{0U, static_cast<std::uint32_t>(random.between(1, 14))}
                                                : random.chance(0.5) ? std::vector{static_cast<std::uint32_t>(random.between(2, 14))}
                                                                     : std::vector{0U, 5U, 9U};
-    test::LastingPlaces places;
+    LastingPlaces places;
     const auto connector = OffloadConnector::create({.cpu_bytes_to_use = 64}, grouped_config(windows), 1, &places).value();
     const std::vector<TokenId> tokens(random.between(1, kTokens));
     std::vector<std::uint8_t> names(tokens.size() / kBlockSize * 32);
@@ -335,8 +332,8 @@ TEST(OffloadGroups, WhatIsFoundIsWhatANaiveSearchFinds) {
     ASSERT_EQ(connector->match(view, num_local).num_tokens, wanted - num_local) << "seed " << seed;
     num_found += wanted > num_local ? 1 : 0;
   }
-  EXPECT_GT(num_found, 200U) << "too little was met";
+  EXPECT_GT(num_found, 200U) << "the test covers too few cases";
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// A prompt that is asked about: the answer is what its request then finds, tier by tier, and nobody can tell that it was asked.
+// Tests Core::probe(): it reports what the request then finds, tier by tier, and it changes no state.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +14,7 @@
 namespace quire::test {
 namespace {
 
-// Some topics, each of which goes on in some ways: prompts share beginnings of every length.
+// Draws one of a few topics, each with a few continuations: prompts share prefixes of every length.
 Tokens branching_prompt(Random& random) {
   const auto topic = static_cast<TokenId>(random.below(6));
   const auto num_shared = random.between(0, 40), num_own = random.between(1, 40);
@@ -50,7 +50,7 @@ struct ProbePlay {
 
 class ProbeTest : public testing::TestWithParam<ProbePlay> {};
 
-TEST_P(ProbeTest, TellsWhatTheRequestThenFindsAndChangesNothing) {
+TEST_P(ProbeTest, PredictsWhatTheRequestFindsAndChangesNothing) {
   const ProbePlay& play = GetParam();
   Random random(7);
   CoreConfig config = grouped_config(play.windows, 24 * static_cast<std::uint32_t>(play.windows.size()));
@@ -77,15 +77,15 @@ TEST_P(ProbeTest, TellsWhatTheRequestThenFindsAndChangesNothing) {
     }
     ASSERT_TRUE(cached.has_value());
     ASSERT_EQ(probe.num_tokens, prompt.size());
-    // Where all is loaded the last token is computed all the same.
+    // The last token is computed even if all blocks are loaded.
     ASSERT_EQ(std::min<std::int64_t>(probe.num_local_tokens + probe.num_external_tokens(), probe.num_tokens - 1), *cached)
         << "request " << id;
     num_local += probe.num_local_tokens;
     num_external += probe.num_external_tokens();
     if (random.chance(0.2)) o.forget_cached();
   }
-  EXPECT_GT(num_local, num_probed) << "the prefix cache was asked for something";
-  EXPECT_GT(num_external, num_probed) << "and the tier";
+  EXPECT_GT(num_local, num_probed) << "the prefix cache had hits";
+  EXPECT_GT(num_external, num_probed) << "the tier had hits";
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, ProbeTest,
@@ -94,36 +94,23 @@ INSTANTIATE_TEST_SUITE_P(Tiers, ProbeTest,
                                          ProbePlay{"large", {0}, "s3fifo", 0, 4000}),
                          [](const auto& play) { return std::string(play.param.name); });
 
-TEST(Probe, AConnectorIsToldWhoAsks) {
-  class Peeked final : public Connector {
-   public:
-    ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local*/) override { return {}; }
-    bool peek(const RequestView& request, std::uint32_t /*num_local*/, std::vector<TierMatch>& /*matches*/) override {
-      asked.push_back(request.id.value);
-      return true;
-    }
-    void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external*/) override {}
-    bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-    void planned(const StepPlan& /*plan*/) override {}
-    void step_output() override {}
-    bool reset() override { return true; }
-    Ids asked;
-  };
-  Peeked connector;
+TEST(Probe, PassesTheRequestIdToTheConnector) {
+  ScriptedConnector connector;
+  connector.found.emplace();
   const auto core = Core::create(sync_config(), {.connector = &connector}).value();
   const Tokens prompt = CoreDriver::prompt(1, 17);
   for (const std::uint64_t id : {7U, 3U}) EXPECT_TRUE(core->probe(CoreDriver::request(id, prompt, 1)).value().is_external_known);
   EXPECT_EQ(connector.asked, Ids({7, 3}));
 }
 
-TEST(Probe, WhatIsBeingLoadedForOthersCountsAsThere) {
+TEST(Probe, CountsBlocksThatOtherRequestsAreLoading) {
   OffloadDriver o({.cpu_bytes_to_use = 32}, recompute_config());
   o.add(1, 1, 17, 1);
   o.run();
   o.forget_cached();
   o.add(2, 1, 17, 1);
   o.plan();
-  ASSERT_EQ(o.begun.size(), 1U) << "its load";
+  ASSERT_EQ(o.begun.size(), 1U) << "request 2 loads its blocks";
   const Tokens prompt = CoreDriver::prompt(1, 17);
   const CacheProbe probe = o.d.core->probe(CoreDriver::request(3, prompt, 1)).value();
   EXPECT_EQ(probe.num_local_tokens, 0U);
@@ -132,7 +119,7 @@ TEST(Probe, WhatIsBeingLoadedForOthersCountsAsThere) {
   o.run();
 }
 
-TEST(Probe, OfSeveralTiersEachHasItsPart) {
+TEST(Probe, ReportsThePartOfEachTier) {
   const auto config = recompute_config();
   const auto tier = [&] {
     return std::shared_ptr<OffloadConnector>(OffloadConnector::create({.cpu_bytes_to_use = 32}, config, 1).value());
@@ -166,14 +153,14 @@ TEST(Probe, OfSeveralTiersEachHasItsPart) {
   EXPECT_EQ(stacked.num_tracked(), 0U);
 }
 
-TEST(Probe, AConnectorThatCannotSaySaysSo) {
+TEST(Probe, ReportsUnknownWhenTheConnectorDoesNotKnow) {
   ScriptedConnector connector;
   const auto core = Core::create(sync_config(), {.connector = &connector}).value();
   const Tokens prompt = CoreDriver::prompt(1, 9);
   EXPECT_FALSE(core->probe(CoreDriver::request(1, prompt, 1)).value().is_external_known);
 }
 
-TEST(Probe, RefusesWhatWouldBeRefused) {
+TEST(Probe, RefusesAPromptThatAddWouldRefuse) {
   const auto core = Core::create(sync_config()).value();
   const Tokens prompt = CoreDriver::prompt(1, 1000);
   const auto probe = core->probe(CoreDriver::request(1, prompt, 1));

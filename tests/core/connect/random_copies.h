@@ -1,5 +1,5 @@
 #pragma once
-// A tier of random speed and faults for a core with a fake worker.
+// Simulates a tier of random speed and faults for a core with a fake worker.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -14,13 +14,13 @@
 
 namespace quire::test {
 
-// What a tier holds, by place; empty: nothing. One that lasts has names, too.
+// The content of a tier by slot; an empty vector means an empty slot. A persistent tier has keys too.
 struct TierContent {
   std::map<std::uint64_t, std::vector<std::uint64_t>> blocks;
   std::map<std::uint64_t, OffloadKey> names;
 };
 
-// Copies between a fake worker's blocks and places; begun transfers lie in a queue until chance, a fence or the end of the test takes them.
+// Copies between a fake worker's blocks and slots. Transfers wait in a queue until a random draw, a fence or the end of the test runs them.
 class RandomCopies {
  public:
   RandomCopies(FakeWorker& worker, Random& random, double failed, LastingPlaces* places, TierContent& content)
@@ -40,7 +40,7 @@ class RandomCopies {
     over_.push_back({found->step, {.transfer = id, .outcome = TransferOutcome::failed}});
     queue_.erase(found);
   }
-  // Some of those that have begun.
+  // Runs some of the queued transfers.
   void proceed(double share) {
     std::vector<TransferId> ids;
     for (const Queued& queued : queue_)
@@ -51,7 +51,7 @@ class RandomCopies {
       ids.erase(chosen);
     }
   }
-  // Some of those that began with this plan or an earlier one and are over.
+  // Returns some of the finished transfers that began with this plan or an earlier one.
   std::vector<TransferCompletion> poll(StepId step, double share) {
     std::vector<TransferCompletion> told;
     std::erase_if(over_, [&](const Over& over) {
@@ -78,7 +78,7 @@ class RandomCopies {
 
   void copy(TransferId id) {
     const Queued queued = *std::ranges::find(queue_, id, &Queued::id);
-    // Those of the same places that began before go first.
+    // Earlier transfers of the same slots run first.
     for (const Queued& other : std::vector(queue_))
       if (other.id < id && std::ranges::find_first_of(other.places, queued.places, {}, place_of, place_of) != other.places.end())
         copy(other.id);
@@ -106,7 +106,7 @@ class RandomCopies {
   FakeWorker& worker_;
   Random& random_;
   double failed_;
-  LastingPlaces* places_;  // of a tier that lasts
+  LastingPlaces* places_;  // set if the tier is persistent
   TierContent& content_;
   std::vector<Queued> queue_;
   std::vector<Over> over_;

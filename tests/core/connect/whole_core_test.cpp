@@ -1,7 +1,7 @@
-// Random requests through the core and a worker that sees each wrong entry it reads, with the offloading connector and without: the tokens
-// are the same. Copies are made at any time between the begin and the end of a transfer, in any order but for those of one place. Of a tier
-// that lasts, places are called otherwise each time, stores that somebody waits for are given up, and a second run finds what the first
-// left.
+// Random requests run through the core with and without the offloading connector, and the tokens are the same. The worker detects each
+// wrong entry that it reads. Copies are made at any time between the begin and the end of a transfer, in any order except for copies of one
+// slot. Slots of a persistent tier get new numbers, stores that a step waits for are dropped, and a second run finds the blocks of the
+// first.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,12 +30,12 @@ struct Play {
   std::vector<std::uint32_t> windows = {0};  // per cache group; 0: full attention
   OffloadConnectorOptions offload;
   double failed = 0.0;
-  double forks = 0.0;              // in a step
-  TierContent* lasting = nullptr;  // what is there at the beginning, and at the end
+  double forks = 0.0;              // probability per step
+  TierContent* lasting = nullptr;  // the tier's blocks before and after the run
 };
 
 struct Played {
-  std::map<RequestId, std::vector<TokenId>> outputs;  // without those of children
+  std::map<RequestId, std::vector<TokenId>> outputs;  // without the outputs of forked children
   std::uint64_t num_preemptions = 0;
   std::uint64_t num_forks = 0, num_copied_blocks = 0;
   OffloadCounters counters;
@@ -53,12 +53,12 @@ CoreConfig tight_config(const Play& run) {
   config.scheduler.reserve_full_isl = false;
   config.prefix_cache.enable_prefix_caching = run.prefix_caching;
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  config.cures.loaded_give_way = true;
-  config.cures.hits_before_loads = true;
+  config.fixes.loaded_give_way = true;
+  config.fixes.hits_before_loads = true;
   return config;
 }
 
-// Some of the slots that are not told of yet, in any order.
+// Restores some of the remaining slots in random order.
 class RandomRestores {
  public:
   RandomRestores(OffloadConnector& connector, const TierContent& content) : connector_(connector), content_(content) {
@@ -80,7 +80,7 @@ class RandomRestores {
   std::vector<std::uint32_t> untold_;
 };
 
-// Children of any that is open: with a seed of their own each goes its own way, and writes to what it shares.
+// Forks random running requests. Each child has a separate seed, so it diverges and writes to shared blocks.
 class RandomForks {
  public:
   RandomForks(Core& core, FakeWorker& worker, Random& random) : core_(core), worker_(worker), random_(random) {}
@@ -94,13 +94,13 @@ class RandomForks {
     ForkRequest child{.id = id, .arrival_time = static_cast<double>(id.value)};
     if (random_.chance(0.5)) child.num_tokens = static_cast<std::uint32_t>(random_.between(view->num_prompt_tokens, view->tokens.size()));
     if (random_.chance(0.3)) child.next_token = static_cast<TokenId>(random_.below(500));
-    if (!core_.fork(parent, child)) return;  // its outputs are there already
+    if (!core_.fork(parent, child)) return;  // its outputs exist already
     const RequestView forked = *core_.view(id);
     children_.push_back(
         {{forked.tokens.begin(), forked.tokens.end()}, forked.max_tokens - (forked.tokens.size() - forked.num_prompt_tokens)});
     worker_.set_seed(id, id.value);
   }
-  // Takes their outputs out.
+  // Checks the outputs of the children and removes them.
   void check(std::map<RequestId, std::vector<TokenId>>& outputs) const {
     for (std::size_t i = 0; i < children_.size(); ++i) {
       const RequestId id{kFirst + i};
@@ -192,12 +192,12 @@ Played play_requests(const Play& run, bool with_connector, std::uint64_t seed) {
   played.num_copied_blocks = core->counters().num_copied_blocks;
   forks.check(played.outputs);
   const OffloadCounters& c = played.counters;
-  told(c.num_stored, c.num_loaded, c.num_failed_stores, c.num_failed_loads, c.num_loaded_tokens, c.num_without_room);
+  told(c.num_stored, c.num_loaded, c.num_failed_stores, c.num_failed_loads, c.num_loaded_tokens, c.num_without_slot);
   if (with_connector) offload_record().expect(told.digest());
   return played;
 }
 
-TEST(OffloadWholeCore, TokensAreThoseWithoutIt) {
+TEST(OffloadWholeCore, ConnectorChangesNoToken) {
   std::uint64_t seed = 1;
   for (const bool is_async : {false, true}) {
     for (const std::uint32_t block_size : {kCopyBlock, 2 * kCopyBlock}) {
@@ -212,7 +212,7 @@ TEST(OffloadWholeCore, TokensAreThoseWithoutIt) {
         ASSERT_FALSE(testing::Test::HasFailure()) << "async " << is_async << ", block size " << block_size << ", tier " << num_blocks;
         EXPECT_EQ(with.outputs, without.outputs);
         EXPECT_EQ(with.outputs.size(), 120U);
-        EXPECT_GT(with.num_preemptions, 3U) << "too little was met";
+        EXPECT_GT(with.num_preemptions, 3U) << "the test covers too few cases";
         EXPECT_GT(with.counters.num_stored, 30U);
         EXPECT_GT(with.counters.num_loaded, num_blocks == 12 ? 0U : 30U);
       }
@@ -220,22 +220,22 @@ TEST(OffloadWholeCore, TokensAreThoseWithoutIt) {
   }
 }
 
-TEST(OffloadWholeCore, CopiesThatFailChangeNoToken) {
+TEST(OffloadWholeCore, FailedCopiesChangeNoToken) {
   for (const bool is_async : {false, true}) {
     const Play run{.is_async = is_async, .offload = {.cpu_bytes_to_use = 100}, .failed = 0.25};
     const Played with = play_requests(run, true, 77);
     const Played without = play_requests(run, false, 77);
     EXPECT_EQ(with.outputs, without.outputs);
-    EXPECT_GT(with.counters.num_failed_loads, 5U) << "too little was met";
+    EXPECT_GT(with.counters.num_failed_loads, 5U) << "the test covers too few cases";
     EXPECT_GT(with.counters.num_failed_stores, 5U);
   }
 }
 
-TEST(OffloadWholeCore, ATierThatLastsChangesNoToken) {
+TEST(OffloadWholeCore, PersistentTierChangesNoToken) {
   for (const bool is_async : {false, true}) {
     for (const std::uint64_t num_blocks : {15U, 200U}) {
       TierContent content;
-      Play run{.is_async = is_async, .offload = {.cpu_bytes_to_use = num_blocks, .found_when_stored = true}, .failed = 0.02};
+      Play run{.is_async = is_async, .offload = {.cpu_bytes_to_use = num_blocks, .hit_after_store_completes = true}, .failed = 0.02};
       run.lasting = &content;
       for (std::uint64_t seed = 91; seed < 94; ++seed) {
         const Played with = play_requests(run, true, seed);
@@ -243,14 +243,14 @@ TEST(OffloadWholeCore, ATierThatLastsChangesNoToken) {
         ASSERT_FALSE(testing::Test::HasFailure()) << "async " << is_async << ", tier " << num_blocks << ", seed " << seed;
         EXPECT_EQ(with.outputs, without.outputs);
         EXPECT_EQ(with.outputs.size(), 120U);
-        EXPECT_GT(with.counters.num_stored, 10U) << "too little was met";
+        EXPECT_GT(with.counters.num_stored, 10U) << "the test covers too few cases";
         EXPECT_GT(with.counters.num_loaded, num_blocks == 15 ? 0U : 30U);
       }
     }
   }
 }
 
-// Full attention and windows, smaller than a block and larger. The worker sees each entry that it reads of a block that was loaded.
+// Covers full attention and windows that are smaller or larger than a block. The worker checks each entry that it reads.
 TEST(OffloadWholeCore, SeveralGroupsChangeNoToken) {
   std::uint64_t seed = 200, num_preemptions = 0, num_failed_loads = 0, num_loaded_small = 0;
   for (const std::vector<std::uint32_t>& windows :
@@ -265,7 +265,7 @@ TEST(OffloadWholeCore, SeveralGroupsChangeNoToken) {
           ASSERT_FALSE(testing::Test::HasFailure()) << windows.size() << " groups, async " << is_async << ", tier " << num_blocks;
           EXPECT_EQ(with.outputs, without.outputs);
           EXPECT_EQ(with.outputs.size(), 120U);
-          EXPECT_GT(with.counters.num_stored, 30U) << "too little was met";
+          EXPECT_GT(with.counters.num_stored, 30U) << "the test covers too few cases";
           if (num_blocks == 400) EXPECT_GT(with.counters.num_loaded_tokens, 100U);
           num_loaded_small += num_blocks == 24 ? with.counters.num_loaded : 0;
           num_preemptions += with.num_preemptions;
@@ -274,19 +274,19 @@ TEST(OffloadWholeCore, SeveralGroupsChangeNoToken) {
       }
     }
   }
-  EXPECT_GT(num_preemptions, 50U) << "too little was met";
+  EXPECT_GT(num_preemptions, 50U) << "the test covers too few cases";
   EXPECT_GT(num_failed_loads, 50U);
   EXPECT_GT(num_loaded_small, 50U);
 }
 
-TEST(OffloadWholeCore, ATierThatLastsServesSeveralGroups) {
+TEST(OffloadWholeCore, PersistentTierServesSeveralGroups) {
   for (const std::vector<std::uint32_t>& windows : {std::vector{0U, 6U}, std::vector{9U}, std::vector{0U, 5U, 14U}}) {
     for (const bool is_async : {false, true}) {
       for (const std::uint64_t num_blocks : {30U, 400U}) {
         TierContent content;
         Play run{.is_async = is_async,
                  .windows = windows,
-                 .offload = {.cpu_bytes_to_use = num_blocks, .found_when_stored = true},
+                 .offload = {.cpu_bytes_to_use = num_blocks, .hit_after_store_completes = true},
                  .failed = 0.02};
         run.lasting = &content;
         for (std::uint64_t seed = 291; seed < 293; ++seed) {
@@ -294,7 +294,7 @@ TEST(OffloadWholeCore, ATierThatLastsServesSeveralGroups) {
           const Played without = play_requests(run, false, seed);
           ASSERT_FALSE(testing::Test::HasFailure()) << windows.size() << " groups, async " << is_async << ", seed " << seed;
           EXPECT_EQ(with.outputs, without.outputs);
-          EXPECT_GT(with.counters.num_stored, 10U) << "too little was met";
+          EXPECT_GT(with.counters.num_stored, 10U) << "the test covers too few cases";
           EXPECT_GT(with.counters.num_loaded, num_blocks == 30 ? 0U : 30U);
         }
       }
@@ -302,7 +302,7 @@ TEST(OffloadWholeCore, ATierThatLastsServesSeveralGroups) {
   }
 }
 
-// Children share blocks whoever filled them: computed, loaded, or not stored yet when their last holder writes over them.
+// Children share blocks that were computed, loaded, or not stored yet when their last holder overwrites them.
 TEST(OffloadWholeCore, ForksChangeNoToken) {
   std::uint64_t seed = 500, num_forks = 0, num_copied_blocks = 0, num_preemptions = 0, num_loaded = 0, num_failed_loads = 0;
   for (const std::vector<std::uint32_t>& windows : {std::vector{0U}, std::vector{0U}, std::vector{0U, 6U}, std::vector{3U, 14U, 0U}}) {
@@ -312,7 +312,7 @@ TEST(OffloadWholeCore, ForksChangeNoToken) {
           TierContent content;
           Play run{.is_async = is_async,
                    .windows = windows,
-                   .offload = {.cpu_bytes_to_use = seed % 2 == 0 ? 30U : 300U, .found_when_stored = is_lasting},
+                   .offload = {.cpu_bytes_to_use = seed % 2 == 0 ? 30U : 300U, .hit_after_store_completes = is_lasting},
                    .failed = failed,
                    .forks = 0.2};
           if (is_lasting) run.lasting = &content;
@@ -333,7 +333,7 @@ TEST(OffloadWholeCore, ForksChangeNoToken) {
       }
     }
   }
-  EXPECT_GT(num_forks, 1000U) << "too little was met";
+  EXPECT_GT(num_forks, 1000U) << "the test covers too few cases";
   EXPECT_GT(num_copied_blocks, 200U);
   EXPECT_GT(num_preemptions, 100U);
   EXPECT_GT(num_loaded, 500U);

@@ -1,5 +1,5 @@
-// The three moments of a request that count for the curve, one by one: with a size for each number of blocks, the smallest that finds a
-// block is known exactly.
+// Tests the three moments of a request that count for the curve. The curve has a size for each number of blocks, so the smallest size that
+// finds a block is known exactly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,12 +9,8 @@
 #include "quire/lab/curve.h"
 #include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::CoreDriver;
-using test::ScriptedConnector;
-using test::Tokens;
 
 CurveOptions every_size(const CoreConfig& config, std::uint32_t largest) {
   CurveOptions options = CurveOptions::of(config);
@@ -35,9 +31,9 @@ struct Followed {
     d.add(CoreDriver::request(id, prompt, 1));
     while (d.known(id)) d.step();
   }
-  // The sizes at which there is a block more than at the one before, one per block.
+  // Returns for each found block the smallest size that finds it.
   [[nodiscard]] std::vector<std::uint64_t> needed() const {
-    const CacheCurve curve = sampler.curve();
+    const HitRateCurve curve = sampler.curve();
     std::vector<std::uint64_t> needed;
     double before = 0.0;
     for (std::size_t i = 0; i < curve.sizes.size(); ++i)
@@ -51,18 +47,18 @@ struct Followed {
 
 using Sizes = std::vector<std::uint64_t>;
 
-TEST(CurveMoments, TheBeginningOfAPromptGoesLastSoAsManyBlocksAsItHasKeepAllOfIt) {
-  Followed f(test::sync_config());
+TEST(CurveMoments, EvictsTheFirstBlockOfAPromptLast) {
+  Followed f(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 17);
   f.run(1, prompt);
-  EXPECT_TRUE(f.needed().empty()) << "it was the first";
+  EXPECT_TRUE(f.needed().empty()) << "the first request finds nothing";
   f.run(2, prompt);
-  // Given back were the fifth, which is not full, and then the fourth to the first.
+  // The request freed the partial fifth block first, and then the fourth to the first.
   EXPECT_EQ(f.needed(), (Sizes{1, 2, 3, 4}));
 }
 
-TEST(CurveMoments, WhatRunsAtTheLookUpTakesRoomBesides) {
-  Followed f(test::sync_config());
+TEST(CurveMoments, CountsTheBlocksOfRunningRequests) {
+  Followed f(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 17);
   f.run(1, prompt);
   f.d.add(2, 11, 9);  // 3 blocks
@@ -72,19 +68,19 @@ TEST(CurveMoments, WhatRunsAtTheLookUpTakesRoomBesides) {
   EXPECT_EQ(f.needed(), (Sizes{4, 5, 6, 7}));
 }
 
-TEST(CurveMoments, WhatTheLargestSizeWouldNotHaveIsFoundAtNone) {
-  Followed f(test::sync_config(), nullptr, 6);
+TEST(CurveMoments, FindsABlockAtNoSizeWhenTheLargestWouldHaveEvictedIt) {
+  Followed f(sync_config(), nullptr, 6);
   const Tokens prompt = CoreDriver::prompt(1, 17);
   f.run(1, prompt);
   f.d.add(2, 11, 9);  // 3 blocks
   f.d.step();
   f.d.add(CoreDriver::request(3, prompt, 1));
   f.d.step();
-  EXPECT_EQ(f.needed(), (Sizes{4, 5, 6})) << "for the fourth, seven are wanted";
+  EXPECT_EQ(f.needed(), (Sizes{4, 5, 6})) << "the fourth block needs a size of seven";
 }
 
-TEST(CurveMoments, WhatRunsOnTheSameBlocksIsFoundAtEachSize) {
-  Followed f(test::sync_config());
+TEST(CurveMoments, FindsBlocksOfARunningRequestAtEachSize) {
+  Followed f(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 17);
   f.d.add(CoreDriver::request(1, prompt, 9));
   f.d.step();
@@ -93,8 +89,8 @@ TEST(CurveMoments, WhatRunsOnTheSameBlocksIsFoundAtEachSize) {
   EXPECT_EQ(f.needed(), (Sizes{1, 1, 1, 1}));
 }
 
-TEST(CurveMoments, WhatWasNotComputedIsNotLeftBehind) {
-  CoreConfig config = test::sync_config();
+TEST(CurveMoments, DoesNotCountBlocksThatWereNotComputed) {
+  CoreConfig config = sync_config();
   config.scheduler.max_num_batched_tokens = 8;
   Followed f(config);
   const Tokens prompt = CoreDriver::prompt(1, 25);
@@ -102,15 +98,15 @@ TEST(CurveMoments, WhatWasNotComputedIsNotLeftBehind) {
   f.d.step();
   f.d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
   f.run(2, prompt);
-  EXPECT_EQ(f.needed(), (Sizes{1, 2})) << "two blocks of six";
+  EXPECT_EQ(f.needed(), (Sizes{1, 2})) << "two of six blocks were computed";
   EXPECT_EQ(f.sampler.curve().all.found_tokens, 8.0);
   f.run(3, prompt);
   EXPECT_EQ(f.needed(), (Sizes{1, 1, 2, 2, 3, 4, 5, 6}));
 }
 
-TEST(CurveMoments, WhatTheCacheHasForgottenIsFoundAtNoSize) {
+TEST(CurveMoments, FindsInvalidBlocksAtNoSize) {
   ScriptedConnector connector;
-  CoreConfig config = test::sync_config();
+  CoreConfig config = sync_config();
   config.kv_load_failure = KvLoadFailurePolicy::fail;
   Followed f(config, &connector);
   const Tokens longer = CoreDriver::prompt(1, 29);
@@ -126,13 +122,13 @@ TEST(CurveMoments, WhatTheCacheHasForgottenIsFoundAtNoSize) {
   f.d.step();
   EXPECT_EQ(f.sampler.curve().all.found_tokens, 16.0 + 16.0);
   EXPECT_EQ(f.sampler.curve().all.external_tokens, 8.0);
-  EXPECT_EQ(f.needed().size(), 8U) << "nothing of what could not be loaded";
+  EXPECT_EQ(f.needed().size(), 8U) << "no size finds blocks whose load failed";
 }
 
-// Of a name that the cache had, and that the sample therefore knows.
-TEST(CurveMoments, WhatWasFoundAndThenForgottenIsFoundNoMore) {
+// The invalid block was cached before, so the sample has its hash.
+TEST(CurveMoments, FindsACachedBlockNoMoreOnceItIsInvalid) {
   ScriptedConnector connector;
-  CoreConfig config = test::sync_config();
+  CoreConfig config = sync_config();
   config.kv_load_failure = KvLoadFailurePolicy::fail;
   Followed f(config, &connector);
   const Tokens prompt = CoreDriver::prompt(1, 14);
@@ -144,11 +140,11 @@ TEST(CurveMoments, WhatWasFoundAndThenForgottenIsFoundNoMore) {
   f.d.apply({}, {.step = {}, .has_connector_output = true, .invalid_blocks = invalid});
   ASSERT_FALSE(f.d.known(2));
   f.run(3, prompt);
-  EXPECT_EQ(f.needed().size(), 4U) << "its first block is left";
+  EXPECT_EQ(f.needed().size(), 4U) << "only its first block is found again";
 }
 
-TEST(CurveMoments, WhoDoesNotReadTheCacheAsksForNothing) {
-  Followed f(test::sync_config());
+TEST(CurveMoments, IgnoresRequestsThatSkipReadingTheCache) {
+  Followed f(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 17);
   f.run(1, prompt);
   NewRequest unread = CoreDriver::request(2, prompt, 1);
@@ -160,10 +156,10 @@ TEST(CurveMoments, WhoDoesNotReadTheCacheAsksForNothing) {
   EXPECT_EQ(f.sampler.curve().all.query_tokens, 17.0);
 }
 
-TEST(CurveMoments, WhatATierBroughtIsExternalAndWaitingForItIsOneRequest) {
+TEST(CurveMoments, CountsLoadedTokensAsExternalAndALoadingRequestOnce) {
   for (const bool is_async : {false, true}) {
     ScriptedConnector connector;
-    Followed f(test::sync_config(), &connector);
+    Followed f(sync_config(), &connector);
     const Tokens prompt = CoreDriver::prompt(1, 17);
     f.run(1, Tokens(prompt.begin(), prompt.begin() + 5));
     connector.matches[RequestId{2}] = {.num_tokens = 8, .load_async = is_async};
@@ -185,4 +181,4 @@ TEST(CurveMoments, WhatATierBroughtIsExternalAndWaitingForItIsOneRequest) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

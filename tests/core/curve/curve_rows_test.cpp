@@ -1,4 +1,4 @@
-// What counts say of other sizes, beside the same sums done by hand: pure arithmetic, in seeded random cases.
+// Compares the rates for other cache sizes with sums done by hand, in seeded random cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include "quire/lab/curve.h"
 #include "support/rounds.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-// Sizes 25, 50, 100 (its own), 200 and 400; 1000 tokens asked for within 10 s.
-CacheCurve some_curve() {
+// Sizes are 25, 50, 100 (the cache size), 200 and 400. 1000 tokens are queried within 10 s.
+HitRateCurve some_curve() {
   return {.num_blocks = 100, .block_size = 16, .sizes = {25, 50, 100, 200, 400}, .seconds = 10.0};
 }
 
@@ -24,8 +24,8 @@ CurveCounts some_counts() {
           .hit_tokens = {100.0, 150.0, 280.0, 400.0, 600.0}};
 }
 
-// Sizes by half octaves, from an eighth to sixteen times, and those that were asked for.
-TEST(CurveOptions, AreOfTheGroupsAndOfSizesAroundTheCachesOwn) {
+// Sizes are half octaves from an eighth to sixteen times the cache size, and the requested sizes.
+TEST(CurveOptions, FollowTheGroupsAndUseSizesAroundTheCacheSize) {
   CoreConfig config;
   config.block_size = 4;
   config.scheduler.max_model_len = 100;
@@ -37,25 +37,25 @@ TEST(CurveOptions, AreOfTheGroupsAndOfSizesAroundTheCachesOwn) {
   };
   add_group(4);
   CurveOptions options = CurveOptions::of(config);
-  EXPECT_EQ(options.num_blocks, 64U) << "without the null block";
+  EXPECT_EQ(options.num_blocks, 64U) << "the null block does not count";
   EXPECT_EQ(options.block_size, 4U);
   EXPECT_EQ(options.hash_block_size, 4U);
   EXPECT_EQ(options.pool_blocks_per_block, 1.0);
   EXPECT_EQ(options.max_tracked, 131072U);
   EXPECT_EQ(options.sizes, (std::vector<std::uint64_t>{8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024}));
   add_group(8);
-  add_group(100);  // a state of a whole sequence
-  add_group(10);   // no whole number of names
+  add_group(100);  // one state per sequence
+  add_group(10);   // not a multiple of the hash block size
   config.kv.num_blocks = 5;
   options = CurveOptions::of(config, 7, {3, 2000});
   EXPECT_EQ(options.block_size, 8U);
   EXPECT_EQ(options.hash_block_size, 4U);
-  EXPECT_EQ(options.pool_blocks_per_block, 3.0) << "two of the first group, and one of the second";
+  EXPECT_EQ(options.pool_blocks_per_block, 3.0) << "two blocks of the first group and one of the second";
   EXPECT_EQ(options.max_tracked, 7U);
   EXPECT_EQ(options.sizes, (std::vector<std::uint64_t>{1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 2000}));
 }
 
-TEST(CurveRows, AtItsOwnSizeIsWhatWasMeasuredAndElsewhereTheDifference) {
+TEST(CurveRows, ShowTheMeasuredRateAtTheCacheSizeAndDifferencesElsewhere) {
   const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), {.block_bytes = 7, .prefill_tokens_per_s = 50.0});
   ASSERT_EQ(rows.size(), 5U);
   const std::vector<double> rates = {0.12, 0.17, 0.3, 0.42, 0.62};
@@ -64,51 +64,51 @@ TEST(CurveRows, AtItsOwnSizeIsWhatWasMeasuredAndElsewhereTheDifference) {
     EXPECT_EQ(rows[i].num_bytes, some_curve().sizes[i] * 7);
     EXPECT_EQ(rows[i].label, i == 2 ? "now" : "");
     EXPECT_DOUBLE_EQ(rows[i].hit_rate, rates[i]);
-    EXPECT_DOUBLE_EQ(rows[i].saved_tokens_per_s, (rates[i] - 0.3) * 100.0) << "of the 100 tokens per second";
+    EXPECT_DOUBLE_EQ(rows[i].saved_tokens_per_s, (rates[i] - 0.3) * 100.0) << "a share of 100 tokens per second";
     ASSERT_TRUE(rows[i].saved_s_per_s.has_value());
     EXPECT_DOUBLE_EQ(rows[i].saved_s_per_s.value_or(-1.0), (rates[i] - 0.3) * 2.0);
   }
-  EXPECT_LT(rows[0].saved_tokens_per_s, 0.0) << "a smaller one loses";
+  EXPECT_LT(rows[0].saved_tokens_per_s, 0.0) << "a smaller cache saves less";
 }
 
-TEST(CurveRows, WhatTiersGaveIsTheLeastThatTheirSizeAndLargerOnesFind) {
+TEST(CurveRows, CountTierHitsAsTheMinimumAtTheTierSizeAndAbove) {
   const CurveCosts costs{.block_bytes = 1, .named = {{"now + dram", 200}}};
   const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), costs);
   const std::vector<double> rates = {0.12, 0.17, 0.3, 0.8, 0.8};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_DOUBLE_EQ(rows[i].hit_rate, rates[i]) << i;
-    EXPECT_FALSE(rows[i].saved_s_per_s.has_value()) << "it is not known how fast prompts are computed";
+    EXPECT_FALSE(rows[i].saved_s_per_s.has_value()) << "the prefill speed is unknown";
   }
   EXPECT_EQ(rows[3].label, "now + dram");
   EXPECT_EQ(rows[4].label, "");
 }
 
-TEST(CurveRows, OfSeveralTiersTheLastHasWhatAllGave) {
+TEST(CurveRows, CountTheHitsOfAllTiersAtTheLastTier) {
   const CurveCosts costs{.block_bytes = 1, .named = {{"dram", 200}, {"disk", 400}}};
   const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), costs);
-  EXPECT_DOUBLE_EQ(rows[3].hit_rate, 0.42) << "which of them gave it is not known";
+  EXPECT_DOUBLE_EQ(rows[3].hit_rate, 0.42) << "the tier of each hit is unknown";
   EXPECT_DOUBLE_EQ(rows[4].hit_rate, 0.8);
   EXPECT_EQ(rows[3].label, "dram");
   EXPECT_EQ(rows[4].label, "disk");
 }
 
-TEST(CurveRows, NoMoreIsFoundThanWasAskedFor) {
+TEST(CurveRows, FindNoMoreTokensThanWereQueried) {
   CurveCounts counts = some_counts();
   counts.external_tokens = 5000.0;
   const std::vector<CurveRow> rows = curve_rows(some_curve(), counts, {.named = {{"dram", 50}}});
   EXPECT_DOUBLE_EQ(rows[0].hit_rate, 0.12);
   for (std::size_t i = 1; i < rows.size(); ++i) EXPECT_DOUBLE_EQ(rows[i].hit_rate, 1.0);
-  EXPECT_DOUBLE_EQ(rows[4].saved_tokens_per_s, 0.0) << "now, too, all is found";
+  EXPECT_DOUBLE_EQ(rows[4].saved_tokens_per_s, 0.0) << "all tokens are found at the cache size already";
 }
 
-TEST(CurveRows, ATierBelowAllSizesIsTheLeastOfEachAndOfNoMore) {
+TEST(CurveRows, CountTierHitsAsTheMinimumOfEachSizeAboveTheTier) {
   const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), {.named = {{"dram", 1}}});
   ASSERT_EQ(rows.size(), 5U);
   for (const CurveRow& row : rows) EXPECT_DOUBLE_EQ(row.hit_rate, 0.8);
 }
 
-// Counts are halved again and again.
-TEST(CurveRows, LessThanATokenThatWasAskedForCountsAsAnyOther) {
+// Counts are halved repeatedly.
+TEST(CurveRows, CountFractionsOfAToken) {
   CurveCounts counts = some_counts();
   for (double* count : {&counts.query_tokens, &counts.found_tokens, &counts.external_tokens}) *count /= 1024.0;
   for (double& tokens : counts.hit_tokens) tokens /= 1024.0;
@@ -117,14 +117,14 @@ TEST(CurveRows, LessThanATokenThatWasAskedForCountsAsAnyOther) {
   for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_DOUBLE_EQ(rows[i].hit_rate, rates[i]) << i;
 }
 
-TEST(CurveRows, ASizeThatHasANameAndIsTheCachesOwnHasBoth) {
+TEST(CurveRows, LabelANamedSizeThatIsTheCacheSizeWithBoth) {
   const std::vector<CurveRow> rows = curve_rows(some_curve(), some_counts(), {.named = {{"a", 100}, {"b", 100}, {"c", 60}}});
   EXPECT_EQ(rows[2].label, "now, a, b");
   EXPECT_EQ(rows[1].label, "");
 }
 
-TEST(CurveRows, WithoutTrafficNothingIsFoundAndNothingSaved) {
-  CacheCurve curve = some_curve();
+TEST(CurveRows, FindAndSaveNothingWithoutTraffic) {
+  HitRateCurve curve = some_curve();
   CurveCounts none{.hit_tokens = std::vector<double>(5, 0.0)};
   const CurveCosts costs{.block_bytes = 3, .prefill_tokens_per_s = 10.0, .named = {{"dram", 200}}};
   for (const CurveRow& row : curve_rows(curve, none, costs)) {
@@ -133,21 +133,21 @@ TEST(CurveRows, WithoutTrafficNothingIsFoundAndNothingSaved) {
     EXPECT_EQ(row.saved_s_per_s, 0.0);
   }
   none.external_tokens = 5.0;
-  for (const CurveRow& row : curve_rows(curve, none, costs)) EXPECT_EQ(row.hit_rate, 0.0) << "of nothing, nothing is a share";
-  // Of a tenant that nobody has counted for there is no estimate at all.
+  for (const CurveRow& row : curve_rows(curve, none, costs)) EXPECT_EQ(row.hit_rate, 0.0) << "without queries the rate is 0";
+  // A tenant without hit counts has no estimate.
   EXPECT_EQ(hit_rates(curve, CurveCounts{.query_tokens = 100.0}), std::vector<double>(5, 0.0));
   curve.seconds = 0.0;
   for (const CurveRow& row : curve_rows(curve, some_counts(), costs)) {
     EXPECT_GT(row.hit_rate, 0.0);
-    EXPECT_EQ(row.saved_tokens_per_s, 0.0) << "no time has passed";
+    EXPECT_EQ(row.saved_tokens_per_s, 0.0) << "no time has passed yet";
   }
 }
 
-// The definition, size by size, without a look at the size before but where a rate would fall.
-TEST(CurveRows, InRandomCasesTheRatesAreTheDefinitions) {
+// Applies the definition to each size separately. Only a falling rate depends on the previous size.
+TEST(CurveRows, MatchTheDefinitionInRandomCases) {
   for (std::uint64_t seed = 1; seed <= rounds_of(200); ++seed) {
     Random random(seed);
-    CacheCurve curve;
+    HitRateCurve curve;
     for (std::uint64_t i = random.between(1, 9), size = 0; i > 0; --i) curve.sizes.push_back(size += random.between(1, 50));
     const std::size_t own = random.below(curve.sizes.size());
     curve.num_blocks = static_cast<std::uint32_t>(curve.sizes[own]);
@@ -189,4 +189,4 @@ TEST(CurveRows, InRandomCasesTheRatesAreTheDefinitions) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

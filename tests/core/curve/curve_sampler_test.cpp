@@ -1,5 +1,5 @@
-// The predicted hit rates beside those that the core has at each size. One request at a time nothing depends on the size but what is
-// found, so that prediction and truth are equal, token by token, where all names are in the sample.
+// Compares the predicted hit rates with the core's rates at each size. If one request runs at a time, the size affects only the hits.
+// Prediction and truth are then equal, token by token, when all hashes are in the sample.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Prompt {
   std::string tenant{};
 };
 
-// Prompts that begin as an earlier one did, now and then, and go on otherwise or not at all. The dearer `reuse` is, the farther back.
+// Some prompts begin like an earlier prompt and then diverge or end.
 std::vector<Prompt> random_prompts(Random& random, std::size_t count, std::uint32_t max_tokens) {
   std::vector<Prompt> prompts;
   while (prompts.size() < count) {
@@ -45,7 +45,7 @@ std::vector<Prompt> random_prompts(Random& random, std::size_t count, std::uint3
   return prompts;
 }
 
-// Tokens that a core of so many blocks finds, one request after the other, for each tenant.
+// Returns per tenant the tokens that a core with this configuration finds when it runs one request after another.
 std::map<std::string, std::uint64_t> found_by_core(const CoreConfig& config, std::span<const Prompt> prompts,
                                                    CurveSampler* sampler = nullptr, std::uint64_t* digest = nullptr) {
   const std::unique_ptr<Core> core = std::move(Core::create(config, {.events = sampler}).value());
@@ -75,20 +75,20 @@ CurveOptions exact(const CoreConfig& config) {
   return options;
 }
 
-TEST(CurveSampler, OneRequestAtATimeItIsWhatTheCoreFindsAtEachSize) {
+TEST(CurveSampler, MatchesTheCoreAtEachSizeWhenOneRequestRunsAtATime) {
   for (std::uint64_t seed = 1; seed <= rounds_of(10); ++seed) {
     Random random(seed);
     CoreConfig config = small_config(static_cast<std::uint32_t>(random.between(80, 160)) + 1);
     const std::vector<Prompt> prompts = random_prompts(random, 400, config.scheduler.max_model_len);
     CurveSampler sampler(exact(config));
     found_by_core(config, prompts, &sampler);
-    const CacheCurve curve = sampler.curve();
+    const HitRateCurve curve = sampler.curve();
     EXPECT_EQ(curve.sampling_rate, 1.0);
     ASSERT_EQ(curve.tenants.size(), 3U);
     std::uint64_t num_compared = 0;
     for (std::size_t i = 0; i < curve.sizes.size(); ++i) {
       config.kv.num_blocks = static_cast<std::uint32_t>(curve.sizes[i]) + 1;
-      // A smaller cache does not run the longest of them.
+      // A smaller cache cannot run the longest prompts.
       if (curve.sizes[i] * config.block_size < config.scheduler.max_model_len) continue;
       ++num_compared;
       const std::map<std::string, std::uint64_t> truth = found_by_core(config, prompts);
@@ -105,12 +105,12 @@ TEST(CurveSampler, OneRequestAtATimeItIsWhatTheCoreFindsAtEachSize) {
   }
 }
 
-// A cache of the naive kind: a list of names, the next to go in front, in which those that are held have no place. It knows no distances.
+// A naive cache: a list of free hashes with the next victim in front. Held hashes are not in the list. It has no reuse distances.
 class NaiveCache {
  public:
   explicit NaiveCache(std::size_t num_blocks) : num_blocks_(num_blocks) {}
 
-  // Names up to the first that is not there.
+  // Returns the number of hashes up to the first missing one.
   [[nodiscard]] std::size_t find(std::span<const int> names) const {
     const auto is_lost = [&](int name) { return !holders_.contains(name) && !free_at_.contains(name); };
     return static_cast<std::size_t>(std::ranges::find_if(names, is_lost) - names.begin());
@@ -126,7 +126,7 @@ class NaiveCache {
       free_.pop_front();
     }
   }
-  // Of a name that has got another one nothing is left.
+  // A block that has got another hash is not kept.
   void release(int name, bool stays) {
     if (--holders_[name] > 0) return;
     holders_.erase(name);
@@ -140,7 +140,7 @@ class NaiveCache {
   std::unordered_map<int, int> holders_;
 };
 
-// Requests side by side, as many as are to run at each size, and a naive cache of each size that is told who has which blocks.
+// Runs concurrent requests and mirrors their blocks in a naive cache of each size.
 class SideBySide {
  public:
   SideBySide(std::uint64_t seed, std::uint32_t max_tracked) : random_(seed), config_(small_config(401)), sampler_(options(max_tracked)) {
@@ -164,9 +164,9 @@ class SideBySide {
     }
   }
 
-  // The largest difference of a hit rate. Caches of fewer blocks than three requests hold would not have run them.
+  // Returns the largest error of a hit rate. Sizes that cannot hold three requests are skipped.
   [[nodiscard]] double largest_error() const {
-    const CacheCurve curve = sampler_.curve();
+    const HitRateCurve curve = sampler_.curve();
     double largest = 0.0;
     for (std::size_t i = 0; i < caches_.size(); ++i)
       if (curve.sizes[i] >= 60)
@@ -183,7 +183,7 @@ class SideBySide {
     return options;
   }
 
-  // Of the blocks that a request has: what is in them, and where that is not full, that it is nobody else's.
+  // Returns a number per block of a request: its content if it is full, otherwise a number unique to the request.
   [[nodiscard]] std::vector<int> names_of(std::uint64_t id) {
     const RequestView view = *harness_->core->view(RequestId{id});
     std::vector<int> names = names_of(view.tokens.first(view.num_computed_tokens));
@@ -210,7 +210,7 @@ class SideBySide {
     held_[id] = {};
     harness_->step();
     for (auto& [running, names] : held_) {
-      // It has reached the longest length that there is.
+      // The request has reached the maximum length.
       if (!harness_->core->view(RequestId{running})) continue;
       std::vector<int> now = names_of(running);
       for (NaiveCache& cache : caches_) {
@@ -247,18 +247,18 @@ class SideBySide {
   std::map<std::string, int> numbers_;
 };
 
-// Not equal: who asks for a whole prompt again computes its last block a second time, and for a while two blocks have one name.
-TEST(CurveSampler, SideBySideItIsWithinAPointOfNaiveCaches) {
+// The rates differ slightly: a repeated prompt computes its last block again, so two blocks have one hash for a while.
+TEST(CurveSampler, IsWithinOnePointOfNaiveCachesWhenRequestsRunConcurrently) {
   for (std::uint64_t seed = 1; seed <= rounds_of(10); ++seed) {
     SideBySide run(seed, 131072);
     run.run(600);
     EXPECT_EQ(run.rate(), 1.0);
     EXPECT_LT(run.largest_error(), 0.01) << seed;
-    EXPECT_GT(run.rise(), 0.05) << "there is something to predict";
+    EXPECT_GT(run.rise(), 0.05) << "the hit rate depends on the size";
   }
 }
 
-TEST(CurveSampler, OfAQuarterOfTheNamesItIsWithinFivePoints) {
+TEST(CurveSampler, IsWithinFivePointsWhenAQuarterOfTheHashesIsSampled) {
   double sum = 0.0;
   std::uint64_t num_runs = 0;
   for (std::uint64_t seed = 1; seed <= rounds_of(10); ++seed, ++num_runs) {
@@ -270,7 +270,7 @@ TEST(CurveSampler, OfAQuarterOfTheNamesItIsWithinFivePoints) {
   EXPECT_LT(sum / static_cast<double>(num_runs), 0.05);
 }
 
-TEST(CurveSampler, DecisionsAreWhatTheyWereWithoutIt) {
+TEST(CurveSampler, ChangesNoDecision) {
   Random random(5);
   const CoreConfig config = small_config(60);
   const std::vector<Prompt> prompts = random_prompts(random, 200, config.scheduler.max_model_len);
@@ -282,12 +282,12 @@ TEST(CurveSampler, DecisionsAreWhatTheyWereWithoutIt) {
   EXPECT_NE(with, 0U);
 }
 
-TEST(CurveSampler, ATenantsCurveIsItsOwnCountsAndNoneOfAll) {
+TEST(CurveSampler, GivesATenantOnlyItsOwnCounts) {
   Random random(6);
   const CoreConfig config = small_config(100);
   CurveSampler sampler(exact(config));
   found_by_core(config, random_prompts(random, 60, config.scheduler.max_model_len), &sampler);
-  const CacheCurve own = sampler.curve("b");
+  const HitRateCurve own = sampler.curve("b");
   ASSERT_EQ(own.tenants.size(), 1U);
   EXPECT_EQ(own.tenants[0].tenant, "b");
   EXPECT_EQ(own.all.query_tokens, 0.0);
@@ -298,7 +298,7 @@ TEST(CurveSampler, ATenantsCurveIsItsOwnCountsAndNoneOfAll) {
   EXPECT_EQ(sampler.curve().all.num_requests, sum);
 }
 
-TEST(CurveSampler, MoreTenantsThanItCountsForAreCountedAmongAll) {
+TEST(CurveSampler, CountsTenantsAboveTheLimitInTheTotalOnly) {
   Random random(7);
   const CoreConfig config = small_config(100);
   CurveOptions options = exact(config);
@@ -309,7 +309,7 @@ TEST(CurveSampler, MoreTenantsThanItCountsForAreCountedAmongAll) {
   EXPECT_EQ(sampler.curve().all.num_requests, 60.0);
 }
 
-TEST(CurveSampler, AResetOfTheCacheEmptiesEachSize) {
+TEST(CurveSampler, EmptiesEachSizeWhenTheCacheIsReset) {
   const CoreConfig config = small_config(100);
   CurveSampler sampler(exact(config));
   Harness harness(config, {.events = &sampler});
@@ -324,11 +324,11 @@ TEST(CurveSampler, AResetOfTheCacheEmptiesEachSize) {
   EXPECT_EQ(sampler.curve().all.hit_tokens.back(), 0.0);
   harness.add(3, prompt, 2);
   harness.run_to_end();
-  EXPECT_EQ(sampler.curve().all.hit_tokens.front(), 16.0) << "four of its five blocks: the last token is computed";
+  EXPECT_EQ(sampler.curve().all.hit_tokens.front(), 16.0) << "four of its five blocks are found since the last token is computed";
 }
 
-// The session is passed over in the very step in which the other request is looked up.
-TEST(CurveSampler, CountsBesideASessionThatWaitsForInput) {
+// The session is skipped in the same step in which the other request is looked up.
+TEST(CurveSampler, CountsARequestWhileASessionWaitsForInput) {
   const CoreConfig config = small_config(100);
   CurveSampler sampler(exact(config));
   Harness harness(config, {.events = &sampler});
@@ -342,11 +342,11 @@ TEST(CurveSampler, CountsBesideASessionThatWaitsForInput) {
   harness.add(2, prompt, 2);
   for (int i = 0; i < 4; ++i) harness.step();
   EXPECT_EQ(sampler.curve().all.num_requests, 2.0);
-  EXPECT_EQ(sampler.curve().all.hit_tokens.front(), 16.0) << "held by the session, so found at each size";
+  EXPECT_EQ(sampler.curve().all.hit_tokens.front(), 16.0) << "the session holds the blocks, so each size finds them";
   harness.finish(RequestId{1});
 }
 
-TEST(CurveSampler, BetweenTwoSizesIsALine) {
+TEST(CurveSampler, InterpolatesBetweenTwoSizes) {
   const std::vector<CurveRow> rows = {
       {.num_blocks = 10, .num_bytes = 1000, .label = "now", .hit_rate = 0.25, .saved_tokens_per_s = 0.0, .saved_s_per_s = 0.0},
       {.num_blocks = 20, .num_bytes = 2000, .hit_rate = 0.75, .saved_tokens_per_s = 8.0, .saved_s_per_s = 4.0},
@@ -407,8 +407,8 @@ TEST(CurveSampler, OldHitsAreHalvedAtEachSize) {
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], before[i] / 2) << i;
 }
 
-TEST(HitRates, AreOfTheLeastThatWasAskedFor) {
-  CacheCurve curve;
+TEST(HitRates, DivideByASingleQueriedToken) {
+  HitRateCurve curve;
   curve.num_blocks = 20;
   curve.sizes = {10, 20};
   const CurveCounts one{.query_tokens = 1.0, .found_tokens = 0.5, .hit_tokens = {0.25, 0.5}};

@@ -1,4 +1,4 @@
-// The sampled stack beside a list that keeps everything, in seeded random runs.
+// Compares the sampled stack with a list that keeps everything, in seeded random runs.
 #include "core/curve/reuse_stack.h"
 
 #include <gtest/gtest.h>
@@ -11,12 +11,12 @@
 #include "base/random.h"
 #include "support/rounds.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-// All names in the order of their release, and those that are held.
+// All hashes in the order of their release, and the held hashes.
 struct NaiveStack {
-  std::deque<std::uint64_t> order;  // the oldest first
+  std::deque<std::uint64_t> order;  // the oldest release is first
   std::set<std::uint64_t> held;
 
   void take_out(std::uint64_t key) { std::erase(order, key); }
@@ -34,7 +34,7 @@ struct NaiveStack {
     take_out(key);
     held.erase(key);
   }
-  // nullopt: not released.
+  // Returns nullopt if the key is not released.
   [[nodiscard]] std::optional<std::size_t> num_after(std::uint64_t key) const {
     const auto found = std::ranges::find(order, key);
     return found == order.end() ? std::nullopt : std::optional(static_cast<std::size_t>(order.end() - found) - 1);
@@ -45,7 +45,7 @@ std::uint64_t key_of(std::uint64_t number) {
   return Random(number).next();
 }
 
-TEST(ReuseStack, AtFullRateCountsAsAListThatKeepsEverything) {
+TEST(ReuseStack, MatchesAListThatKeepsEverythingAtFullRate) {
   for (std::uint64_t seed = 1; seed <= rounds_of(20); ++seed) {
     Random random(seed);
     const auto num_names = static_cast<std::uint32_t>(random.between(1, 400));
@@ -85,8 +85,8 @@ TEST(ReuseStack, AtFullRateCountsAsAListThatKeepsEverything) {
   }
 }
 
-// A name's place in the sample is its product with an odd number; here that is the largest there is.
-TEST(ReuseStack, AtFullRateNoNameIsLeftOut) {
+// A hash is sampled by its product with an odd number. This hash has the largest product.
+TEST(ReuseStack, SamplesEveryHashAtFullRate) {
   constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15ULL;
   std::uint64_t inverse = 1;
   for (int i = 0; i < 64; ++i) inverse *= 2 - kMix * inverse;
@@ -98,11 +98,11 @@ TEST(ReuseStack, AtFullRateNoNameIsLeftOut) {
   stack.release(last);
   EXPECT_EQ(stack.find(last).state, ReuseStack::State::released);
   stack.check_invariants();
-  EXPECT_FALSE(ReuseStack(4, 1e9, 0.5).samples(last)) << "the first to go";
+  EXPECT_FALSE(ReuseStack(4, 1e9, 0.5).samples(last)) << "this hash is the first to be dropped";
   EXPECT_TRUE(ReuseStack(4, 1e9, 0.5).samples(0));
 }
 
-TEST(ReuseStack, MayFollowASingleName) {
+TEST(ReuseStack, CanTrackASingleHash) {
   ReuseStack stack(1, 1e9, 1.0);
   stack.release(key_of(1));
   EXPECT_EQ(stack.find(key_of(1)).state, ReuseStack::State::released);
@@ -111,16 +111,16 @@ TEST(ReuseStack, MayFollowASingleName) {
   EXPECT_EQ(stack.num_tracked(), 0U);
 }
 
-TEST(ReuseStack, ForgetsWhatNoSizeWouldHave) {
+TEST(ReuseStack, ForgetsHashesThatNoSizeWouldKeep) {
   constexpr std::uint32_t kDepth = 100;
   ReuseStack stack(1000, kDepth, 1.0);
   for (std::uint64_t i = 0; i < 5000; ++i) stack.release(key_of(i));
-  EXPECT_EQ(stack.rate(), 1.0) << "names that no size would have make room";
+  EXPECT_EQ(stack.rate(), 1.0) << "hashes that no size would keep are dropped";
   EXPECT_EQ(stack.find(key_of(4999 - kDepth)).num_after, kDepth);
   EXPECT_EQ(stack.find(key_of(4999 - kDepth - 1)).state, ReuseStack::State::unknown);
 }
 
-TEST(ReuseStack, HalvesItsRateWhereNamesGetTooManyAndStillEstimatesDistances) {
+TEST(ReuseStack, HalvesItsRateWhenHashesAreTooManyAndStillEstimatesDistances) {
   constexpr std::uint32_t kMaxTracked = 4000, kNames = 60'000;
   ReuseStack stack(kMaxTracked, 1e9, 1.0);
   const std::uint64_t bytes = stack.num_bytes();
@@ -131,8 +131,8 @@ TEST(ReuseStack, HalvesItsRateWhereNamesGetTooManyAndStillEstimatesDistances) {
     stack.check_invariants();
   }
   EXPECT_EQ(stack.rate(), 1.0 / 16.0);
-  EXPECT_EQ(stack.num_bytes(), bytes) << "the memory is what it was";
-  // Each of n sampled ones behind stands for 16: a standard deviation of sqrt(n * (1 - 1/16)) * 16.
+  EXPECT_EQ(stack.num_bytes(), bytes) << "the memory use is unchanged";
+  // Each of n later sampled hashes stands for 16: the standard deviation is sqrt(n * (1 - 1/16)) * 16.
   std::uint32_t num_asked = 0;
   for (std::uint64_t i = 0; i < kNames; i += 7) {
     const std::uint64_t key = key_of(i);
@@ -146,12 +146,12 @@ TEST(ReuseStack, HalvesItsRateWhereNamesGetTooManyAndStillEstimatesDistances) {
   EXPECT_GT(num_asked, 300U);
 }
 
-TEST(ReuseStack, TheDefaultTakesAFewMiBAndTheLargestStaysBelow32) {
-  // Names, buckets (a power of two), slots (twice the names, in groups of 256) with a bit for each, and a number for each group.
+TEST(ReuseStack, UsesAFewMiBByDefaultAndBelow32AtMost) {
+  // Memory: hashes, buckets (a power of two), slots (twice the hashes, in groups of 256) with a bit each, and a number per group.
   EXPECT_EQ(ReuseStack(300, 1e9, 1.0).num_bytes(), std::uint64_t{300} * 16 + 512 * 4 + 768 * 4 + 768 / 8 + 3 * 4);
   EXPECT_LE(ReuseStack(131072, 1e9, 1.0).num_bytes(), std::uint64_t{131072} * 33);
   EXPECT_LE(ReuseStack(1'000'000, 1e9, 1.0).num_bytes(), std::uint64_t{32} << 20U);
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,5 +1,5 @@
 #pragma once
-// A core that is stepped by hand, and who explains what becomes of its requests.
+// A core that is stepped by hand, with an explainer that follows it.
 #include <algorithm>
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace quire::test {
 
-// Time goes on by one second from a plan to its result, and by one to the next plan.
+// Time advances by one second from a plan to its result, and by one second to the next plan.
 class Explained {
  public:
   explicit Explained(const CoreConfig& config, CoreSeams seams = {}) : explainer(ExplainOptions::of(config)), driver(config, with(seams)) {

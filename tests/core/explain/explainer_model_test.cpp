@@ -1,5 +1,5 @@
-// Random requests, and one who keeps everything that was ever stored. He looks at the pool before and after each call of the core and at
-// nothing that the core tells; the causes that the explainer names must be his, and its sums those that he counts.
+// Compares the explainer with a model that keeps everything that was ever stored, over random requests. The model reads only the pool
+// before and after each call of the core, and no events. The explainer's causes and sums must match the model's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,17 +10,13 @@
 #include "quire/lab/explain.h"
 #include "support/rounds.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::Harness;
-using test::random_request;
-using test::small_config;
 
 using Name = std::vector<std::uint8_t>;
 
 struct Pool {
-  std::map<Name, std::set<std::uint32_t>> holders;  // blocks by name
+  std::map<Name, std::set<std::uint32_t>> holders;  // blocks by hash
   std::map<std::uint32_t, std::vector<RequestId>> users;
 
   static Pool of(const Core& core) {
@@ -38,7 +34,7 @@ struct Pool {
 
 struct Loss {
   MissCause cause;
-  std::set<RequestId> by;  // who may have taken the block; empty: it is not to be seen
+  std::set<RequestId> by;  // requests that may have taken the block; empty if that is not visible
 };
 
 struct Met {
@@ -75,7 +71,7 @@ class Oracle {
       const RequestId id{next_id_++};
       queued_s_[id] = harness_->now;
       auto request = random_request(random_, id, harness_->config.scheduler.max_model_len);
-      // Now and then word for word what came before.
+      // Some prompts repeat the previous one exactly.
       if (!last_prompt_.empty() && random_.chance(0.2)) request->prompt = last_prompt_;
       last_prompt_ = request->prompt;
       request->request.prompt = request->prompt;
@@ -107,7 +103,7 @@ class Oracle {
       for (const std::uint32_t block : blocks)
         if (const auto users = after.users.find(block); users != after.users.end())
           loss.by.insert(users->second.begin(), users->second.end());
-      // What somebody took in this call, he may have lost in the same.
+      // A request may take a block and lose it again in the same call.
       if (!loss.by.empty()) loss.by.insert(gave_back_.begin(), gave_back_.end());
       lost_[name] = loss;
     }
@@ -140,7 +136,7 @@ class Oracle {
     std::uint32_t covered = facts.num_cached;
     std::map<MissCause, std::uint32_t> sums;
     for (const MissFact& miss : facts.misses) {
-      ASSERT_EQ(miss.first_token, covered) << "causes follow each other";
+      ASSERT_EQ(miss.first_token, covered) << "causes cover consecutive tokens";
       covered += miss.num_tokens;
       sums[miss.cause] += miss.num_tokens;
       for (std::uint32_t token = miss.first_token; token < covered; token += 4) {
@@ -160,19 +156,19 @@ class Oracle {
     double waited_s = 0.0;
     for (const WaitFact& wait : facts.waits) waited_s += wait.seconds;
     EXPECT_EQ(facts.queued_s, queued_s_.at(id));
-    EXPECT_NEAR(waited_s, *facts.admitted_s - facts.queued_s, 1e-9) << "every moment has a cause";
+    EXPECT_NEAR(waited_s, *facts.admitted_s - facts.queued_s, 1e-9) << "causes cover the whole waiting time";
     met_.waited += waited_s > 0.0 ? 1 : 0;
   }
 
   void check_block(RequestId id, const Name& name, const MissFact& miss, std::uint32_t token, const Pool& before, const Pool& after,
                    const std::set<Name>& stored_before, const std::map<Name, Loss>& lost_before) {
     const bool says_stored = miss.cause == MissCause::behind_a_miss || miss.cause == MissCause::last_token;
-    // Others were admitted in the same call, and may have stored it, or taken it away, before or after this one was looked up.
+    // Other requests of the same call may have stored or evicted the block before or after this lookup.
     if (before.has(name) != after.has(name) && !says_stored) {
       if (before.has(name)) return;
     }
     if (before.has(name) && after.has(name) && !says_stored) {
-      // Taken away and stored anew within the call.
+      // The block was evicted and stored again within the call.
       EXPECT_EQ(miss.cause, MissCause::evicted) << "request " << id.value << ", token " << token;
       return;
     }
@@ -187,7 +183,7 @@ class Oracle {
       return;
     }
     const auto loss = lost_before.find(name);
-    ASSERT_NE(loss, lost_before.end()) << "it was stored, and is not there";
+    ASSERT_NE(loss, lost_before.end()) << "the block was stored and is no longer cached";
     EXPECT_EQ(miss.cause, loss->second.cause) << "request " << id.value << ", token " << token;
     if (miss.cause != MissCause::evicted || loss->second.by.empty() || token != miss.first_token) return;
     EXPECT_TRUE(loss->second.by.contains(miss.by)) << "request " << id.value << ", token " << token << " by " << miss.by.value;
@@ -198,7 +194,7 @@ class Oracle {
     const ExplainTotals& totals = explainer_->totals();
     std::uint64_t num_preemptions = 0;
     for (const std::uint64_t count : totals.preemptions) num_preemptions += count;
-    EXPECT_EQ(num_preemptions, harness_->core->counters().num_preemptions) << "each has a cause";
+    EXPECT_EQ(num_preemptions, harness_->core->counters().num_preemptions) << "each preemption has a cause";
   }
 
   Random random_;
@@ -209,12 +205,12 @@ class Oracle {
   std::map<RequestId, double> queued_s_;
   std::vector<TokenId> last_prompt_;
   std::set<RequestId> seen_;
-  std::vector<RequestId> gave_back_;  // preempted in the call that is observed
+  std::vector<RequestId> gave_back_;  // requests preempted in the observed call
   std::set<Name> ever_stored_;
   std::map<Name, Loss> lost_;
 };
 
-TEST(ExplainerModel, NamesTheCausesThatOneWhoKeepsEverythingFinds) {
+TEST(ExplainerModel, NamesTheCausesThatANaiveModelFinds) {
   Met met;
   const std::uint32_t num_runs = static_cast<std::uint32_t>(rounds_of(300));
   for (std::uint32_t seed = 1; seed <= num_runs && !testing::Test::HasFailure(); ++seed) {
@@ -223,7 +219,7 @@ TEST(ExplainerModel, NamesTheCausesThatOneWhoKeepsEverythingFinds) {
   }
   if (testing::Test::HasFailure()) return;
   RecordProperty("requests", std::to_string(met.requests));
-  // Else it has met too little to say anything.
+  // The runs must cover enough cases.
   EXPECT_GT(met.requests, num_runs * 34U);
   EXPECT_GT(met.preemptions, num_runs);
   EXPECT_GT(met.named_takers, num_runs);
@@ -234,4 +230,4 @@ TEST(ExplainerModel, NamesTheCausesThatOneWhoKeepsEverythingFinds) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

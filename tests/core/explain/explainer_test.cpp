@@ -1,25 +1,20 @@
-// What an explainer says of requests whose fate is written out: each cause of missing, once, and what is remembered of whom.
+// Tests explanations of scripted requests: each cause of a miss once, and which requests are remembered.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/explain/explained.h"
+#include "core/schedule/moves/one_is_swapped.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::CoreDriver;
-using test::Explained;
-using test::kBlockSize;
-using test::sync_config;
-using test::Tokens;
 
 Tokens joined(Tokens first, const Tokens& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
 
-TEST(Explainer, ANameIsToldToItsOwnTenantAlone) {
+TEST(Explainer, ShowsARequestsNameOnlyToItsOwnTenant) {
   for (const bool same : {true, false}) {
     Explained e(sync_config());
     for (const std::uint64_t id : {1U, 2U}) {
@@ -40,6 +35,51 @@ TEST(Explainer, ANameIsToldToItsOwnTenantAlone) {
   }
 }
 
+// One tenant stores documents. The prompts of another tenant share some blocks and tokens with them. The explanation must not reveal how
+// many tokens are shared beyond the cached blocks.
+TEST(Explainer, RevealsNothingAboutBlocksOfAnotherTenant) {
+  std::uint64_t next_id = 1;
+  const auto run = [&next_id](Explained& e, const char* tenant, const Tokens& prompt) {
+    const std::uint64_t id = next_id++;
+    NewRequest request = CoreDriver::request(id, prompt, 1);
+    const RequestTags tags{.tenant = tenant};
+    request.tags = &tags;
+    e.driver.add(request);
+    e.driver.step({{id, {90}}});
+    return e.of(id);
+  };
+  for (std::uint32_t num_shared = 0; num_shared <= 3 * kBlockSize; ++num_shared) {
+    Explained e(sync_config(60));
+    const Tokens document = CoreDriver::prompt(7, 4 * kBlockSize);
+    Tokens guess(document.begin(), document.begin() + num_shared);
+    guess.resize(4 * kBlockSize + 1, 3);
+    run(e, "owner", document);
+    const RequestExplanation facts = run(e, "other", guess);
+    const std::uint32_t num_found = num_shared / kBlockSize * kBlockSize;
+    EXPECT_EQ(facts.num_cached, num_found) << "the cache is shared, so found tokens count as cached";
+    EXPECT_EQ(Explained::missed(facts, MissCause::never_stored), 4 * kBlockSize - num_found) << num_shared;
+    for (const MissFact& miss : facts.misses) EXPECT_FALSE(miss.differs_at.has_value()) << num_shared;
+    // Prompts of the same tenant are still compared.
+    Tokens own = guess;
+    own[3 * kBlockSize + 1] = 4;
+    const RequestExplanation again = run(e, "other", own);
+    EXPECT_EQ(again.misses.at(0).differs_at, 3 * kBlockSize + 1) << num_shared;
+    // Blocks of another tenant count as the finder's once they are found. No other blocks do.
+    const auto names_of = [&](const Tokens& prompt) {
+      const NewRequest request = CoreDriver::request(99, prompt, 1);
+      e.driver.add(request);
+      const auto hashes = e.driver.view(99).block_hashes;
+      const std::vector<std::uint8_t> names(hashes.begin(), hashes.end());
+      e.driver.core->finish(RequestId{99}, RequestStatus::finished_aborted, {});
+      return names;
+    };
+    const auto names = names_of(document);
+    EXPECT_EQ(e.explainer.tenant_prefix("owner", names).num_cached_tokens, 4 * kBlockSize);
+    EXPECT_EQ(e.explainer.tenant_prefix("other", names).num_known_tokens, num_found);
+    EXPECT_EQ(e.explainer.tenant_prefix("third", names).num_known_tokens, 0U);
+  }
+}
+
 TEST(Explainer, TheFirstRequestWaitsForAStepAndFindsNothing) {
   Explained e(sync_config());
   e.driver.add(1, 10, 3);
@@ -56,11 +96,11 @@ TEST(Explainer, TheFirstRequestWaitsForAStepAndFindsNothing) {
   EXPECT_EQ(Explained::missed(facts, MissCause::partial_block), 2U);
 }
 
-TEST(Explainer, WhatAnotherOneNeededIsMissedBecauseOfIt) {
+TEST(Explainer, NamesTheRequestThatEvictedTheMissedBlocks) {
   Explained e(sync_config(5));  // 4 blocks
   e.driver.add(1, 8, 1);
   e.driver.step();
-  e.driver.add(2, 14, 1);  // all four
+  e.driver.add(2, 14, 1);  // uses all four blocks
   e.driver.step();
   const StepId lost_in = e.of(2).admitted_step;
   e.driver.add(e.driver.request(3, joined(CoreDriver::prompt(1, 8), {7, 7}), 1));
@@ -74,7 +114,7 @@ TEST(Explainer, WhatAnotherOneNeededIsMissedBecauseOfIt) {
   EXPECT_EQ(facts.misses[0].first_token, 0U);
 }
 
-TEST(Explainer, APromptThatGoesOnOtherwiseSaysWhere) {
+TEST(Explainer, ReportsWhereAPromptDiverges) {
   Explained e(sync_config());
   e.driver.add(1, 12, 1);
   e.driver.step();
@@ -91,10 +131,10 @@ TEST(Explainer, APromptThatGoesOnOtherwiseSaysWhere) {
   EXPECT_EQ(facts.misses[0].before, Tokens(other.begin(), other.begin() + 6));
   EXPECT_EQ(facts.misses[0].own.front(), 7);
   EXPECT_EQ(facts.misses[0].stored.front(), 1006);
-  EXPECT_EQ(facts.misses[0].stored.size(), 2U) << "to the end of the block";
+  EXPECT_EQ(facts.misses[0].stored.size(), 2U) << "the stored tokens reach to the end of the block";
 }
 
-TEST(Explainer, ABlockThatEndsAPromptIsComparedToo) {
+TEST(Explainer, ReportsADivergenceInTheLastBlockOfAPrompt) {
   Explained e(sync_config());
   e.driver.add(1, 8, 1);
   e.driver.step();
@@ -108,7 +148,7 @@ TEST(Explainer, ABlockThatEndsAPromptIsComparedToo) {
   EXPECT_EQ(e.of(2).misses[0].num_tokens, 4U);
 }
 
-TEST(Explainer, TheLastTokenOfAKnownPromptIsComputedToDrawTheNext) {
+TEST(Explainer, ReportsTheLastTokenOfACachedPromptAsComputed) {
   Explained e(sync_config());
   e.driver.add(1, 8, 1);
   e.driver.step();
@@ -119,7 +159,7 @@ TEST(Explainer, TheLastTokenOfAKnownPromptIsComputedToDrawTheNext) {
   EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 4U);
 }
 
-TEST(Explainer, AfterAResetItSaysSo) {
+TEST(Explainer, ReportsAResetAsTheCause) {
   Explained e(sync_config());
   e.driver.add(1, 8, 1);
   e.driver.step();
@@ -129,7 +169,7 @@ TEST(Explainer, AfterAResetItSaysSo) {
   EXPECT_EQ(Explained::missed(e.of(2), MissCause::reset), 8U);
 }
 
-TEST(Explainer, WhoGaveWayLearnsToWhomAndWhatItCost) {
+TEST(Explainer, ReportsForWhichRequestAPreemptionHappenedAndItsCost) {
   Explained e(sync_config(7));  // 6 blocks
   e.driver.add(1, 12, 12);
   e.driver.add(2, 11, 12);
@@ -143,7 +183,56 @@ TEST(Explainer, WhoGaveWayLearnsToWhomAndWhatItCost) {
   EXPECT_GT(Explained::seconds(facts.later_waits, EventCause::preempting), 0.0);
 }
 
-TEST(Explainer, AChildOfAForkSharesAndMissesNothingElse) {
+TEST(Explainer, CountsLostTokensLessThoseTheCacheStillHasWhenARequestRunsAgain) {
+  Explained e(sync_config(7));  // 6 blocks
+  e.driver.add(1, 12, 12);
+  e.driver.add(2, 11, 12);
+  for (int i = 0; i < 4 && e.of(2).num_preemptions == 0; ++i) e.driver.step();
+  ASSERT_EQ(e.of(2).preemptions.at(0).num_lost_tokens, 11U) << "all tokens count as lost until the request runs again";
+  e.driver.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = e.driver.now});
+  e.driver.plan();
+  const RequestExplanation facts = e.of(2);
+  ASSERT_EQ(facts.num_preemptions, 1U);
+  EXPECT_FALSE(facts.preemptions[0].swapped_out);
+  EXPECT_EQ(facts.preemptions[0].num_lost_tokens, 3U) << "two whole blocks were still cached";
+}
+
+TEST(Explainer, CountsNoLostTokensForARequestThatWasSwappedOutAndIn) {
+  Explained e(swapping_config());
+  e.driver.add(1, 8, 8);
+  e.driver.add(2, 7, 8);
+  e.driver.step();
+  e.driver.plan();
+  ASSERT_EQ(e.of(2).num_preemptions, 1U);
+  EXPECT_TRUE(e.of(2).preemptions[0].swapped_out);
+  EXPECT_EQ(e.of(2).preemptions[0].num_lost_tokens, 0U);
+  std::vector<TransferCompletion> over{{.transfer = TransferId{0}}};
+  e.driver.apply({}, {.completions = over});
+  e.driver.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = e.driver.now});
+  e.driver.plan();
+  over[0].transfer = TransferId{1};
+  e.driver.apply({}, {.completions = over});
+  ASSERT_EQ(e.driver.core->counters().num_swapped_in, 1U);
+  e.driver.step();
+  ASSERT_EQ(e.driver.view(2).status, RequestStatus::running);
+  EXPECT_TRUE(e.of(2).preemptions[0].swapped_out);
+  EXPECT_EQ(e.of(2).preemptions[0].num_lost_tokens, 0U);
+}
+
+TEST(Explainer, CountsTokensAsLostWhenTheSwapFails) {
+  Explained e(swapping_config());
+  e.driver.add(1, 8, 8);
+  e.driver.add(2, 7, 8);
+  e.driver.step();
+  e.driver.plan();
+  const std::vector<TransferCompletion> over{{.transfer = TransferId{0}, .outcome = TransferOutcome::failed}};
+  e.driver.apply({}, {.completions = over});
+  ASSERT_EQ(e.driver.core->counters().num_swaps_lost, 1U);
+  EXPECT_FALSE(e.of(2).preemptions.at(0).swapped_out);
+  EXPECT_EQ(e.of(2).preemptions[0].num_lost_tokens, 7U);
+}
+
+TEST(Explainer, CountsTheSharedTokensOfAForkedChild) {
   Explained e(sync_config());
   e.driver.add(1, 9, 6);
   e.driver.step();
@@ -154,7 +243,7 @@ TEST(Explainer, AChildOfAForkSharesAndMissesNothingElse) {
   EXPECT_EQ(facts.num_shared + facts.num_missed, facts.num_tokens);
 }
 
-TEST(Explainer, EndedOnesAreRememberedUpToANumberAndByName) {
+TEST(Explainer, RemembersALimitedNumberOfEndedRequestsByName) {
   CoreConfig config = sync_config();
   ExplainOptions options = ExplainOptions::of(config, 2);
   Explainer explainer(options);
@@ -173,7 +262,7 @@ TEST(Explainer, EndedOnesAreRememberedUpToANumberAndByName) {
   EXPECT_EQ(explainer.find("chat"), std::vector{RequestId{2}});
 }
 
-TEST(Explainer, OfThoseThatHaveEndedAsManyAreKnownAsAskedFor) {
+TEST(Explainer, RemembersAsManyEndedRequestsAsConfigured) {
   for (const std::uint32_t num_ended : {0U, 1U, 2U}) {
     const CoreConfig config = sync_config();
     Explainer explainer(ExplainOptions::of(config, num_ended));
@@ -188,11 +277,11 @@ TEST(Explainer, OfThoseThatHaveEndedAsManyAreKnownAsAskedFor) {
     d.step();
     for (std::uint64_t id = 1; id <= 3; ++id)
       EXPECT_EQ(explainer.explain(RequestId{id}, d.now).has_value(), id + num_ended > 3) << id << " of " << num_ended;
-    EXPECT_TRUE(explainer.explain(RequestId{4}, d.now).has_value()) << "it runs";
+    EXPECT_TRUE(explainer.explain(RequestId{4}, d.now).has_value()) << "request 4 is running";
   }
 }
 
-TEST(Explainer, NamesWhoHasEndedSince) {
+TEST(Explainer, NamesARequestThatHasEndedSince) {
   Explained e(sync_config());
   for (const std::uint64_t id : {1U, 2U}) {
     const Tokens prompt = CoreDriver::prompt(id, 5);
@@ -211,7 +300,7 @@ TEST(Explainer, NamesWhoHasEndedSince) {
   }
 }
 
-TEST(Explainer, OfManyPreemptionsTheFirstAreKeptAndAllAreCounted) {
+TEST(Explainer, KeepsTheFirstPreemptionsAndCountsAll) {
   Explained e(sync_config());
   e.driver.add(1, 8, 9);
   e.driver.plan();
@@ -224,8 +313,8 @@ TEST(Explainer, OfManyPreemptionsTheFirstAreKeptAndAllAreCounted) {
   for (std::uint32_t i = 0; i < most; ++i) EXPECT_EQ(facts.preemptions[i].num_missing_blocks, i);
 }
 
-// What is found or missed as one is a block of the group that has the largest, but for states of whole sequences.
-TEST(Explainer, OfSeveralGroupsTheLargestBlockIsExplained) {
+// The explained unit is the largest block size of all groups, except for groups with one state per sequence.
+TEST(Explainer, ExplainsTheLargestBlockSizeOfSeveralGroups) {
   CoreConfig config = sync_config(41);
   EXPECT_EQ(ExplainOptions::of(config).block_size, kBlockSize);
   const auto with = [&](std::uint32_t block_size) {
@@ -239,14 +328,14 @@ TEST(Explainer, OfSeveralGroupsTheLargestBlockIsExplained) {
   EXPECT_EQ(with(8).hash_block_size, kBlockSize);
   EXPECT_EQ(with(8).num_ended, 7U);
   EXPECT_EQ(with(8).num_blocks, 41U + 65536U);
-  EXPECT_EQ(with(10).block_size, kBlockSize) << "no whole number of names";
+  EXPECT_EQ(with(10).block_size, kBlockSize) << "not a multiple of the hash block size";
   EXPECT_EQ(with(96).block_size, 96U);
-  EXPECT_EQ(with(100).block_size, kBlockSize) << "as long as a request may be";
+  EXPECT_EQ(with(100).block_size, kBlockSize) << "one block covers the longest request";
   config.kv.num_blocks = 70000;
   EXPECT_EQ(ExplainOptions::of(config).num_blocks, 140000U);
 }
 
-TEST(Explainer, FindsRequestsByTheirNamesWhereverTheyAre) {
+TEST(Explainer, FindsRunningAndEndedRequestsByName) {
   Explained e(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 5);
   for (const std::uint64_t id : {7U, 2U, 5U, 3U}) {
@@ -263,4 +352,4 @@ TEST(Explainer, FindsRequestsByTheirNamesWhereverTheyAre) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// What an explainer says of requests that wait: each cause, once.
+// Tests explanations of waiting requests: each cause once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,16 +6,10 @@
 #include "core/explain/explained.h"
 #include "core/schedule/named_tier.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::CoreDriver;
-using test::Explained;
-using test::NamedTier;
-using test::sync_config;
-using test::Tokens;
-
-TEST(ExplainerWaits, WhoIsPassedOverWaitsForACauseOfItsOwn) {
+TEST(ExplainerWaits, ReportsASeparateCauseForASkippedRequest) {
   CoreConfig config = sync_config();
   config.limits.max_loras = 1;
   Explained e(config);
@@ -29,7 +23,7 @@ TEST(ExplainerWaits, WhoIsPassedOverWaitsForACauseOfItsOwn) {
   for (int i = 0; i < 2; ++i) e.driver.step();
   e.driver.plan();
   const std::vector<WaitFact> waits = e.of(2).waits;
-  ASSERT_EQ(waits.size(), 2U) << "of what holds the others back it has nothing but the time before the first step";
+  ASSERT_EQ(waits.size(), 2U) << "it shares only the time before the first step with the other requests";
   const auto found = std::ranges::find(waits, EventCause::adapter, &WaitFact::cause);
   ASSERT_NE(found, waits.end());
   EXPECT_EQ(found->seconds, 4.0);
@@ -38,8 +32,8 @@ TEST(ExplainerWaits, WhoIsPassedOverWaitsForACauseOfItsOwn) {
   EXPECT_EQ(e.of(3).waits.size(), 1U);
 }
 
-// What passed it over in one step says nothing of the next one.
-TEST(ExplainerWaits, WhoWasPassedOverOnceWaitsForWhatHoldsAllFromThenOn) {
+// A cause that skipped the request in one step does not count for the next step.
+TEST(ExplainerWaits, ReportsTheCommonCauseAfterARequestWasSkippedOnce) {
   CoreConfig config = sync_config();
   config.limits.max_loras = 1;
   config.scheduler.max_num_seqs = 2;
@@ -53,7 +47,7 @@ TEST(ExplainerWaits, WhoWasPassedOverOnceWaitsForWhatHoldsAllFromThenOn) {
     e.driver.add(request);
   }
   e.driver.now += 0.5;
-  e.driver.step();  // 2 is passed over, for the adapter of 1
+  e.driver.step();  // 2 is skipped since the adapter of 1 is in use
   e.driver.add(4, 5, 9);
   e.driver.core->set_pause_state(PauseState::paused_new);
   for (int i = 0; i < 3; ++i) e.driver.step();
@@ -64,10 +58,10 @@ TEST(ExplainerWaits, WhoWasPassedOverOnceWaitsForWhatHoldsAllFromThenOn) {
   EXPECT_EQ(std::ranges::find(waits, EventCause::adapter, &WaitFact::cause)->num_steps, 1U);
   EXPECT_EQ(Explained::seconds(waits, EventCause::paused), 6.0);
   EXPECT_EQ(std::ranges::find(waits, EventCause::none, &WaitFact::cause)->num_steps, 0U) << "each step had a cause";
-  EXPECT_TRUE(std::ranges::is_sorted(waits, std::ranges::greater{}, &WaitFact::seconds)) << "the longest first";
+  EXPECT_TRUE(std::ranges::is_sorted(waits, std::ranges::greater{}, &WaitFact::seconds)) << "the longest wait is first";
 }
 
-TEST(ExplainerWaits, WhoComesInAPauseWaitsForItsEnd) {
+TEST(ExplainerWaits, ReportsAPauseForARequestThatArrivesDuringIt) {
   Explained e(sync_config());
   e.driver.step();  // 1, 2
   e.driver.core->set_pause_state(PauseState::paused_all);
@@ -77,11 +71,11 @@ TEST(ExplainerWaits, WhoComesInAPauseWaitsForItsEnd) {
   ASSERT_EQ(waits.size(), 1U);
   EXPECT_EQ(waits[0].cause, EventCause::paused);
   EXPECT_EQ(waits[0].seconds, 3.0);
-  EXPECT_EQ(waits[0].num_steps, 0U) << "no step has begun since";
+  EXPECT_EQ(waits[0].num_steps, 0U) << "no step has begun since then";
 }
 
-// And who runs waits no more, whatever holds others back meanwhile.
-TEST(ExplainerWaits, WhatAllWaitedForIsTheSumOfWhatEachDid) {
+// A running request has no waits, even if other requests are held back.
+TEST(ExplainerWaits, TotalsAreTheSumsOverAllRequests) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_seqs = 1;
   Explained e(config);
@@ -108,14 +102,14 @@ TEST(ExplainerWaits, WhatAllWaitedForIsTheSumOfWhatEachDid) {
   EXPECT_EQ(sums.missed_tokens.at(static_cast<std::size_t>(MissCause::never_stored)), 12U);
 }
 
-TEST(ExplainerWaits, WhoComesWhileTheBatchIsFullWaitsForASlotBehindNobody) {
+TEST(ExplainerWaits, ReportsNoSlotAndNoBlockingRequestWhenTheBatchIsFull) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_seqs = 1;
   Explained e(config);
   e.driver.add(1, 4, 2);
   e.driver.step();        // plan at 1, result at 2
   e.driver.add(2, 4, 1);  // at 2
-  e.driver.step();        // planned at 3, and over at 4
+  e.driver.step();        // plan at 3, result at 4
   e.driver.step();        // 2 is admitted at 5
   const RequestExplanation facts = e.of(2);
   EXPECT_EQ(facts.admitted_s, 5.0);
@@ -124,11 +118,11 @@ TEST(ExplainerWaits, WhoComesWhileTheBatchIsFullWaitsForASlotBehindNobody) {
   ASSERT_EQ(facts.waits.size(), 2U);
   EXPECT_EQ(facts.waits[0].cause, EventCause::no_slot);
   EXPECT_EQ(facts.waits[0].num_steps, 1U);
-  EXPECT_EQ(facts.waits[1].num_steps, 0U) << "until a step began";
-  EXPECT_EQ(facts.behind, RequestId{});
+  EXPECT_EQ(facts.waits[1].num_steps, 0U) << "the time until a step began";
+  EXPECT_EQ(facts.blocked_by, RequestId{});
 }
 
-TEST(ExplainerWaits, ALongPromptHoldsBackThoseBehindItForTokens) {
+TEST(ExplainerWaits, ReportsNoTokensWhileALongPromptUsesTheTokenBudget) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_batched_tokens = 16;
   Explained e(config);
@@ -141,7 +135,7 @@ TEST(ExplainerWaits, ALongPromptHoldsBackThoseBehindItForTokens) {
   EXPECT_EQ(Explained::seconds(e.of(2).waits, EventCause::no_tokens), 2.0);
 }
 
-TEST(ExplainerWaits, WhoLacksBlocksIsNamedAsTheOneInFront) {
+TEST(ExplainerWaits, NamesTheRequestInFrontThatWaitsForBlocks) {
   CoreConfig config = sync_config(9);  // 8 blocks of 4 tokens
   Explained e(config);
   e.driver.add(1, 20, 8);  // 5 blocks, 7 in the end
@@ -153,13 +147,57 @@ TEST(ExplainerWaits, WhoLacksBlocksIsNamedAsTheOneInFront) {
   const RequestExplanation second = e.of(2), third = e.of(3);
   EXPECT_EQ(Explained::seconds(second.waits, EventCause::lack_of_blocks), 3.0);
   EXPECT_EQ(Explained::seconds(third.waits, EventCause::lack_of_blocks), 3.0);
-  EXPECT_EQ(third.behind, RequestId{2});
+  EXPECT_EQ(third.blocked_by, RequestId{2});
   for (int i = 0; i < 20 && !e.of(3).admitted_s.has_value(); ++i) e.driver.step();
   ASSERT_TRUE(e.of(3).admitted_s.has_value());
-  EXPECT_EQ(e.of(3).behind, RequestId{2}) << "who was in front is known when it has been admitted, too";
+  EXPECT_EQ(e.of(3).blocked_by, RequestId{2}) << "the request in front is still known after the admission";
 }
 
-TEST(ExplainerWaits, WhoseBlocksAreOnTheirWayWaitsForThemFromTheStepThatAskedOn) {
+TEST(ExplainerWaits, NamesNoRequestInFrontOfOneThatIsAdmittedImmediately) {
+  CoreConfig config = sync_config(9);  // 8 blocks of 4 tokens
+  Explained e(config);
+  e.driver.add(1, 20, 8);
+  e.driver.step();
+  e.driver.add(2, 16, 1);
+  e.driver.add(3, 4, 1);
+  for (int i = 0; i < 20 && e.driver.core->has_work(); ++i) e.driver.step();
+  ASSERT_EQ(e.of(3).blocked_by, RequestId{2}) << "the queue was blocked once";
+  e.driver.add(4, 4, 1);
+  EXPECT_EQ(e.of(4).blocked_by, RequestId{}) << "request 4 waits only for the next step";
+  e.driver.step();
+  ASSERT_TRUE(e.of(4).admitted_s.has_value());
+  EXPECT_EQ(e.of(4).blocked_by, RequestId{}) << "the queue was no longer blocked when it arrived";
+}
+
+TEST(ExplainerWaits, NamesNoRequestInFrontOfTheOneAtTheHeadOfTheQueue) {
+  Explained e(sync_config(9));
+  e.driver.add(1, 20, 8);
+  e.driver.step();
+  e.driver.add(2, 16, 1);
+  e.driver.plan();
+  ASSERT_EQ(e.explainer.waits_for(RequestId{2}), EventCause::lack_of_blocks);
+  EXPECT_EQ(e.of(2).blocked_by, RequestId{});
+}
+
+// Only the adapter keeps the request from running, not the request at the head of the queue.
+TEST(ExplainerWaits, NamesNoRequestInFrontOfOneThatIsSkipped) {
+  CoreConfig config = sync_config();
+  config.limits.max_loras = 1;
+  config.scheduler.max_num_seqs = 2;
+  Explained e(config);
+  for (const std::uint64_t id : {1U, 2U, 3U, 4U}) {
+    const Tokens prompt = CoreDriver::prompt(id, 6);
+    NewRequest request = CoreDriver::request(id, prompt, id == 1 ? 4 : 8);
+    request.lora_id = id == 2 ? 2 : 1;
+    request.lora_name = id == 2 ? "two" : "one";
+    e.driver.add(request);
+  }
+  for (int i = 0; i < 2; ++i) e.driver.step();  // 1 and 3 fill the batch; 2 is skipped; 4 waits for a slot
+  EXPECT_EQ(e.explainer.waits_for(RequestId{4}), EventCause::no_slot);
+  EXPECT_EQ(e.of(2).blocked_by, RequestId{});
+}
+
+TEST(ExplainerWaits, ReportsLoadingFromTheStepThatBeginsTheLoad) {
   NamedTier tier;
   tier.tokens[1] = 8;
   CoreConfig config = sync_config();
@@ -167,7 +205,7 @@ TEST(ExplainerWaits, WhoseBlocksAreOnTheirWayWaitsForThemFromTheStepThatAskedOn)
   Explained e(config, {.connector = &tier});
   e.driver.add(1, 8, 1);
   e.driver.plan();
-  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::loading) << "though nothing passed it over yet";
+  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::loading) << "no step has skipped the request yet";
   e.driver.apply({});
   e.driver.step();
   e.driver.plan();
@@ -178,10 +216,10 @@ TEST(ExplainerWaits, WhoseBlocksAreOnTheirWayWaitsForThemFromTheStepThatAskedOn)
   EXPECT_EQ(Explained::seconds(facts.waits, EventCause::loading), *facts.admitted_s - facts.queued_s - 1.0);
   EXPECT_EQ(Explained::seconds(facts.waits, EventCause::none), 1.0) << "before the first step";
   EXPECT_EQ(facts.num_external, 7U);
-  EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 1U) << "it came, and is computed to draw the next one";
+  EXPECT_EQ(Explained::missed(facts, MissCause::last_token), 1U) << "the last token is computed again to sample the next one";
 }
 
-TEST(ExplainerWaits, WhoLacksTheBlocksForWhatItWouldLoadWaitsForBlocks) {
+TEST(ExplainerWaits, ReportsMissingBlocksWhenALoadHasNoFreeBlocks) {
   NamedTier tier;
   tier.tokens[2] = 8;
   CoreConfig config = sync_config(4);
@@ -198,7 +236,7 @@ TEST(ExplainerWaits, WhoLacksTheBlocksForWhatItWouldLoadWaitsForBlocks) {
   EXPECT_GT(Explained::seconds(facts.waits, EventCause::lack_of_blocks), 0.0);
 }
 
-TEST(ExplainerWaits, WhoGaveWayBetweenTwoStepsWaitsForTheNextOneFromThenOn) {
+TEST(ExplainerWaits, ReportsNoCauseForARequestPreemptedBetweenTwoSteps) {
   Explained e(sync_config());
   e.driver.add(1, 8, 9);
   e.driver.step();  // 1, 2
@@ -208,10 +246,10 @@ TEST(ExplainerWaits, WhoGaveWayBetweenTwoStepsWaitsForTheNextOneFromThenOn) {
   ASSERT_EQ(facts.later_waits.size(), 1U);
   EXPECT_EQ(facts.later_waits[0].cause, EventCause::none);
   EXPECT_EQ(facts.later_waits[0].seconds, 1.0);
-  EXPECT_EQ(facts.later_waits[0].num_steps, 0U) << "no step passed it over";
+  EXPECT_EQ(facts.later_waits[0].num_steps, 0U) << "no step skipped the request";
 }
 
-TEST(ExplainerWaits, APauseIsACauseEvenWhenNoStepIsMade) {
+TEST(ExplainerWaits, ReportsAPauseWhenNoStepRuns) {
   Explained e(sync_config());
   e.driver.core->set_pause_state(PauseState::paused_all);
   e.driver.add(1, 4, 1);  // at 0
@@ -221,20 +259,20 @@ TEST(ExplainerWaits, APauseIsACauseEvenWhenNoStepIsMade) {
   EXPECT_EQ(Explained::seconds(e.of(1).waits, EventCause::paused), 10.0);
 }
 
-TEST(ExplainerWaits, SaysForWhatOneWaitsNow) {
+TEST(ExplainerWaits, ReportsTheCurrentCause) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_seqs = 1;
   Explained e(config);
-  EXPECT_EQ(e.explainer.waits_for(RequestId{9}), EventCause::none) << "nobody knows it";
+  EXPECT_EQ(e.explainer.waits_for(RequestId{9}), EventCause::none) << "the request is unknown";
   e.driver.core->set_pause_state(PauseState::paused_all);
   e.driver.add(1, 5, 9);
   e.driver.step();
   EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::paused);
   e.driver.core->set_pause_state(PauseState::unpaused);
   e.driver.step();
-  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::none) << "it runs";
+  EXPECT_EQ(e.explainer.waits_for(RequestId{1}), EventCause::none) << "request 1 is running";
   e.driver.add(2, 5, 9);
-  EXPECT_EQ(e.explainer.waits_for(RequestId{2}), EventCause::none) << "for the next step";
+  EXPECT_EQ(e.explainer.waits_for(RequestId{2}), EventCause::none) << "request 2 waits only for the next step";
   e.driver.step();
   e.driver.step();
   const RequestExplanation facts = e.of(2);
@@ -244,4 +282,4 @@ TEST(ExplainerWaits, SaysForWhatOneWaitsNow) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// A configuration as bytes: each field of each group and kind comes back, and any other bytes are an error.
+// Tests configurations as bytes: each field of each group kind is restored, and any other bytes are an error.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -85,7 +85,7 @@ class FieldChange {
   Random random_;
 };
 
-// Once more by hand, since what is left out of the list under test is left out by whatever is made of it.
+// The fields are listed again by hand: a field missing in the tested list is missing in everything derived from it.
 struct ChangeKind {
   void operator()(FullAttentionSpec& spec) const { change_full(spec, change); }
   void operator()(MlaAttentionSpec& spec) const {
@@ -118,7 +118,7 @@ void change_config(CoreConfig& c, FieldChange& change) {
   change(c.decisions);
   auto& s = c.scheduler;
   change(s.max_num_seqs, s.max_num_batched_tokens, s.max_model_len, s.long_prefill_token_threshold);
-  change(s.max_num_waiting, s.enable_chunked_prefill, s.reserve_full_isl, s.policy, s.async_scheduling, s.admit_oversized,
+  change(s.max_num_waiting, s.enable_chunked_prefill, s.reserve_full_isl, s.policy, s.tenant_turns, s.async_scheduling, s.admit_oversized,
          s.max_in_flight_tokens);
   change(c.kv.num_blocks, c.kv.groups, c.kv.tensors);
   for (KvCacheGroup& group : c.kv.groups) {
@@ -138,11 +138,11 @@ void change_config(CoreConfig& c, FieldChange& change) {
   change(c.parallel.pipeline_parallel, c.parallel.dcp_world_size, c.parallel.pcp_world_size);
   auto& a = c.continuum;
   change(a.pin_s, a.longest_tool_s, a.max_jobs, a.max_tools, a.pins_give_way, a.pins_end_with_job, a.jobless_in_order);
-  auto& u = c.cures;
+  auto& u = c.fixes;
   change(u.forget_unwritten_blocks, u.discard_only_in_flight, u.reserve_windows_only, u.loaded_give_way, u.hits_before_loads);
-  change(u.early_loads, u.unsure_drafts, u.cut_sessions, u.unloaded_begin_anew);
+  change(u.early_loads, u.unsure_drafts, u.cut_sessions, u.unloaded_begin_anew, u.idle_sessions_yield);
   change(c.pressure.admission_watermark, c.pressure.pressure_high, c.pressure.pressure_low, c.pressure.pressure_preempts);
-  change(c.swap.num_swap_places, c.swap.num_far_places, c.swap.swap_choice);
+  change(c.swap.num_swap_slots, c.swap.num_slow_slots, c.swap.swap_choice);
   auto& l = c.limits;
   change(l.max_outstanding_plans, l.max_fork_family, l.max_open_transfers, l.max_loras);
   auto& r = c.report;
@@ -165,7 +165,7 @@ CoreConfig config_of_all_kinds() {
   return config;
 }
 
-TEST(ConfigBytes, EachFieldComesBack) {
+TEST(ConfigBytes, RoundTripsEachField) {
   const CoreConfig plain = config_of_all_kinds();
   const std::vector<std::uint8_t> plain_bytes = encode(plain);
   EXPECT_EQ(decode_core_config(plain_bytes).value(), plain);
@@ -183,7 +183,7 @@ TEST(ConfigBytes, EachFieldComesBack) {
   EXPECT_GT(num_fields, 150U);
 }
 
-// So many that the next one is an error.
+// Checks that the enum has `count` values and that the next value is an error.
 template <class Enum>
 void must_have_values(std::uint8_t count, Enum& choice, const CoreConfig& config) {
   for (std::uint8_t value = 0; value <= count; ++value) {
@@ -195,7 +195,7 @@ void must_have_values(std::uint8_t count, Enum& choice, const CoreConfig& config
   choice = Enum{};
 }
 
-TEST(ConfigBytes, EachChoiceComesBackAndNoOther) {
+TEST(ConfigBytes, RoundTripsEachEnumValueAndRefusesOthers) {
   CoreConfig config;
   must_have_values(2, config.decisions, config);
   must_have_values(3, config.scheduler.policy, config);
@@ -205,7 +205,7 @@ TEST(ConfigBytes, EachChoiceComesBackAndNoOther) {
   must_have_values(3, std::get<MambaSpec>(config.kv.groups[0].spec).mode, config);
 }
 
-TEST(ConfigBytes, AnyValuesComeBack) {
+TEST(ConfigBytes, RoundTripsRandomValues) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     FieldChange change(HowToChange::all_at_random, seed);
     CoreConfig config = config_of_all_kinds();
@@ -216,17 +216,17 @@ TEST(ConfigBytes, AnyValuesComeBack) {
   }
 }
 
-TEST(ConfigBytes, ThoseOfAVersionStay) {
+TEST(ConfigBytes, BytesOfAVersionDoNotChange) {
   FieldChange change(HowToChange::to_its_number, 0);
   CoreConfig config = config_of_all_kinds();
   change_config(config, change);
   const std::vector<std::uint8_t> bytes = encode(config);
-  EXPECT_EQ(to_hex(std::span(bytes).first(4)), "51434609");
-  EXPECT_EQ(to_hex(Sha256::of(std::as_bytes(std::span(bytes)))), "0583b507220cc395bb21a80992ace20379d4098f63b1fc22e3b60cda5326ae48")
-      << "configurations that were written down can no longer be read: raise the version in config_bytes.cpp";
+  EXPECT_EQ(to_hex(std::span(bytes).first(4)), "5143460a");
+  EXPECT_EQ(to_hex(Sha256::of(std::as_bytes(std::span(bytes)))), "c7b6cc2c699f78f327ae03687a8fdb04885a4a5f1e270ae65104f32f286ce6d4")
+      << "recorded configurations can no longer be read: raise the version in config_bytes.cpp";
 }
 
-TEST(ConfigBytes, WhatNoCoreCanHaveIsForValidateToSay) {
+TEST(ConfigBytes, DecodesInvalidConfigurationsForValidateToRefuse) {
   CoreConfig config = config_of_all_kinds();
   config.limits.max_outstanding_plans = 1000;
   const CoreConfig again = decode_core_config(encode(config)).value();

@@ -1,4 +1,4 @@
-// A digest tells apart what differs in one field.
+// Plans and outcomes that differ in one field have different digests.
 #include "core/journal/decision_digest.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ struct Plan {
   std::vector<TransferId> fences{{1}};
 };
 
-TEST(DecisionDigest, OfAPlanIsOfAllThatItSays) {
+TEST(DecisionDigest, DiffersWhenAnyFieldOfAPlanDiffers) {
   std::set<std::uint64_t> known;
   const auto other = [&](auto&& change) {
     Plan parts;
@@ -111,7 +111,7 @@ TEST(DecisionDigest, OfAPlanIsOfAllThatItSays) {
   other([](Plan&, StepPlan& p) { p.pending_structured_output = true; });
 }
 
-TEST(DecisionDigest, OfAnOutcomeIsOfAllThatItSays) {
+TEST(DecisionDigest, DiffersWhenAnyFieldOfAnOutcomeDiffers) {
   std::set<std::uint64_t> known;
   const auto other = [&](auto&& change) {
     std::vector<TokenId> tokens{1, 2};
@@ -156,23 +156,23 @@ TEST(DecisionDigest, OfAnOutcomeIsOfAllThatItSays) {
   other([](StepOutcome&, RequestUpdate& u, Tokens&, FirstAdmission&, Ids&) { ++u.num_external_computed_tokens; });
 }
 
-TEST(Mix, TellsApartTheLengthsOfBytes) {
+TEST(WordHasher, DistinguishesBytesByTheirLength) {
   std::set<std::uint64_t> known;
   const std::vector<std::uint8_t> zeros(40);
   for (std::size_t size = 0; size <= zeros.size(); ++size)
-    EXPECT_TRUE(known.insert(Mix().bytes(std::span(zeros).first(size)).digest()).second);
+    EXPECT_TRUE(known.insert(WordHasher().bytes(std::span(zeros).first(size)).digest()).second);
 }
 
-// Journals that were written stay comparable.
-TEST(DecisionDigest, OfAVersionStay) {
-  EXPECT_EQ(Mix().digest(), 0x243F6A8885A308D3U);
+// Existing journals stay comparable.
+TEST(DecisionDigest, DoesNotChangeWithinAVersion) {
+  EXPECT_EQ(WordHasher().digest(), 0x243F6A8885A308D3U);
   const std::uint8_t sixteen[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
-  EXPECT_EQ(Mix().bytes(sixteen).digest(), 7898365411002679903U);
+  EXPECT_EQ(WordHasher().bytes(sixteen).digest(), 7898365411002679903U);
   Plan parts;
-  EXPECT_EQ(digest_of(parts.plan()), 3528770752368435459U) << "raise the version in journal_form.h";
+  EXPECT_EQ(digest_of(parts.plan()), 3528770752368435459U) << "raise the version in journal_format.h";
 }
 
-// Journals carry digests from one build to another: the numbers stay.
+// Journals carry digests from one build to another, so the numbers must not change.
 TEST(DecisionDigest, IsTheSameInEachBuild) {
   Plan parts;
   parts.scheduled[0].drafts = parts.scheduled[1].new_tokens = parts.tokens;
@@ -195,7 +195,7 @@ TEST(DecisionDigest, IsTheSameInEachBuild) {
   outcome.finished_sets = sets;
   EXPECT_EQ(digest_of(outcome), 341806553454301413U);
   EXPECT_EQ(digest_of(outcome, false), 6103570430612169672U);
-  // What is said by single bits, and by halves of a number.
+  // These fields are single bits or halves of a number.
   parts.scheduled[0].pools = parts.scheduled[1].samples = parts.scheduled[1].send_all_tokens = true;
   parts.scheduled[0].kind = ScheduledKind::fresh;
   parts.scheduled[1].kind = ScheduledKind::resumed;

@@ -1,7 +1,7 @@
-// What the core decides in random runs, and all that it tells of it, is what the records in tests/golden hold. decisions.txt was made from
-// a core whose decisions are vLLM's but for the cures that a run turns on (docs/oracle.md), so whoever changes a line of it has changed a
-// decision, or what is told of one; decisions_cures.txt has the options that came later, decisions_0_32.txt the rules of vLLM 0.32.0.
-// QUIRE_RECORD_DECISIONS=1 core_journal_test --gtest_filter='*Decisions*' writes them anew, to be done when ./dev oracle finds no
+// The core's decisions in random runs, and its reports of them, must match the records in tests/golden. decisions.txt was recorded from a
+// core that decides like vLLM except for the fixes that a run turns on (docs/oracle.md). A changed line means that a decision or its report
+// has changed. decisions_cures.txt covers later options, and decisions_0_32.txt the rules of vLLM 0.32.0.
+// QUIRE_RECORD_DECISIONS=1 core_journal_test --gtest_filter='*Decisions*' writes the records again. Use it when ./dev oracle finds no
 // difference.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,7 +28,7 @@ struct Record {
   std::uint64_t num_runs;
 };
 constexpr Record kRecords[] = {{"tests/golden/decisions.txt", RunOf::first_rules, 200},
-                               {"tests/golden/decisions_cures.txt", RunOf::cures, 100},
+                               {"tests/golden/decisions_cures.txt", RunOf::fixes, 100},
                                {"tests/golden/decisions_0_32.txt", RunOf::newer_rules, 150}};
 
 std::string line_of(std::uint64_t seed, RunOf kind) {
@@ -65,7 +65,7 @@ class Decisions : public testing::TestWithParam<Runs> {
   }
 };
 
-TEST_P(Decisions, AreAsRecorded) {
+TEST_P(Decisions, MatchTheRecord) {
   const auto& [record, first] = GetParam();
   std::map<std::uint64_t, std::string> recorded;
   std::ifstream file(record->path);
@@ -77,10 +77,10 @@ TEST_P(Decisions, AreAsRecorded) {
   ASSERT_EQ(recorded.size(), record->num_runs) << record->path << " is read from the root of the repository";
   for (std::uint64_t seed = first; seed < first + kRunsPerTest; ++seed)
     EXPECT_EQ(line_of(seed, record->kind), recorded[seed])
-        << "run " << seed << ": the first digest that differs is of the hundred calls that do";
+        << "run " << seed << ": the first digest that differs covers the hundred calls that differ";
 }
 
-TEST(DecisionsRecord, MeetsWhatItIsAbout) {
+TEST(DecisionsRecord, CoversEachKindOfDecision) {
   for (const Record& record : kRecords) {
     CoreCounters all;
     const std::uint64_t num_runs = record.kind == RunOf::first_rules ? record.num_runs : 50;
@@ -102,7 +102,7 @@ TEST(DecisionsRecord, MeetsWhatItIsAbout) {
     EXPECT_GT(all.prefix_hit_tokens, 10 * num_runs);
     EXPECT_GT(all.preempted_prefix_hit_tokens, num_runs / 2);
     EXPECT_GT(all.external_hit_tokens, 10 * num_runs);
-    if (record.kind == RunOf::newer_rules) continue;  // they know no forks
+    if (record.kind == RunOf::newer_rules) continue;  // these rules have no forks
     EXPECT_GT(all.num_forks, num_runs);
     EXPECT_GT(all.num_copied_blocks, num_runs / 20);
   }

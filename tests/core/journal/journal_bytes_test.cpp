@@ -1,22 +1,23 @@
-// The bytes under a journal, one by one: numbers, flags, frames that are wrong, and records of seams.
+// Tests the bytes of a journal: numbers, flags, invalid frames and records of seams.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "core/journal/answer_form.h"
+#include "core/journal/answer_format.h"
 #include "core/journal/answer_queue.h"
-#include "core/journal/byte_form.h"
-#include "core/journal/journal_form.h"
+#include "core/journal/byte_stream.h"
+#include "core/journal/journal_format.h"
 #include "quire/journal.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-TEST(NumberBytes, AreAsFewAsTheirBitsNeed) {
+TEST(NumberBytes, UseAsFewBytesAsTheirBitsNeed) {
   for (unsigned bits = 0; bits < 64; ++bits) {
     for (const std::uint64_t number : {std::uint64_t{1} << bits, (std::uint64_t{1} << bits) - 1, (std::uint64_t{127} << bits)}) {
       ByteWriter out;
@@ -31,7 +32,7 @@ TEST(NumberBytes, AreAsFewAsTheirBitsNeed) {
   }
 }
 
-TEST(NumberBytes, ThatHoldMoreThan64BitsAreNone) {
+TEST(NumberBytes, RefuseMoreThan64Bits) {
   for (const std::uint8_t last : {1, 2, 3, 0x7F, 0x81}) {
     Bytes bytes(9, 0xFF);
     bytes.push_back(last);
@@ -42,7 +43,7 @@ TEST(NumberBytes, ThatHoldMoreThan64BitsAreNone) {
   }
 }
 
-TEST(SeamFlags, AreThoseThatThereAre) {
+TEST(SeamFlags, RefuseUnknownFlags) {
   for (int flags = 0; flags < 256; ++flags) {
     const Bytes bytes = {static_cast<std::uint8_t>(flags)};
     ByteReader in(bytes);
@@ -53,9 +54,9 @@ TEST(SeamFlags, AreThoseThatThereAre) {
   }
 }
 
-TEST(JournalBytes, BehindWhatIsWrongNothingIsRead) {
+TEST(JournalBytes, ReadNothingAfterAnInvalidFrame) {
   const Bytes call = {14, 131, 0};
-  Bytes bytes = journal_beginning({});
+  Bytes bytes = journal_header_frame({});
   const Bytes header(bytes.begin() + 8 + kFrameHeadBytes, bytes.end());
   append_frame(bytes, bytes.size(), FrameKind::calls, call);
   const std::size_t at = bytes.size();
@@ -63,30 +64,30 @@ TEST(JournalBytes, BehindWhatIsWrongNothingIsRead) {
   append_frame(bytes, bytes.size(), FrameKind::calls, call);
   const auto reader = JournalReader::open(bytes).value();
   EXPECT_TRUE(reader->next());
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(reader->next()) << "a frame of calls lies behind it";
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(reader->next()) << "a frame of calls follows it";
   EXPECT_EQ(reader->damage(), fmt::format("the frame at byte {} is a second header", at));
 }
 
-TEST(JournalBytes, AnEndSaysHowAndNothingElse) {
+TEST(JournalBytes, RefuseAnEndFrameWithoutExactlyOneKnownValue) {
   for (const Bytes& end : {Bytes{}, Bytes{99}, Bytes{0, 0}}) {
-    Bytes bytes = journal_beginning({});
+    Bytes bytes = journal_header_frame({});
     const std::size_t at = bytes.size();
     append_frame(bytes, bytes.size(), FrameKind::end, end);
     const auto reader = JournalReader::open(bytes).value();
     EXPECT_FALSE(reader->next());
-    EXPECT_EQ(reader->damage(), fmt::format("the frame at byte {} is no end", at));
+    EXPECT_EQ(reader->damage(), fmt::format("the frame at byte {} is not a valid end", at));
   }
 }
 
-TEST(JournalBytes, OneThatEndsBeforeItsVersionIsNone) {
-  const Bytes beginning = journal_beginning({});
+TEST(JournalBytes, RefuseAFileThatEndsBeforeItsVersion) {
+  const Bytes beginning = journal_header_frame({});
   for (std::size_t size = 0; size < kJournalMagic.size(); ++size) {
     const Bytes cut(beginning.begin(), beginning.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_EQ(JournalReader::open(cut).error().code, ErrorCode::invalid_argument) << size;
   }
 }
 
-TEST(SeamRecordBytes, BeginAsTheyDo) {
+TEST(SeamRecordBytes, RefuseAChangedHead) {
   const Bytes good = encode(SeamRecord{.has_tools = true, .answers = {}});
   ASSERT_TRUE(decode_seam_record(good).has_value());
   for (std::size_t at = 0; at + 1 < good.size(); ++at) {
@@ -98,11 +99,11 @@ TEST(SeamRecordBytes, BeginAsTheyDo) {
   }
 }
 
-SeamAnswer answer_to(SeamCall call, std::vector<std::uint64_t> values, std::uint64_t question = Question().digest()) {
+SeamAnswer answer_to(SeamCall call, std::vector<std::uint64_t> values, std::uint64_t question = SeamQuestion().digest()) {
   return {.call = call, .request = {}, .question = question, .values = std::move(values), .bytes = {}};
 }
 
-TEST(AnswerNumbers, CountThoseThatWereForgotten) {
+TEST(AnswerNumbers, CountAnswersThatWereConsumed) {
   AnswerQueue queue(SeamRecord{});
   for (int i = 0; i < 3; ++i) {
     std::vector<SeamAnswer> answers(4, answer_to(SeamCall::connector_reset, {1}));
@@ -112,10 +113,10 @@ TEST(AnswerNumbers, CountThoseThatWereForgotten) {
   }
   EXPECT_FALSE(queue.take_flag(SeamCall::connector_reset, {}));
   EXPECT_EQ(queue.status().error().message,
-            "answer 9 is to Connector::reset for request 7, and the core asks Connector::reset for request 0");
+            "answer 9 is for Connector::reset for request 7, but the core calls Connector::reset for request 0");
 }
 
-// What a player is asked to do with transfers.
+// Collects the transfers that a player adds.
 struct Given final : TransferList {
   std::optional<TransferId> add(const Transfer& transfer) override {
     needs.push_back(static_cast<int>(transfer.need));
@@ -126,12 +127,12 @@ struct Given final : TransferList {
   std::vector<std::size_t> num_blocks;
 };
 
-TEST(PlayedConnector, TakesNoNeedThatThereIsNot) {
+TEST(PlayedConnector, ClampsAnUnknownTransferNeed) {
   StepPlan plan;
   plan.step = StepId{5};
   SeamRecord record{.has_connector = true, .answers = {}};
   record.answers = {answer_to(SeamCall::connector_plan_transfers, {1, 0, 9, 0, 0, 1, 4, 1, 4, 2, 1, 1, 0, 0, 0, 0},
-                              Question().add(std::uint64_t{5}).digest())};
+                              SeamQuestion().add(std::uint64_t{5}).digest())};
   SeamPlayer player(record);
   Given given;
   player.seams().connector->plan_transfers(plan, given);
@@ -140,7 +141,7 @@ TEST(PlayedConnector, TakesNoNeedThatThereIsNot) {
   EXPECT_EQ(given.num_blocks, (std::vector<std::size_t>{1, 0}));
 }
 
-TEST(PlayedConnector, WithoutAnAnswerOrdersNothing) {
+TEST(PlayedConnector, OrdersNothingWithoutAnAnswer) {
   SeamPlayer player(SeamRecord{.has_connector = true, .answers = {}});
   std::vector<RequestId> finishing = {RequestId{3}, RequestId{1}}, reported = {RequestId{2}};
   player.seams().connector->order_failed(0, finishing, reported);
@@ -149,25 +150,10 @@ TEST(PlayedConnector, WithoutAnAnswerOrdersNothing) {
   EXPECT_EQ(reported, std::vector<RequestId>{RequestId{2}});
 }
 
-// Gives one transfer a step, and knows states.
-class OneTransfer final : public Connector {
- public:
-  [[nodiscard]] bool supports_states() const override { return true; }
-  ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override { return {.num_tokens = 0}; }
-  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-  void planned(const StepPlan& /*plan*/) override {}
-  void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
-    const std::vector<BlockId> blocks = {BlockId{4}};
-    const std::vector<std::uint64_t> places = {2};
-    (void)transfers.add({.id = {}, .request = RequestId{1}, .blocks = blocks, .places = places});
-  }
-  void step_output() override {}
-  bool reset() override { return true; }
-};
-
-TEST(RecordedConnector, NotesOfEachStepItsOwnTransfersAndSaysWhatTheInnerOneDoes) {
-  OneTransfer connector;
+TEST(RecordedConnector, RecordsTheTransfersOfEachStepAndForwardsToTheInnerConnector) {
+  const BlockId block[] = {BlockId{4}};
+  ScriptedConnector connector;
+  connector.has_states = true;
   SeamRecorder recorder({.connector = &connector});
   Connector& recorded = *recorder.seams().connector;
   EXPECT_TRUE(recorded.supports_states());
@@ -175,6 +161,7 @@ TEST(RecordedConnector, NotesOfEachStepItsOwnTransfersAndSaysWhatTheInnerOneDoes
   StepPlan plan;
   for (std::uint64_t step = 1; step <= 3; ++step) {
     plan.step = StepId{step};
+    connector.transfers = {transfer_of(RequestId{1}, block)};
     recorded.plan_transfers(plan, given);
   }
   const SeamRecord record = recorder.take();

@@ -1,4 +1,4 @@
-// A journal of a core that runs at random: read back it makes the same decisions, and whatever is cut, flipped or changed in it is found.
+// Tests journals of random runs: a replay makes the same decisions, and every cut, flipped bit or change is found.
 #include "quire/journal.h"
 
 #include <fmt/format.h>
@@ -10,25 +10,26 @@
 #include <vector>
 
 #include "core/journal/decision_digest.h"
-#include "core/journal/journal_form.h"
+#include "core/journal/journal_format.h"
 #include "core/journal/random_run.h"
 #include "support/count_allocations.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
 
-// Some calls per frame, as a writing thread makes them.
+// Writes several calls per frame, like a writing thread.
 class Frames {
  public:
   explicit Frames(std::uint64_t seed) : random_(seed) {}
-  void begin(const JournalHeader& header) { bytes = journal_beginning(header); }
+  void begin(const JournalHeader& header) { bytes = journal_header_frame(header); }
   void take(std::span<const std::uint8_t> call) {
     calls_.insert(calls_.end(), call.begin(), call.end());
     if (random_.below(4) == 0) flush();
   }
   void finish() {
     flush();
-    append_frame(bytes, bytes.size(), FrameKind::end, journal_ending(JournalEnd::stopped));
+    append_frame(bytes, bytes.size(), FrameKind::end, journal_end_payload(JournalEnd::stopped));
   }
   std::vector<std::uint8_t> bytes;
 
@@ -41,7 +42,7 @@ class Frames {
   std::vector<std::uint8_t> calls_;
 };
 
-// Of the run of that seed, made anew with its seams' answers.
+// Repeats the run of the seed with its recorded seam answers and returns its journal.
 std::vector<std::uint8_t> journal_of(std::uint64_t seed) {
   RecordedRun run(seed);
   SeamPlayer player(run.answers());
@@ -57,12 +58,12 @@ std::vector<std::uint8_t> journal_of(std::uint64_t seed) {
   return std::move(frames.bytes);
 }
 
-// What the core answers, when the calls are made again.
+// Replays the calls and returns the core's answers.
 std::vector<JournalAnswer> play(JournalReader& reader, std::vector<JournalAnswer>& recorded) {
   std::vector<JournalAnswer> answers;
   SeamPlayer player(reader.header().seams);
   JournalRecorder recorder(player.seams(), [&](std::span<const std::uint8_t> call) {
-    std::vector<std::uint8_t> bytes = journal_beginning({});
+    std::vector<std::uint8_t> bytes = journal_header_frame({});
     append_frame(bytes, bytes.size(), FrameKind::calls, call);
     const auto one = JournalReader::open(bytes).value();
     EXPECT_TRUE(one->next());
@@ -97,7 +98,7 @@ TEST(Journal, MakesTheSameDecisionsAgain) {
     num_calls += answers.size();
   }
   EXPECT_GT(num_calls, 10'000U);
-  EXPECT_EQ(met.size(), 4U) << "answers of each kind were met";
+  EXPECT_EQ(met.size(), 4U) << "the runs cover answers of each kind";
 }
 
 std::size_t count_calls(std::span<const std::uint8_t> bytes, std::string& damage) {
@@ -111,7 +112,7 @@ std::size_t count_calls(std::span<const std::uint8_t> bytes, std::string& damage
   return count;
 }
 
-TEST(Journal, OneThatIsCutIsGoodUpToThere) {
+TEST(Journal, ReadsACutJournalUpToTheCut) {
   const std::vector<std::uint8_t> bytes = journal_of(3);
   std::string damage;
   const std::size_t all = count_calls(bytes, damage);
@@ -125,11 +126,11 @@ TEST(Journal, OneThatIsCutIsGoodUpToThere) {
     num_whole += damage.empty() ? 1 : 0;
     last = count;
   }
-  EXPECT_EQ(last, all) << "the end alone is cut";
-  EXPECT_GT(num_whole, 10U) << "where frames end nothing is wrong";
+  EXPECT_EQ(last, all) << "only the end frame is cut";
+  EXPECT_GT(num_whole, 10U) << "a cut at the end of a frame is no damage";
 }
 
-TEST(Journal, AFlippedBitIsFoundInItsFrame) {
+TEST(Journal, FindsAFlippedBitInItsFrame) {
   const std::vector<std::uint8_t> bytes = journal_of(3);
   Random random(5);
   for (int i = 0; i < 3000; ++i) {
@@ -145,8 +146,8 @@ TEST(Journal, AFlippedBitIsFoundInItsFrame) {
   }
 }
 
-TEST(Journal, FramesOfAnotherPlaceAreRefused) {
-  std::vector<std::uint8_t> bytes = journal_beginning({});
+TEST(Journal, RefusesFramesAtAnotherOffset) {
+  std::vector<std::uint8_t> bytes = journal_header_frame({});
   const std::size_t first = bytes.size();
   const std::vector<std::uint8_t> call = {14, 131, 0};  // make_stats(), which answers 0
   append_frame(bytes, bytes.size(), FrameKind::calls, call);
@@ -156,18 +157,18 @@ TEST(Journal, FramesOfAnotherPlaceAreRefused) {
   EXPECT_EQ(damage, "");
   const std::size_t second = bytes.size();
   bytes.insert(bytes.end(), frame.begin(), frame.end());
-  EXPECT_EQ(count_calls(bytes, damage), 1U) << "the same frame once more";
-  EXPECT_EQ(damage, fmt::format("the frame at byte {} fails its check", second));
+  EXPECT_EQ(count_calls(bytes, damage), 1U) << "the frame is repeated";
+  EXPECT_EQ(damage, fmt::format("the frame at byte {} fails its checksum", second));
 }
 
-TEST(Journal, WhatIsBehindTheCheckMayBeAnything) {
+TEST(Journal, ReadsRandomPayloadsWithAValidChecksum) {
   Random random(11);
   std::uint32_t num_read = 0;
   for (int i = 0; i < 20'000; ++i) {
     std::vector<std::uint8_t> payload(random.below(60));
     for (std::uint8_t& byte : payload) byte = static_cast<std::uint8_t>(random.below(random.below(4) == 0 ? 256 : 20));
     if (payload.size() > 2 && random.below(2) == 0) payload[0] = 14, payload[1] = 131, payload[2] = 1;
-    std::vector<std::uint8_t> bytes = journal_beginning({});
+    std::vector<std::uint8_t> bytes = journal_header_frame({});
     append_frame(bytes, bytes.size(), static_cast<FrameKind>(1 + random.below(4)), payload);
     std::string damage;
     num_read += count_calls(bytes, damage);
@@ -175,20 +176,20 @@ TEST(Journal, WhatIsBehindTheCheckMayBeAnything) {
   EXPECT_GT(num_read, 500U);
 }
 
-TEST(Journal, AnotherVersionAndOtherFilesAreRefused) {
-  std::vector<std::uint8_t> bytes = journal_beginning({});
+TEST(Journal, RefusesOtherVersionsAndOtherFiles) {
+  std::vector<std::uint8_t> bytes = journal_header_frame({});
   bytes[7] = kJournalVersion + 1;
   EXPECT_EQ(JournalReader::open(bytes).error().code, ErrorCode::unsupported);
-  EXPECT_NE(JournalReader::open(bytes).error().message.find(fmt::format("is of version {}", kJournalVersion + 1)), std::string::npos);
+  EXPECT_NE(JournalReader::open(bytes).error().message.find(fmt::format("has format version {}", kJournalVersion + 1)), std::string::npos);
   EXPECT_EQ(JournalReader::open({}).error().code, ErrorCode::invalid_argument);
   const std::string text = "{\"event\":\"step_snapshot\"}";
   EXPECT_FALSE(JournalReader::open({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}).has_value());
 }
 
-TEST(Journal, AHeaderIsReadToItsEndAndNoFurther) {
-  const std::vector<std::uint8_t> good = journal_beginning({});
+TEST(Journal, RefusesAHeaderOfAnotherLength) {
+  const std::vector<std::uint8_t> good = journal_header_frame({});
   ASSERT_TRUE(JournalReader::open(good).has_value());
-  // Magic and version, then a frame: its head, and the header.
+  // The file begins with magic and version. A frame with the header follows.
   constexpr std::size_t kBegin = 8;
   const std::vector<std::uint8_t> payload(good.begin() + kBegin + kFrameHeadBytes, good.end());
   for (const int more : {-1, 1}) {
@@ -199,9 +200,9 @@ TEST(Journal, AHeaderIsReadToItsEndAndNoFurther) {
   }
 }
 
-TEST(Journal, AStateBeginsAFileOrStandsBeforeACall) {
+TEST(Journal, ReadsACoreStateAtTheBeginningOrBeforeACall) {
   const std::vector<std::uint8_t> first = {1, 2, 3}, second = {4, 5}, call = {14, 131, 0};
-  std::vector<std::uint8_t> bytes = journal_beginning({});
+  std::vector<std::uint8_t> bytes = journal_header_frame({});
   append_frame(bytes, bytes.size(), FrameKind::checkpoint,
                journal_checkpoint({.run_start_s = 2.5, .number = 3, .progress = {700, 300, 9.5}, .state = first}));
   append_frame(bytes, bytes.size(), FrameKind::calls, call);
@@ -226,54 +227,44 @@ TEST(Journal, AStateBeginsAFileOrStandsBeforeACall) {
   EXPECT_EQ(reader->checkpoint(), nullptr);
 }
 
-TEST(Journal, WhatIsNoStateIsNotPassedOver) {
+TEST(Journal, RefusesAnInvalidCoreState) {
   const std::vector<std::uint8_t> cut = {1, 2, 3};
-  std::vector<std::uint8_t> bytes = journal_beginning({});
+  std::vector<std::uint8_t> bytes = journal_header_frame({});
   append_frame(bytes, bytes.size(), FrameKind::checkpoint, cut);
   const auto without = JournalReader::open(bytes);
   ASSERT_FALSE(without.has_value());
-  EXPECT_NE(without.error().message.find("has no state of a core to begin with"), std::string::npos);
-  bytes = journal_beginning({});
+  EXPECT_NE(without.error().message.find("has no initial state of the core"), std::string::npos);
+  bytes = journal_header_frame({});
   append_frame(bytes, bytes.size(), FrameKind::calls, std::vector<std::uint8_t>{14, 131, 0});
   const std::size_t at = bytes.size();
   append_frame(bytes, bytes.size(), FrameKind::checkpoint, cut);
   append_frame(bytes, bytes.size(), FrameKind::calls, std::vector<std::uint8_t>{14, 131, 0});
   std::string damage;
   EXPECT_EQ(count_calls(bytes, damage), 1U);
-  EXPECT_EQ(damage, fmt::format("the frame at byte {} is no state of a core", at));
+  EXPECT_EQ(damage, fmt::format("the frame at byte {} is not a valid core state", at));
 }
 
-TEST(Journal, TellsWhatWasCalled) {
+TEST(Journal, ReturnsTheRecordedCall) {
   std::vector<std::uint8_t> bytes;
   Frames frames(1);
   JournalRecorder recorder({}, [&](std::span<const std::uint8_t> call) { frames.take(call); });
   frames.begin({});
   CallSink& calls = *recorder.seams().calls;
-  calls.finish(RequestId{4}, RequestStatus::finished_aborted, {.now = 2.0});
+  const core_call::Finish finish{RequestId{4}, RequestStatus::finished_aborted, {.now = 2.0}};
+  calls.on_call(finish);
   calls.answered(1);
   frames.finish();
   const auto reader = JournalReader::open(frames.bytes).value();
   ASSERT_TRUE(reader->next());
-  EXPECT_FALSE(reader->is_schedule());
   CoreCallWriter told, expected;
-  reader->tell(told.sink());
-  expected.sink().finish(RequestId{4}, RequestStatus::finished_aborted, {.now = 2.0});
+  told.sink().on_call(reader->call());
+  expected.sink().on_call(finish);
   EXPECT_EQ(told.take(), expected.take());
   EXPECT_EQ(reader->answer(), (JournalAnswer{JournalAnswer::Kind::answered, 1}));
 }
 
-class NoConnector final : public Connector {
- public:
-  ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override { return {.num_tokens = 0}; }
-  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-  void planned(const StepPlan& /*plan*/) override {}
-  void step_output() override {}
-  bool reset() override { return true; }
-};
-
 TEST(Journal, TakesNoMemoryInTheSteadyState) {
-  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer has a separate operator new, so allocations are not counted";
   CoreConfig config;
   config.block_size = 16;
   FullAttentionSpec spec;
@@ -282,7 +273,7 @@ TEST(Journal, TakesNoMemoryInTheSteadyState) {
   config.scheduler.max_model_len = 16384;
   config.kv = {.num_blocks = 16'400, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
   std::uint64_t num_bytes = 0;
-  NoConnector connector;
+  QuietConnector connector;
   JournalRecorder recorder({.connector = &connector}, [&](std::span<const std::uint8_t> call) { num_bytes += call.size(); });
   const auto core = Core::create(config, recorder.seams()).value();
   const std::vector<TokenId> prompt(100, 7);
@@ -302,7 +293,7 @@ TEST(Journal, TakesNoMemoryInTheSteadyState) {
   const std::uint64_t before = num_allocations, bytes_before = num_bytes;
   decode(2000);
   EXPECT_EQ(num_allocations - before, 0U);
-  EXPECT_GT(num_bytes - bytes_before, 2000U * 16 * 2) << "they were recorded";
+  EXPECT_GT(num_bytes - bytes_before, 2000U * 16 * 2) << "the calls were recorded";
 }
 
 }  // namespace

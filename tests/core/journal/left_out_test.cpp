@@ -1,4 +1,4 @@
-// A journal without tokens: two talks of one form are the same bytes, whatever was said in them, and none of it is there.
+// Tests journals without tokens: two conversations of one form have the same bytes, and no token is in them.
 #include "core/journal/left_out.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "core/journal/journal_form.h"
+#include "core/journal/journal_format.h"
 #include "core/journal/pseudonyms.h"
 #include "core/schedule/core_driver.h"
 #include "quire/journal.h"
@@ -16,13 +16,13 @@
 namespace quire::test {
 namespace {
 
-constexpr NameKey kKey{.words = {5, 6}};
+constexpr PseudonymKey kKey{.words = {5, 6}};
 
 KvEventHash hash_of(std::uint8_t value) {
   return KvEventHash(32, value);
 }
 
-TEST(LeftOutEvents, HaveOtherNamesAndNoTokens) {
+TEST(LeftOutEvents, HavePseudonymsAndNoTokens) {
   BlockStored stored;
   stored.block_hashes = {hash_of(1), hash_of(2)};
   stored.parent_block_hash = hash_of(3);
@@ -47,7 +47,7 @@ TEST(LeftOutEvents, HaveOtherNamesAndNoTokens) {
   EXPECT_EQ(left_out(removed, &kKey), (BlockRemoved{.block_hash = pseudonyms(kKey, hash_of(4)), .group_idx = 2}));
 }
 
-TEST(LeftOut, OutputsAlternateAndARequestLooksForTwoOfThem) {
+TEST(LeftOut, OutputsAlternateAndRepetitionNeedsACountOfTwo) {
   EXPECT_EQ(left_out(), -2);
   EXPECT_EQ(left_out(1), -3);
   EXPECT_EQ(left_out(6), -2);
@@ -56,7 +56,7 @@ TEST(LeftOut, OutputsAlternateAndARequestLooksForTwoOfThem) {
   EXPECT_TRUE(looks_for_repetition({.min_pattern_tokens = 1, .max_pattern_tokens = 1, .min_count = 2}));
 }
 
-// The n-th text of a block is called n, whatever it is.
+// Uses n as the hash of the n-th distinct block content.
 class CountedNames final : public HashFunction {
  public:
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
@@ -73,14 +73,14 @@ class CountedNames final : public HashFunction {
 
 struct Talk {
   std::vector<std::uint8_t> bytes;
-  std::vector<std::vector<std::uint8_t>> calls;  // without the states between them
+  std::vector<std::vector<std::uint8_t>> calls;  // without the core states between them
   CoreConfig config;
   SeamRecord seams;
   double last_s = 0.0, last_step_s = 0.0;
   std::uint64_t num_steps = 0, num_calls = 0, num_taken = 0;
 };
 
-// What is said are numbers from `secret` on; a request ends by a stop id, one by a repetition, one is a session, one is forked.
+// Tokens are numbers from `secret` on. One request ends by a stop id, one by a repetition, one is a session and one is forked.
 Talk talk(TokenId secret, bool tokens) {
   Talk talk;
   CountedNames names;
@@ -97,7 +97,7 @@ Talk talk(TokenId secret, bool tokens) {
       },
       tokens ? std::nullopt : std::optional(kKey));
   itself = &recorder;
-  EXPECT_FALSE(recorder.can_checkpoint()) << "no core was made";
+  EXPECT_FALSE(recorder.can_checkpoint()) << "no core exists yet";
   CoreConfig config = sync_config(64);
   config.speculation.num_spec_tokens = 2;
   config.report.enable_kv_events = true;
@@ -125,7 +125,7 @@ Talk talk(TokenId secret, bool tokens) {
   const SessionInput more{.tokens = input, .arrival_time = 5.0, .max_tokens = 4};
   EXPECT_TRUE(d.core->continue_session(RequestId{3}, &more, {.now = d.now}).has_value());
   for (TokenId i = 0; i < 3; ++i) d.step({{1, said(90 + i)}, {2, said(60)}, {3, said(95 + i)}, {4, said(i == 2 ? 93 : 92)}});
-  EXPECT_FALSE(d.known(2)) << "it has said one thing three times";
+  EXPECT_FALSE(d.known(2)) << "request 2 has repeated one token three times";
   d.step({{1, {kStop}}, {4, said(94)}});
   EXPECT_FALSE(d.known(1));
   d.core->finish(RequestId{4}, RequestStatus::finished_aborted, {.now = d.now});
@@ -146,10 +146,10 @@ std::size_t count_secrets(const std::vector<std::uint8_t>& bytes, TokenId secret
   return count;
 }
 
-TEST(LeftOutTalk, TwoOfOneFormAreTheSameBytesAndNothingOfThemIsThere) {
+TEST(LeftOutTalk, TwoConversationsOfOneFormHaveTheSameBytesAndNoTokens) {
   const TokenId one = 0x2B5A4931, other = 0x1A2B3C4D;
   const Talk said = talk(one, true), left = talk(one, false);
-  EXPECT_GT(count_secrets(said.bytes, one), 100U) << "it can be found where it is";
+  EXPECT_GT(count_secrets(said.bytes, one), 100U) << "the search finds recorded tokens";
   EXPECT_EQ(count_secrets(left.bytes, one), 0U);
   EXPECT_NE(said.bytes, talk(other, true).bytes);
   EXPECT_TRUE(left.bytes == talk(other, false).bytes);
@@ -161,14 +161,14 @@ TEST(LeftOutTalk, TwoOfOneFormAreTheSameBytesAndNothingOfThemIsThere) {
   EXPECT_LE(left.last_step_s, left.last_s);
 }
 
-// What is left out decides nothing: a core that is told the calls as they were written down makes the same decisions.
-TEST(LeftOutTalk, IsPlayedAgainFromWhatIsThere) {
+// Omitted tokens affect no decision: a replay of the recorded calls makes the same decisions.
+TEST(LeftOutTalk, ReplaysWithoutTokens) {
   const Talk talked = talk(0x2B5A4931, false);
   std::vector<std::uint8_t> bytes =
-      journal_beginning({.quire_version = "1", .decision_profile = "", .config = talked.config, .seams = talked.seams});
+      journal_header_frame({.quire_version = "1", .decision_profile = "", .config = talked.config, .seams = talked.seams});
   for (const std::vector<std::uint8_t>& call : talked.calls) append_frame(bytes, bytes.size(), FrameKind::calls, call);
   const auto reader = JournalReader::open(bytes).value();
-  EXPECT_TRUE(reader->header().seams.leaves_tokens_out);
+  EXPECT_TRUE(reader->header().seams.omits_tokens);
   SeamPlayer player(reader->header().seams);
   std::vector<std::vector<std::uint8_t>> again;
   JournalRecorder recorder(player.seams(), [&](std::span<const std::uint8_t> call) { again.emplace_back(call.begin(), call.end()); }, kKey);
@@ -179,7 +179,7 @@ TEST(LeftOutTalk, IsPlayedAgainFromWhatIsThere) {
     player.give(reader->answers());
     reader->play(*core);
     ASSERT_TRUE(player.status().has_value()) << num_calls << ": " << player.status().error().to_string();
-    std::vector<std::uint8_t> one = journal_beginning({});
+    std::vector<std::uint8_t> one = journal_header_frame({});
     append_frame(one, one.size(), FrameKind::calls, again.at(num_calls));
     const auto made = JournalReader::open(one).value();
     ASSERT_TRUE(made->next());

@@ -1,4 +1,4 @@
-// What a seam was asked, as one number: FNV-1a of all that the question says, each number as eight bytes and each list behind its length.
+// Tests the digest of a seam's question: FNV-1a of all fields. Numbers have eight bytes, and lists begin with their length.
 #include "core/journal/question.h"
 
 #include <gtest/gtest.h>
@@ -30,27 +30,27 @@ class NaiveQuestion {
   std::string bytes_;
 };
 
-TEST(Question, IsFnvOfAllThatItSays) {
+TEST(SeamQuestion, DigestIsFnvOfAllFields) {
   const std::vector<TokenId> tokens = {7, 8, 1 << 20};
   const std::vector<RequestId> ids = {{5}, {6}};
-  EXPECT_EQ(Question().digest(), NaiveQuestion().digest());
-  EXPECT_EQ(Question().add(std::uint64_t{0x123456789ABCDEF0}).digest(), NaiveQuestion().number(0x123456789ABCDEF0).digest());
-  EXPECT_EQ(Question().add(std::string_view("a\xFF")).digest(), NaiveQuestion().text("a\xFF").digest());
-  EXPECT_EQ(Question().add(std::span<const TokenId>(tokens)).digest(),
+  EXPECT_EQ(SeamQuestion().digest(), NaiveQuestion().digest());
+  EXPECT_EQ(SeamQuestion().add(std::uint64_t{0x123456789ABCDEF0}).digest(), NaiveQuestion().number(0x123456789ABCDEF0).digest());
+  EXPECT_EQ(SeamQuestion().add(std::string_view("a\xFF")).digest(), NaiveQuestion().text("a\xFF").digest());
+  EXPECT_EQ(SeamQuestion().add(std::span<const TokenId>(tokens)).digest(),
             NaiveQuestion().number(3).number(7).number(8).number(1 << 20).digest());
-  EXPECT_EQ(Question(false).add(std::span<const TokenId>(tokens)).digest(), NaiveQuestion().number(3).digest());
-  EXPECT_EQ(Question().add(std::span<const RequestId>(ids)).digest(), NaiveQuestion().number(2).number(5).number(6).digest());
+  EXPECT_EQ(SeamQuestion(false).add(std::span<const TokenId>(tokens)).digest(), NaiveQuestion().number(3).digest());
+  EXPECT_EQ(SeamQuestion().add(std::span<const RequestId>(ids)).digest(), NaiveQuestion().number(2).number(5).number(6).digest());
   RequestView view;
   view.id = {9};
   view.tokens = tokens;
   view.num_computed_tokens = 2;
   view.status = RequestStatus::running;
   view.num_preemptions = 3;
-  EXPECT_EQ(Question().add(view).digest(),
+  EXPECT_EQ(SeamQuestion().add(view).digest(),
             NaiveQuestion().number(9).number(3).number(2).number(static_cast<std::uint64_t>(RequestStatus::running)).number(3).digest());
 }
 
-TEST(Question, OfANameIsOfTheParentAndAllKeys) {
+TEST(SeamQuestion, DigestOfAHashCoversTheParentAndAllKeys) {
   const std::vector<TokenId> tokens = {7, 8};
   const std::vector<MultimodalFeature> items = {{"i", PlaceholderRange(3, 2)}, {"j", PlaceholderRange(6, 1)}};
   BlockHash parent;
@@ -70,7 +70,7 @@ TEST(Question, OfANameIsOfTheParentAndAllKeys) {
       if (with_tokens) naive.number(7).number(8);
       naive.number(16).text("l").text("/p").text("s").text("i").number(3).text("j").number(6);
       for (std::size_t i = 0; with_tokens && i < parent.bytes.size(); ++i) naive.number(i + 1);
-      EXPECT_EQ(Question(with_tokens).add(has_parent ? &parent : nullptr, input).digest(), naive.digest()) << with_tokens << has_parent;
+      EXPECT_EQ(SeamQuestion(with_tokens).add(has_parent ? &parent : nullptr, input).digest(), naive.digest()) << with_tokens << has_parent;
     }
   }
 }

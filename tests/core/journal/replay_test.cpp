@@ -1,4 +1,4 @@
-// A run of the core with seams that answer at random, recorded in bytes: played back without them it makes the same plans.
+// Tests replays of recorded runs whose seams answer at random: without the seams the replay makes the same plans.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/journal/byte_form.h"
+#include "core/journal/byte_stream.h"
 #include "core/journal/question.h"
 #include "core/journal/random_run.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
@@ -23,7 +24,7 @@ std::uint64_t naive_fnv(const std::vector<std::uint8_t>& bytes) {
   return digest;
 }
 
-// Until the record or the calls end.
+// Replays until the record or the calls end.
 std::string replay(const CoreConfig& config, std::span<const std::uint8_t> calls, SeamPlayer& player) {
   const auto core = Core::create(config, player.seams()).value();
   CoreCallReader reader(calls);
@@ -39,7 +40,7 @@ TEST(Replay, MakesTheSamePlansFromBytesAlone) {
   std::uint64_t num_steps = 0;
   std::set<SeamCall> met;
   for (std::uint64_t seed = 0; seed < 340; ++seed) {
-    RecordedRun run(seed, seed < 300 ? RunOf::first_rules : seed < 320 ? RunOf::cures : RunOf::newer_rules);
+    RecordedRun run(seed, seed < 300 ? RunOf::first_rules : seed < 320 ? RunOf::fixes : RunOf::newer_rules);
     const SeamRecord answers = run.answers();
     for (const SeamAnswer& answer : answers.answers) met.insert(answer.call);
     const auto decoded = decode_seam_record(encode(answers));
@@ -55,7 +56,7 @@ TEST(Replay, MakesTheSamePlansFromBytesAlone) {
     num_steps += run.num_steps;
   }
   EXPECT_GT(num_steps, 10'000U);
-  EXPECT_EQ(met.size(), 13U) << "every call that answers was met";
+  EXPECT_EQ(met.size(), 13U) << "the runs cover every call that answers";
 }
 
 TEST(Replay, ForgetsTheSameBlocks) {
@@ -67,32 +68,32 @@ TEST(Replay, ForgetsTheSameBlocks) {
   config.kv = {.num_blocks = 16, .groups = {{.layer_names = {"layer"}, .spec = spec, .layer_specs = {}}}, .tensors = {}};
   const std::vector<TokenId> prompt(12, 7);
   CoreCallWriter calls;
-  calls.sink().add({.id = RequestId{1}, .prompt = prompt}, {});
-  calls.sink().schedule({});
-  calls.sink().forget_blocks(RequestId{1});
-  calls.sink().add({.id = RequestId{2}, .prompt = prompt}, {});
-  calls.sink().schedule({});
+  calls.sink().on_call(core_call::Add{{.id = RequestId{1}, .prompt = prompt}, {}});
+  calls.sink().on_call(core_call::Schedule{});
+  calls.sink().on_call(core_call::ForgetBlocks{RequestId{1}});
+  calls.sink().on_call(core_call::Add{{.id = RequestId{2}, .prompt = prompt}, {}});
+  calls.sink().on_call(core_call::Schedule{});
   const std::vector<std::uint8_t> bytes = calls.take();
   const auto core = Core::create(config).value();
   CoreCallReader reader(bytes);
   while (reader.next().value()) reader.play(*core);
-  EXPECT_EQ(core->view(RequestId{2}).value().num_cached_tokens, 0) << "8 without it";
+  EXPECT_EQ(core->view(RequestId{2}).value().num_cached_tokens, 0) << "the count is 8 without ForgetBlocks";
 }
 
-// The option that no recorded decision has, since it came later: CureOptions::early_loads.
+// FixOptions::early_loads is newer than the recorded decisions, so no record covers it.
 TEST(Replay, PlaysEarlyLoadsBack) {
   std::uint32_t num_other = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     RecordedRun run(seed, RunOf::early_loads);
     num_other += RecordedRun(seed).plans != run.plans ? 1 : 0;
     const CoreConfig config = decode_core_config(encode(run.config)).value();
-    ASSERT_TRUE(config.cures.early_loads);
+    ASSERT_TRUE(config.fixes.early_loads);
     SeamPlayer player(run.answers());
     ASSERT_EQ(replay(config, run.calls(), player), run.plans) << "seed " << seed;
     ASSERT_TRUE(player.status().has_value()) << player.status().error().to_string();
     ASSERT_EQ(player.num_left(), 0U);
   }
-  EXPECT_GT(num_other, 20U) << "too little was met";
+  EXPECT_GT(num_other, 20U) << "the test covers too few cases";
 }
 
 TEST(Replay, StopsAtAQuestionThatTheRecordDoesNotAnswer) {
@@ -110,8 +111,8 @@ TEST(Replay, StopsAtAQuestionThatTheRecordDoesNotAnswer) {
     ASSERT_FALSE(changed.status().has_value());
     EXPECT_EQ(changed.status().error().field, "record");
     const std::string error = changed.status().error().to_string();
-    EXPECT_NE(error.find(fmt::format("answer {} is to ", middle)), std::string::npos) << error;
-    EXPECT_NE(error.find("in another state or of other content"), std::string::npos) << error;
+    EXPECT_NE(error.find(fmt::format("answer {} is for ", middle)), std::string::npos) << error;
+    EXPECT_NE(error.find("with other arguments or in another state"), std::string::npos) << error;
     answers.answers.resize(middle);
     SeamPlayer shorter(std::move(answers));
     replay(run.config, calls, shorter);
@@ -134,21 +135,19 @@ TEST(Replay, NamesTheRequestThatTheRecordAnswersFor) {
     replay(run.config, run.calls(), player);
     ASSERT_FALSE(player.status().has_value());
     const std::string error = player.status().error().to_string();
-    EXPECT_NE(error.find("for request 987654, and the core asks "), std::string::npos) << error;
+    EXPECT_NE(error.find("for request 987654, but the core calls "), std::string::npos) << error;
     return;
   }
 }
 
-// Answers in turn true and false to whatever can be answered so.
-class InTurn final : public Connector, public EncoderConnector, public Grammar {
+// Alternates between true and false in every answer that allows it.
+class InTurn final : public QuietConnector, public EncoderConnector, public Grammar {
  public:
   ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override {
     return {.num_tokens = {}, .load_async = flip()};
   }
-  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
+  using QuietConnector::allocated;
   bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return flip(); }
-  void planned(const StepPlan& /*plan*/) override {}
-  void step_output() override {}
   bool reset() override { return flip(); }
   bool has(std::string_view /*identifier*/) override { return flip(); }
   void allocated(const RequestView& /*request*/, std::uint32_t /*index*/) override {}
@@ -183,7 +182,7 @@ std::vector<std::uint32_t> ask_all(const CoreSeams& seams) {
   return answers;
 }
 
-TEST(Replay, RecorderAndPlayerPassOnWhatWasAnswered) {
+TEST(Replay, RecorderAndPlayerForwardAnswers) {
   InTurn itself, recorded;
   const auto expected = ask_all({.connector = &itself, .encoder_connector = &itself, .grammar = &itself});
   EXPECT_EQ(expected, (std::vector<std::uint32_t>{99, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 99, 0, 1, 0, 1, 0, 1, 0, 1, 0, 3, 0}));
@@ -197,14 +196,14 @@ TEST(Replay, RecorderAndPlayerPassOnWhatWasAnswered) {
   EXPECT_EQ(player.num_left(), 0U);
 }
 
-// Records of earlier versions stay readable: a question has the same digest for good.
+// Records of earlier versions stay readable, so the digest of a question never changes.
 TEST(Replay, QuestionsHaveTheDigestsOfFnv) {
-  EXPECT_EQ(Question().digest(), 0xcbf29ce484222325U);
-  EXPECT_EQ(Question().add(std::uint64_t{0x0102030405060708}).digest(), naive_fnv({8, 7, 6, 5, 4, 3, 2, 1}));
-  EXPECT_EQ(Question().add(std::string_view("ab")).digest(), naive_fnv({2, 0, 0, 0, 0, 0, 0, 0, 'a', 'b'}));
+  EXPECT_EQ(SeamQuestion().digest(), 0xcbf29ce484222325U);
+  EXPECT_EQ(SeamQuestion().add(std::uint64_t{0x0102030405060708}).digest(), naive_fnv({8, 7, 6, 5, 4, 3, 2, 1}));
+  EXPECT_EQ(SeamQuestion().add(std::string_view("ab")).digest(), naive_fnv({2, 0, 0, 0, 0, 0, 0, 0, 'a', 'b'}));
 }
 
-TEST(Replay, AQuestionOfANameIsOfAllThatIsNamed) {
+TEST(Replay, QuestionOfAHashCoversAllHashedFields) {
   const TokenId tokens[] = {5, 6}, others[] = {5, 7};
   const BlockHash parent{};
   const MultimodalFeature images[] = {{"a", {1, 1}}}, moved[] = {{"a", {0, 1}}}, renamed[] = {{"b", {1, 1}}};
@@ -213,7 +212,7 @@ TEST(Replay, AQuestionOfANameIsOfAllThatIsNamed) {
     HashInput input{};
     input.tokens = tokens;
     change(input);
-    digests.insert(Question().add(before, input).digest());
+    digests.insert(SeamQuestion().add(before, input).digest());
   };
   ask(nullptr, [](HashInput&) {});
   ask(&parent, [](HashInput&) {});
@@ -227,17 +226,17 @@ TEST(Replay, AQuestionOfANameIsOfAllThatIsNamed) {
   EXPECT_EQ(digests.size(), 9U);
 }
 
-TEST(SeamRecordBytes, ASeamThatIsNotKnownIsRefused) {
+TEST(SeamRecordBytes, RefuseAnUnknownSeam) {
   std::vector<std::uint8_t> bytes = encode(SeamRecord{.has_connector = true, .has_hash = true, .answers = {}});
   ASSERT_TRUE(decode_seam_record(bytes).has_value());
-  const std::vector<std::uint8_t> without = encode(SeamRecord{.has_hash = true, .leaves_tokens_out = true, .answers = {}});
-  EXPECT_TRUE(decode_seam_record(without).value().leaves_tokens_out);
-  EXPECT_FALSE(decode_seam_record(bytes).value().leaves_tokens_out);
-  bytes.back() |= 64U;  // the flags are last where there is no answer
+  const std::vector<std::uint8_t> without = encode(SeamRecord{.has_hash = true, .omits_tokens = true, .answers = {}});
+  EXPECT_TRUE(decode_seam_record(without).value().omits_tokens);
+  EXPECT_FALSE(decode_seam_record(bytes).value().omits_tokens);
+  bytes.back() |= 64U;  // the flags are the last byte if there is no answer
   EXPECT_FALSE(decode_seam_record(bytes).has_value());
 }
 
-TEST(ByteForm, ACountIsAtMostWhatIsLeft) {
+TEST(ByteForm, RefusesACountAboveTheRemainingBytes) {
   const std::uint8_t enough[] = {2, 7, 7}, one_less[] = {2, 7};
   ByteReader good(enough), bad(one_less);
   EXPECT_EQ(good.count(), 2U);
@@ -263,25 +262,13 @@ class AddedTransfers final : public TransferList {
   Added added;
 };
 
-class TwoTransfers final : public Connector {
- public:
-  ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override { return {}; }
-  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-  void planned(const StepPlan& /*plan*/) override {}
-  void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
-    const BlockId blocks[] = {{3}, {9}};
-    const std::uint64_t places[] = {70, UINT64_MAX};
-    transfers.add(
-        {.id = {}, .request = {5}, .need = TransferNeed::layer_by_layer, .group = 1, .tier = 2, .blocks = blocks, .places = places});
-    transfers.add({.id = {}, .request = {6}, .direction = TransferDirection::store, .blocks = {}, .places = {}});
-  }
-  void step_output() override {}
-  bool reset() override { return true; }
-};
-
-TEST(Replay, TransfersAreAddedAsTheConnectorAddedThem) {
-  TwoTransfers connector;
+TEST(Replay, AddsTransfersInTheConnectorsOrder) {
+  const BlockId blocks[] = {{3}, {9}};
+  const std::uint64_t places[] = {70, UINT64_MAX};
+  ScriptedConnector connector;
+  connector.transfers = {
+      {.id = {}, .request = {5}, .need = TransferNeed::layer_by_layer, .group = 1, .tier = 2, .blocks = blocks, .places = places},
+      transfer_of(RequestId{6}, {}, TransferDirection::store)};
   SeamRecorder recorder({.connector = &connector});
   StepPlan plan;
   AddedTransfers first, again, damaged;
@@ -301,10 +288,10 @@ TEST(Replay, TransfersAreAddedAsTheConnectorAddedThem) {
   record.answers[0].values.pop_back();
   SeamPlayer cut(record);
   cut.seams().connector->plan_transfers(plan, damaged);
-  EXPECT_NE(cut.status().error().to_string().find("none to Connector::plan_transfers"), std::string::npos);
+  EXPECT_NE(cut.status().error().to_string().find("is not a valid answer of Connector::plan_transfers"), std::string::npos);
 }
 
-// And the null block.
+// Returns a configuration of four blocks and the null block.
 CoreConfig four_blocks() {
   CoreConfig config;
   config.block_size = 4;
@@ -316,8 +303,8 @@ CoreConfig four_blocks() {
   return config;
 }
 
-// It empties what has been counted since the one before.
-TEST(Replay, MakingStatsIsACall) {
+// make_stats() resets the counts since the previous call.
+TEST(Replay, RecordsMakeStatsAsACall) {
   CoreCallWriter calls;
   const CoreConfig config = four_blocks();
   const auto core = Core::create(config, {.calls = &calls.sink()}).value();
@@ -330,11 +317,11 @@ TEST(Replay, MakingStatsIsACall) {
   EXPECT_EQ(num_calls, 1U);
 }
 
-// What a request costs to move and to compute decides whether it is swapped out.
-TEST(Replay, MeasuredCostsAreACall) {
+// The costs of moving and computing a request decide whether it is swapped out.
+TEST(Replay, RecordsChangedSwapCostsAsACall) {
   CoreConfig config = four_blocks();
   config.scheduler.async_scheduling = false;
-  config.swap = {.num_swap_places = 2, .swap_choice = SwapChoice::measured};
+  config.swap = {.num_swap_slots = 2, .swap_choice = SwapChoice::measured};
   CoreCallWriter calls;
   const std::vector<TokenId> prompts[] = {{1, 2, 3, 4, 5, 6, 7, 8}, {11, 12, 13, 14, 15, 16, 17}};
   const auto first = Core::create(config, {.calls = &calls.sink()}).value();
@@ -352,7 +339,7 @@ TEST(Replay, MeasuredCostsAreACall) {
   std::uint32_t num_calls = 0;
   for (; reader.next().value(); ++num_calls) reader.play(*core);
   EXPECT_EQ(core->counters().num_swapped_out, 1U);
-  EXPECT_EQ(num_calls, 6U) << "costs are told of where they change";
+  EXPECT_EQ(num_calls, 6U) << "costs are recorded only when they change";
 }
 
 TEST(SeamRecordBytes, AnyBytesAreARecordOrAnError) {

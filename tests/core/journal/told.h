@@ -1,5 +1,5 @@
 #pragma once
-// A digest of everything that the core tells: plans, outcomes, events, counters, snapshots.
+// A digest of everything that the core reports: plans, outcomes, events, counters and snapshots.
 #include <bit>
 #include <concepts>
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace quire::test {
 
-// FNV-1a over all fields, in their order, with the sizes of lists. What a plan hands through (`sampling`) is left out.
+// FNV-1a over all fields in order, with the sizes of lists. `sampling` is excluded since a plan only passes it through.
 class Told final : public EventSink {
  public:
-  // Everything, also what the first record leaves out since it is older.
+  // `everything` includes fields that are newer than the first record.
   explicit Told(bool everything = false) : everything_(everything) {}
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
@@ -26,7 +26,7 @@ class Told final : public EventSink {
     (add(values), ...);
   }
 
-  // What has been told since the record was made is left out, so that the record still holds the decisions of that day.
+  // Skips events that are newer than the record, so that the record still matches the decisions.
   void on_event(const Event& e) override {
     const bool is_new_cause = e.cause == EventCause::ended_by_host || e.cause == EventCause::failed_transfer;
     if (everything_) number(std::bit_cast<std::uint64_t>(e.time_s));
@@ -84,7 +84,7 @@ class Told final : public EventSink {
   void fields(const RequestUpdate& u) {
     (*this)(u.id, u.client_index, u.result_index, u.tokens, u.finished, u.status, u.reason, u.stop_token, u.session_waits,
             u.num_cached_tokens, u.num_external_computed_tokens, u.events);
-    if (everything_) number(u.num_named_tokens);
+    if (everything_) number(u.num_hashed_tokens);
   }
   void fields(const FirstAdmission& a) { (*this)(a.id, a.num_cached_tokens); }
   void fields(const FinishedSet& s) { (*this)(s.client_index, s.ids); }
@@ -120,8 +120,8 @@ class Told final : public EventSink {
             c.preempted_prefix_hit_tokens);
     if (everything_)
       (*this)(c.external_query_tokens, c.external_hit_tokens, c.is_admission_stopped, c.num_admission_stops, c.num_pressure_preemptions,
-              c.num_used_swap_places, c.num_swapped_out, c.num_swapped_out_blocks, c.num_swapped_in, c.num_swapped_in_blocks,
-              c.num_swapped_in_tokens, c.num_swaps_lost, c.num_swaps_no_place, c.num_swaps_no_gain);
+              c.num_used_swap_slots, c.num_swapped_out, c.num_swapped_out_blocks, c.num_swapped_in, c.num_swapped_in_blocks,
+              c.num_swapped_in_tokens, c.num_swaps_lost, c.num_swaps_no_slot, c.num_swaps_no_gain);
   }
   void fields(const RequestView& v) {
     (*this)(v.id, v.name, v.status, v.client_index, v.num_prompt_tokens, v.priority, v.arrival_time, v.max_tokens, v.num_encoder_inputs,

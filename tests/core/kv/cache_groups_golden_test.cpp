@@ -1,12 +1,12 @@
-// tests/golden/cache_groups.txt has what vLLM makes of random models (tools/record_cache_groups.py).
+// Compares with tests/golden/cache_groups.txt.xz, which contains what vLLM plans for random models (tools/record/cache_groups.py).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <sstream>
 
 #include "core/kv/cache_groups.h"
+#include "support/recording.h"
 #include "support/split.h"
 
 namespace quire {
@@ -161,7 +161,7 @@ KvMemoryOptions options_from(const std::string& line) {
 }
 
 std::vector<GoldenCase> golden_cases() {
-  std::ifstream file("tests/golden/cache_groups.txt");
+  std::istringstream file = test::open_recording("tests/golden/cache_groups.txt.xz");
   std::vector<GoldenCase> cases;
   for (std::string line; std::getline(file, line);) {
     const auto parts = split(line, ' ');
@@ -208,11 +208,10 @@ std::vector<std::string> results_of(const GoldenCase& given) {
   return results;
 }
 
-TEST(CachePlan, EqualsVllmsForRandomModels) {
+TEST(CachePlan, EqualsTheRecordedPlansOfVllmForRandomModels) {
   const auto cases = golden_cases();
   ASSERT_GE(cases.size(), 200U);
-  for (std::size_t i = 0; i < cases.size(); ++i)
-    EXPECT_EQ(results_of(cases[i]), cases[i].results) << "case " << i << " of tests/golden/cache_groups.txt";
+  for (std::size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(results_of(cases[i]), cases[i].results) << "case " << i << " of the record";
 }
 
 }  // namespace

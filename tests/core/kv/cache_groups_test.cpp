@@ -41,7 +41,7 @@ KvMemoryOptions options(std::uint32_t max_model_len = 1024) {
 
 std::vector<std::size_t> group_sizes(const LayerSpecs& given, bool unify = false) {
   std::vector<std::size_t> sizes;
-  const auto groups = kv_cache_groups(given, unify);  // a name: g++ 12 would not keep it for the loop
+  const auto groups = kv_cache_groups(given, unify);  // a variable, because g++ 12 would not keep a temporary for the loop
   for (const KvCacheGroup& group : groups.value()) sizes.push_back(group.layer_names.size());
   return sizes;
 }
@@ -50,50 +50,51 @@ Result<KvCachePlan> plan_one(const LayerSpecs& given, std::int64_t bytes, const 
   return plan_kv_cache({&given, 1}, {&bytes, 1}, how);
 }
 
-TEST(CacheGroups, LayersAlikeShareOneGroup) {
+TEST(CacheGroups, PutsEqualLayersIntoOneGroup) {
   EXPECT_EQ(group_sizes(layers({{full(), 12}})), std::vector<std::size_t>{12});
 }
 
-TEST(CacheGroups, AHeadSizeOfValuesMayBeWrittenOut) {
+TEST(CacheGroups, AcceptsAnExplicitHeadSizeOfValues) {
   FullAttentionSpec written = full();
   written.head_size_v = written.head_size;
   EXPECT_EQ(group_sizes(layers({{full(), 3}, {written, 2}})), std::vector<std::size_t>{5});
 }
 
-TEST(CacheGroups, PatternsBecomeGroupsOfEquallyManyLayers) {
+TEST(CacheGroups, SplitsPatternsIntoGroupsOfEqualSize) {
   EXPECT_EQ(group_sizes(layers({{full(), 10}, {window(64), 20}})), (std::vector<std::size_t>{10, 10, 10}));
   EXPECT_EQ(group_sizes(layers({{full(), 2}, {window(64), 3}})), (std::vector<std::size_t>{2, 2, 1}));
-  EXPECT_EQ(group_sizes(layers({{full(), 13}, {window(64), 12}})), (std::vector<std::size_t>{13, 12})) << "nearly equal: pad instead";
+  EXPECT_EQ(group_sizes(layers({{full(), 13}, {window(64), 12}})), (std::vector<std::size_t>{13, 12}))
+      << "nearly equal groups are padded instead";
 }
 
-TEST(CacheGroups, NeighboursGoToDifferentGroups) {
+TEST(CacheGroups, PutsNeighboursIntoDifferentGroups) {
   const auto groups = kv_cache_groups(layers({{full(), 2}, {window(64), 4}}), false).value();
   EXPECT_EQ(groups[1].layer_names, (std::vector<std::string>{"l2", "l4"}));
   EXPECT_EQ(groups[2].layer_names, (std::vector<std::string>{"l3", "l5"}));
 }
 
-TEST(CacheGroups, PagesOfUnequalSizeInOneTypeKeepTheirSpecs) {
+TEST(CacheGroups, KeepsTheSpecsOfOneTypeWithDifferentPageSizes) {
   const auto groups = kv_cache_groups(layers({{full(16, 32), 2}, {full(16, 64), 1}}), false).value();
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].layer_specs.size(), 3U);
   EXPECT_EQ(page_size_bytes(groups[0]), 2 * 4096U + 8192U);
 }
 
-TEST(CacheGroups, SmallerPagesHoldMoreTokens) {
+TEST(CacheGroups, GivesSmallerPagesMoreTokens) {
   const auto groups = kv_cache_groups(layers({{full(16, 64), 1}, {window(64, 32), 1}}), false).value();
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_EQ(block_size_of(groups[0].spec), 16U);
   EXPECT_EQ(block_size_of(groups[1].spec), 32U);
 }
 
-TEST(CacheGroups, PagesThatCannotBecomeEqualAreRefusedByName) {
+TEST(CacheGroups, RefusesPagesThatCannotBecomeEqual) {
   const auto groups = kv_cache_groups(layers({{full(16, 48), 1}, {window(64, 32), 1}}), false);
   ASSERT_FALSE(groups);
   EXPECT_EQ(groups.error().field, "l1");
   EXPECT_FALSE(groups.error().remedy.empty());
 }
 
-TEST(CacheGroups, WithoutTheHybridManagerWindowsAreKeptAsFullAttention) {
+TEST(CacheGroups, TreatsWindowsAsFullAttentionWithoutTheHybridManager) {
   const auto groups = kv_cache_groups(layers({{full(), 2}, {window(64), 3}}), true).value();
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(std::get<FullAttentionSpec>(groups[0].spec).sliding_window, 64U);
@@ -105,7 +106,7 @@ TEST(CacheGroups, WithoutTheHybridManagerWindowsAreKeptAsFullAttention) {
   EXPECT_EQ(no_full.error().field, "disable_hybrid_kv_cache_manager");
 }
 
-TEST(CacheGroups, WithoutTheHybridManagerChunksAreKeptAsFullAttention) {
+TEST(CacheGroups, TreatsChunksAsFullAttentionWithoutTheHybridManager) {
   ChunkedLocalSpec chunk;
   static_cast<AttentionShape&>(chunk) = full();
   chunk.attention_chunk_size = 64;
@@ -115,7 +116,7 @@ TEST(CacheGroups, WithoutTheHybridManagerChunksAreKeptAsFullAttention) {
   EXPECT_FALSE(std::get<FullAttentionSpec>(groups[0].spec).sliding_window.has_value());
 }
 
-TEST(CacheGroups, BadSpecsAreRefusedByName) {
+TEST(CacheGroups, RefusesInvalidSpecs) {
   const auto field_of = [](LayerKvSpec spec) {
     const auto checked = check_layers({{"good", full()}, {"bad", std::move(spec)}});
     return checked ? "" : checked.error().field;
@@ -135,7 +136,7 @@ TEST(CacheGroups, BadSpecsAreRefusedByName) {
   EXPECT_FALSE(check_layers({{"twice", full()}, {"twice", full()}}));
 }
 
-TEST(CachePlan, OneTensorServesTheSameLayerOfEachGroup) {
+TEST(CachePlan, SharesOneTensorBetweenLayersOfDifferentGroups) {
   const auto plan = plan_one(layers({{full(), 2}, {window(64), 3}}), 1 << 20).value();
   const KvCacheConfig& config = plan.workers.at(0);
   EXPECT_EQ(config.num_blocks, (1U << 20) / 4096 / 2);
@@ -145,14 +146,14 @@ TEST(CachePlan, OneTensorServesTheSameLayerOfEachGroup) {
   EXPECT_EQ(config.tensors[0].size, 4096U * config.num_blocks);
 }
 
-TEST(CachePlan, AModelWithoutACacheHasTheNullBlockOnly) {
+TEST(CachePlan, GivesAModelWithoutACacheOnlyTheNullBlock) {
   const auto plan = plan_one({}, kGib).value();
   EXPECT_EQ(plan.workers.at(0).num_blocks, 1U);
   EXPECT_TRUE(plan.workers.at(0).tensors.empty());
 }
 
-TEST(CachePlan, ARequestThatDoesNotFitIsRefusedWithTheLengthThatWould) {
-  // 64 blocks of 4096 bytes in each of 2 layers for 1,024 tokens.
+TEST(CachePlan, RefusesALengthThatDoesNotFitAndSuggestsOneThatFits) {
+  // A request of 1,024 tokens needs 64 blocks of 4096 bytes in each of 2 layers.
   EXPECT_TRUE(plan_one(layers({{full(), 2}}), 64 * 2 * 4096));
   const auto refused = plan_one(layers({{full(), 2}}), 63 * 2 * 4096);
   ASSERT_FALSE(refused);
@@ -160,12 +161,12 @@ TEST(CachePlan, ARequestThatDoesNotFitIsRefusedWithTheLengthThatWould) {
   EXPECT_EQ(refused.error().field, "max_model_len");
   EXPECT_NE(refused.error().remedy.find("1008"), std::string::npos) << refused.error().remedy;
   const std::string error = plan_one(layers({{full(), 2}}), 3 * kGib, options(8 * 1024 * 1024)).error().to_string();
-  EXPECT_NE(error.find("takes 4.00 GiB of KV cache, 3.00 GiB are there"), std::string::npos) << error;
+  EXPECT_NE(error.find("needs 4.00 GiB of KV cache, but 3.00 GiB are available"), std::string::npos) << error;
   EXPECT_EQ(plan_one(layers({{full(), 2}}), 0).error().field, "kv_cache_memory");
 }
 
-// With 240 tokens in a step a window of 17 has 256 in sight, and one of 18 a token more; neither need begin where a block does.
-TEST(CachePlan, AWindowOfOneMoreTokenCanTakeOneMoreBlock) {
+// With 240 tokens in a step a window of 17 sees 256 tokens, and a window of 18 sees one more. Neither must begin at a block boundary.
+TEST(CachePlan, CountsOneMoreBlockForAWindowOfOneMoreToken) {
   KvMemoryOptions wide = options(4096);
   wide.max_num_batched_tokens = 240;
   const auto fits = [&](std::uint32_t size, std::int64_t num_blocks) {
@@ -176,7 +177,7 @@ TEST(CachePlan, AWindowOfOneMoreTokenCanTakeOneMoreBlock) {
   EXPECT_TRUE(fits(18, 18));
 }
 
-TEST(CachePlan, TheLongestLengthThatFitsCanBeTaken) {
+TEST(CachePlan, FitsTheLengthToTheMemoryWhenEnabled) {
   KvMemoryOptions fit = options();
   fit.auto_fit_max_model_len = true;
   EXPECT_EQ(plan_one(layers({{full(), 2}}), 63 * 2 * 4096, fit)->max_model_len, 1008U);
@@ -184,13 +185,13 @@ TEST(CachePlan, TheLongestLengthThatFitsCanBeTaken) {
   EXPECT_FALSE(plan_one(layers({{full(), 2}}), 4096, fit));
 }
 
-// In blocks of one token, 256 bytes each.
-TEST(CachePlan, WhereOneTokenFitsItIsOfferedAndWhereNoneDoesNoLengthIs) {
-  EXPECT_EQ(plan_one(layers({{full(1), 1}}), 256).error().remedy, "give the engine more memory or at most 1 tokens");
-  EXPECT_EQ(plan_one(layers({{full(1), 1}}), 255).error().remedy, "give the engine more memory");
+// The blocks have one token of 256 bytes.
+TEST(CachePlan, SuggestsALengthOnlyIfOneTokenFits) {
+  EXPECT_EQ(plan_one(layers({{full(1), 1}}), 256).error().remedy, "increase the memory for the KV cache or set max_model_len to at most 1");
+  EXPECT_EQ(plan_one(layers({{full(1), 1}}), 255).error().remedy, "increase the memory for the KV cache");
 }
 
-TEST(CachePlan, WithoutMemoryNotEvenATokenOfOneByteFits) {
+TEST(CachePlan, RefusesAnyLengthWithoutMemory) {
   MlaAttentionSpec byte;
   byte.block_size = byte.num_kv_heads = byte.head_size = 1;
   byte.dtype = {"int8", 1};
@@ -205,7 +206,7 @@ TEST(CachePlan, WithoutMemoryNotEvenATokenOfOneByteFits) {
   EXPECT_EQ(planned(1)->max_model_len, 1U);
 }
 
-TEST(CachePlan, ThereAreAsManyBlocksAs32BitsCanNumber) {
+TEST(CachePlan, LimitsTheNumberOfBlocksTo32Bits) {
   constexpr std::int64_t kMost = UINT32_MAX;
   const auto plan = plan_one(layers({{full(), 1}}), kMost * 4096);
   ASSERT_TRUE(plan) << plan.error().to_string();
@@ -216,7 +217,7 @@ TEST(CachePlan, ThereAreAsManyBlocksAs32BitsCanNumber) {
   EXPECT_EQ(refused.error().code, ErrorCode::too_large);
 }
 
-TEST(CachePlan, AllWorkersGetTheFewestBlocks) {
+TEST(CachePlan, GivesAllWorkersTheSmallestNumberOfBlocks) {
   const LayerSpecs all = layers({{full(), 2}});
   const std::array<LayerSpecs, 2> workers{all, all};
   const std::array<std::int64_t, 2> bytes{1 << 20, 1 << 21};
@@ -226,7 +227,7 @@ TEST(CachePlan, AllWorkersGetTheFewestBlocks) {
   EXPECT_EQ(plan.workers[1].tensors[0].size, 128U * 4096);
 }
 
-TEST(CachePlan, RanksThatDisagreeAboutALayerAreRefused) {
+TEST(CachePlan, RefusesRanksThatDisagreeAboutALayer) {
   const std::array<LayerSpecs, 2> workers{layers({{full(16), 1}}), layers({{full(32), 1}})};
   const std::array<std::int64_t, 2> bytes{kGib, kGib};
   const auto plan = plan_kv_cache(workers, bytes, options());
@@ -234,17 +235,17 @@ TEST(CachePlan, RanksThatDisagreeAboutALayerAreRefused) {
   EXPECT_EQ(plan.error().field, "l0");
 }
 
-TEST(CachePlan, LayersThatReadAnothersCacheJoinItsGroup) {
+TEST(CachePlan, AddsLayersThatShareACacheToItsGroup) {
   KvCacheConfig config = plan_one(layers({{full(), 1}, {window(64), 1}}), kGib)->workers.at(0);
   const std::vector<std::pair<std::string, std::string>> shared{{"reader", "l1"}};
   ASSERT_TRUE(add_shared_layers(config, shared));
   EXPECT_EQ(config.groups[1].layer_names, (std::vector<std::string>{"l1", "reader"}));
-  EXPECT_EQ(config.tensors.size(), 1U) << "no memory of its own";
+  EXPECT_EQ(config.tensors.size(), 1U) << "the layer has no separate memory";
   const std::vector<std::pair<std::string, std::string>> lost{{"reader 2", "nowhere"}};
   EXPECT_EQ(add_shared_layers(config, lost).error().field, "reader 2");
 }
 
-TEST(CachePlan, TheSchedulerSeesOneSpecPerGroup) {
+TEST(CachePlan, GivesTheSchedulerOneSpecPerGroup) {
   const KvCacheConfig worker = plan_one(layers({{full(16, 32), 1}, {full(16, 64), 1}}), kGib)->workers.at(0);
   const KvCacheConfig scheduler = scheduler_kv_cache_config(worker);
   EXPECT_TRUE(scheduler.groups.at(0).layer_specs.empty());
@@ -252,17 +253,17 @@ TEST(CachePlan, TheSchedulerSeesOneSpecPerGroup) {
   EXPECT_EQ(scheduler.num_blocks, worker.num_blocks);
 }
 
-TEST(CachePlan, CapacityIsToldInTokensAndRequests) {
+TEST(CachePlan, ReportsCapacityInTokensAndRequests) {
   const KvCacheConfig config = plan_one(layers({{full(), 2}, {window(64), 2}}), 400 * 2 * 4096)->workers.at(0);
   ASSERT_EQ(config.num_blocks, 400U);
   EXPECT_EQ(num_cache_tokens(config, options()), 3200U);
-  EXPECT_EQ(num_cache_tokens(KvCacheConfig{}, KvMemoryOptions{}), 0U) << "without a cache";
-  // 64 blocks of full attention, and of the window ceil(319 / 16) + 1.
+  EXPECT_EQ(num_cache_tokens(KvCacheConfig{}, KvMemoryOptions{}), 0U) << "a config without a cache has no tokens";
+  // A request needs 64 blocks of full attention and ceil(319 / 16) + 1 blocks of the window.
   EXPECT_DOUBLE_EQ(max_concurrency(config, options()), 400.0 / (64 + 21));
 }
 
-// 65537 * 65535: the most tokens that a block can have.
-TEST(CacheGroups, SmallPagesGrowToAsManyTokensAsCanBeCounted) {
+// A block can have at most 65537 * 65535 tokens.
+TEST(CacheGroups, GrowsSmallPagesUpTo32BitTokenCounts) {
   const auto grown = [](std::uint32_t num_heads) {
     FullAttentionSpec large;
     large.block_size = 65537;

@@ -1,5 +1,5 @@
-// How many blocks a whole sequence is taken to need: what its kind of attention holds at once, and no more; and freed blocks that go back
-// late.
+// Tests how many blocks a whole sequence is assumed to need: no more than its kind of attention holds at one time. Also tests blocks that
+// are freed later.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,52 +11,50 @@
 #include "core/kv/kv_support.h"
 #include "support/rounds.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::TestRequest;
-using test::values;
 using Ids = std::vector<std::uint32_t>;
 
-// Of a sequence of so many tokens that holds nothing, with so many in flight at once.
+// Returns the number of blocks that a new sequence needs, with the given number of tokens in flight.
 std::uint32_t missing(const LayerKvSpec& spec, std::uint32_t num_tokens, std::uint32_t in_flight, std::uint32_t max_model_len = 64) {
-  KvCacheOptions options = test::options_of();
+  KvCacheOptions options = options_of();
   options.max_in_flight_tokens = in_flight;
   options.max_model_len = max_model_len;
-  KvCacheManager kv(test::config_of(2, {spec}), options);
+  KvCacheManager kv(config_of(2, {spec}), options);
   TestRequest request(std::string(num_tokens, 'x'), 4);
-  const std::uint32_t lack = kv.missing_for_full_sequence(request.view(), {.num_new_tokens = 1});
-  return lack + 1;  // one is free
+  const std::uint32_t num_missing = kv.missing_for_full_sequence(request.view(), {.num_new_tokens = 1});
+  return num_missing + 1;  // one block is free
 }
 
-TEST(CapsOnBlocks, AWindowHoldsItselfWhatIsInFlightAndABlockBeforeIt) {
-  EXPECT_EQ(missing(test::window(8), 40, 0), 10U) << "without a number of tokens in flight, all";
-  EXPECT_EQ(missing(test::window(8), 40, 1), 3U) << "8 tokens, and one block more";
-  EXPECT_EQ(missing(test::window(8), 40, 2), 4U) << "9 tokens take three blocks";
-  EXPECT_EQ(missing(test::window(8), 40, 5), 4U);
-  EXPECT_EQ(missing(test::window(8), 40, 6), 5U);
-  EXPECT_EQ(missing(test::window(8), 40, 40), 10U) << "no more than it has tokens";
-  EXPECT_EQ(missing(test::window(8), 12, 5), 3U);
-  EXPECT_EQ(missing(test::window(8), 40, 40, 16), 4U) << "nor more than the model's length";
+TEST(CapsOnBlocks, CountTheWindowTheTokensInFlightAndOneMoreBlock) {
+  EXPECT_EQ(missing(window(8), 40, 0), 10U) << "all blocks count without a number of tokens in flight";
+  EXPECT_EQ(missing(window(8), 40, 1), 3U) << "8 tokens need two blocks and one more";
+  EXPECT_EQ(missing(window(8), 40, 2), 4U) << "9 tokens take three blocks";
+  EXPECT_EQ(missing(window(8), 40, 5), 4U);
+  EXPECT_EQ(missing(window(8), 40, 6), 5U);
+  EXPECT_EQ(missing(window(8), 40, 40), 10U) << "the number is limited by the tokens of the sequence";
+  EXPECT_EQ(missing(window(8), 12, 5), 3U);
+  EXPECT_EQ(missing(window(8), 40, 40, 16), 4U) << "the number is limited by the model's length";
 }
 
-TEST(CapsOnBlocks, AChunkHoldsItselfAndWhatIsInFlight) {
-  EXPECT_EQ(missing(test::chunked(8), 40, 0), 10U);
-  EXPECT_EQ(missing(test::chunked(8), 40, 4), 3U);
-  EXPECT_EQ(missing(test::chunked(8), 40, 5), 4U);
-  EXPECT_EQ(missing(test::chunked(8), 40, 8), 4U);
-  EXPECT_EQ(missing(test::chunked(8), 40, 40), 10U);
-  EXPECT_EQ(missing(test::chunked(8), 4, 4), 1U);
+TEST(CapsOnBlocks, CountTheChunkAndTheTokensInFlight) {
+  EXPECT_EQ(missing(chunked(8), 40, 0), 10U);
+  EXPECT_EQ(missing(chunked(8), 40, 4), 3U);
+  EXPECT_EQ(missing(chunked(8), 40, 5), 4U);
+  EXPECT_EQ(missing(chunked(8), 40, 8), 4U);
+  EXPECT_EQ(missing(chunked(8), 40, 40), 10U);
+  EXPECT_EQ(missing(chunked(8), 4, 4), 1U);
 }
 
-TEST(CapsOnBlocks, FullAttentionHoldsAll) {
+TEST(CapsOnBlocks, CountAllTokensForFullAttention) {
   for (const std::uint32_t in_flight : {0U, 1U, 8U}) {
-    EXPECT_EQ(missing(test::full(), 40, in_flight), 10U);
-    EXPECT_EQ(missing(test::mla(), 41, in_flight), 11U);
+    EXPECT_EQ(missing(full(), 40, in_flight), 10U);
+    EXPECT_EQ(missing(mla(), 41, in_flight), 11U);
   }
 }
 
-TEST(CapsOnBlocks, InRandomCasesAreTheDefinitions) {
+TEST(CapsOnBlocks, EqualTheDefinitionsInRandomCases) {
   Random random(1);
   for (std::uint64_t i = 0; i < rounds_of(2000); ++i) {
     const auto size = static_cast<std::uint32_t>(random.between(1, 24)), tokens = static_cast<std::uint32_t>(random.between(1, 64));
@@ -65,63 +63,61 @@ TEST(CapsOnBlocks, InRandomCasesAreTheDefinitions) {
     const std::uint32_t all = blocks(std::min(tokens, length));
     const std::uint32_t of_window = blocks(std::min(size - 1 + in_flight, length)) + 1;
     const std::uint32_t of_chunk = blocks(std::min(size + in_flight, length));
-    ASSERT_EQ(missing(test::window(size), tokens, in_flight, length), std::min(all, of_window))
-        << size << " " << tokens << " " << in_flight;
-    ASSERT_EQ(missing(test::chunked(size), tokens, in_flight, length), std::min(all, of_chunk))
-        << size << " " << tokens << " " << in_flight;
+    ASSERT_EQ(missing(window(size), tokens, in_flight, length), std::min(all, of_window)) << size << " " << tokens << " " << in_flight;
+    ASSERT_EQ(missing(chunked(size), tokens, in_flight, length), std::min(all, of_chunk)) << size << " " << tokens << " " << in_flight;
   }
 }
 
-// Which blocks of a window get a name where not all of them do.
-Ids named(std::uint32_t window, std::int64_t retention, std::uint32_t num_prompt, bool use_eagle = false, std::uint32_t boundary = 0,
-          std::uint32_t block_size = 4) {
-  KvCacheOptions options = test::options_of(block_size);
+// Returns which blocks of a window get a hash when only some of them do.
+Ids hashed_blocks(std::uint32_t window, std::int64_t retention, std::uint32_t num_prompt, bool use_eagle = false,
+                  std::uint32_t boundary = 0, std::uint32_t block_size = 4) {
+  KvCacheOptions options = options_of(block_size);
   options.retention = retention;
   options.use_eagle = use_eagle;
-  KvCacheManager kv(test::config_of(80, {test::window(window, block_size)}), options);
+  KvCacheManager kv(config_of(80, {test::window(window, block_size)}), options);
   TestRequest request(std::string(60, 'x'), block_size);
   KvRequest view = request.view();
   view.num_prompt_tokens = num_prompt;
   view.shared_prefix_boundary = boundary;
   EXPECT_EQ(kv.allocate_slots(view, {.num_new_tokens = 60}), 0U);
-  Ids named;
+  Ids hashed_blocks;
   const std::span<const BlockId> blocks = request.blocks.blocks(0);
   for (std::uint32_t i = 0; i < blocks.size(); ++i)
-    if (kv.pool().index().contains(blocks[i])) named.push_back(i);
-  return named;
+    if (kv.pool().index().contains(blocks[i])) hashed_blocks.push_back(i);
+  return hashed_blocks;
 }
 
-TEST(SparseWindows, BlocksAHitCanBeginBehindHaveNames) {
-  EXPECT_EQ(named(8, 0, 33), (Ids{6, 7})) << "of the prompt's end alone: the window of the token behind 32";
-  EXPECT_EQ(named(8, 0, 32), (Ids{5, 6})) << "the last token of a prompt is computed";
-  EXPECT_EQ(named(8, 0, 36), (Ids{6, 7}));
-  EXPECT_EQ(named(8, 0, 37), (Ids{7, 8}));
-  EXPECT_EQ(named(8, 0, 33, false, 16), (Ids{2, 3, 6, 7})) << "and where others share its beginning";
-  EXPECT_EQ(named(8, 16, 33), (Ids{2, 3, 6, 7, 10, 11, 14})) << "and every 16 tokens";
-  EXPECT_EQ(named(8, 8, 33).size(), 15U) << "a window reaches from one such place to the next";
-  EXPECT_EQ(named(4, 0, 33), (Ids{7}));
-  EXPECT_EQ(named(2, 0, 33), (Ids{7}));
+TEST(SparseWindows, HashOnlyBlocksBeforeAPossibleHit) {
+  EXPECT_EQ(hashed_blocks(8, 0, 33), (Ids{6, 7})) << "only the window of the token after 32 counts";
+  EXPECT_EQ(hashed_blocks(8, 0, 32), (Ids{5, 6})) << "the last token of a prompt is computed";
+  EXPECT_EQ(hashed_blocks(8, 0, 36), (Ids{6, 7}));
+  EXPECT_EQ(hashed_blocks(8, 0, 37), (Ids{7, 8}));
+  EXPECT_EQ(hashed_blocks(8, 0, 33, false, 16), (Ids{2, 3, 6, 7})) << "the end of a shared prefix counts too";
+  EXPECT_EQ(hashed_blocks(8, 16, 33), (Ids{2, 3, 6, 7, 10, 11, 14})) << "every 16 tokens count too";
+  EXPECT_EQ(hashed_blocks(8, 8, 33).size(), 15U) << "the windows of two such positions touch";
+  EXPECT_EQ(hashed_blocks(4, 0, 33), (Ids{7}));
+  EXPECT_EQ(hashed_blocks(2, 0, 33), (Ids{7}));
 }
 
-// 33 tokens: with EAGLE a hit takes a block more, and ends a block before.
-TEST(SparseWindows, WithEagleABlockMoreAndOneEarlier) {
-  EXPECT_EQ(named(8, 0, 33, true), (Ids{5, 6, 7}));
-  EXPECT_EQ(named(8, 0, 32, true), (Ids{4, 5, 6, 7})) << "7 blocks of it can be found, or all 8 by who goes on";
-  EXPECT_EQ(named(8, 0, 3, true), (Ids{0})) << "no block lies before it";
+// The prompt has 33 tokens. With EAGLE a hit needs one more block and ends one block earlier.
+TEST(SparseWindows, HashOneMoreBlockAndOneEarlierWithEagle) {
+  EXPECT_EQ(hashed_blocks(8, 0, 33, true), (Ids{5, 6, 7}));
+  EXPECT_EQ(hashed_blocks(8, 0, 32, true), (Ids{4, 5, 6, 7})) << "a hit has 7 blocks, or all 8 when a request continues the prompt";
+  EXPECT_EQ(hashed_blocks(8, 0, 3, true), (Ids{0})) << "there is no earlier block";
 }
 
-TEST(SparseWindows, InBlocksOfOneTokenAHitEndsAtTheToken) {
-  EXPECT_EQ(named(3, 0, 10, false, 0, 1), (Ids{7, 8}));
-  EXPECT_EQ(named(3, 0, 10, false, 1, 1), (Ids{0, 7, 8})) << "and where others share a single token";
-  EXPECT_EQ(named(3, 0, 10, true, 0, 1), (Ids{6, 7, 8, 9}));
+TEST(SparseWindows, EndHitsAtTheTokenInBlocksOfOneToken) {
+  EXPECT_EQ(hashed_blocks(3, 0, 10, false, 0, 1), (Ids{7, 8}));
+  EXPECT_EQ(hashed_blocks(3, 0, 10, false, 1, 1), (Ids{0, 7, 8})) << "a shared prefix of a single token counts too";
+  EXPECT_EQ(hashed_blocks(3, 0, 10, true, 0, 1), (Ids{6, 7, 8, 9}));
 }
 
-// A window of one token has passed all that is loaded, which does not fill a block.
-TEST(WindowsThatPass, LoadNoBlockForATokenThatTheyHavePassedWhereTheRuleSaysSo) {
-  const auto attached = [](std::uint32_t window, std::int64_t num_external, bool passed_load_nothing) {
+// A window of one token has passed all loaded tokens, which do not fill a block.
+TEST(WindowsThatPass, LoadNoBlockForPassedTokensWhenTheRuleSaysSo) {
+  const auto attached = [](std::uint32_t window, std::int64_t num_external, bool no_load_for_skipped_tokens) {
     BlockPool pool(8, nullptr);
-    SlidingWindowManager manager({.group = 0, .block_size = 4, .hash_block_size = 4, .passed_load_nothing = passed_load_nothing}, window,
-                                 pool);
+    SlidingWindowManager manager(
+        {.group = 0, .block_size = 4, .hash_block_size = 4, .no_load_for_skipped_tokens = no_load_for_skipped_tokens}, window, pool);
     GroupBlockList list;
     return manager.attach(list, {}, 0, num_external);
   };
@@ -132,8 +128,8 @@ TEST(WindowsThatPass, LoadNoBlockForATokenThatTheyHavePassedWhereTheRuleSaysSo) 
   }
 }
 
-TEST(FreedLater, BlocksGoBackWhenTheyAreDueInTheOrderOfTheirEnds) {
-  KvCacheManager kv(test::config_of(12, {test::full(), test::window(64)}), test::options_of());
+TEST(FreedLater, ReturnsBlocksWhenTheyAreDueInOrder) {
+  KvCacheManager kv(config_of(12, {full(), window(64)}), options_of());
   TestRequest first("ABCDEFGH", 4), second("abcd", 4);
   ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = 8}), 0U);
   ASSERT_EQ(kv.allocate_slots(second.view(), {.num_new_tokens = 4}), 0U);
@@ -151,20 +147,20 @@ TEST(FreedLater, BlocksGoBackWhenTheyAreDueInTheOrderOfTheirEnds) {
   kv.free_due(4);
   Ids expected = rest;
   for (const std::uint32_t block : {of_first[1][1], of_first[1][0], of_first[0][1], of_first[0][0]}) expected.push_back(block);
-  EXPECT_EQ(queue(), expected) << "the last block of all first";
+  EXPECT_EQ(queue(), expected) << "the last block of the last group is first";
   kv.free_due(5);
   for (const std::uint32_t block : {of_second[1][0], of_second[0][0]}) expected.push_back(block);
   EXPECT_EQ(queue(), expected);
   kv.check_invariants({});
 }
 
-// The memory of what has gone back is used again, whatever was in it.
-TEST(FreedLater, AtRandomNothingIsFreedTwiceOrKept) {
+// The memory of returned blocks is reused, whatever it contained.
+TEST(FreedLater, FreesEachBlockOnceInRandomRuns) {
   for (std::uint64_t seed = 1; seed <= rounds_of(20); ++seed) {
     Random random(seed);
     constexpr std::uint32_t kNumBlocks = 24;
-    KvCacheManager kv(test::config_of(kNumBlocks + 1, {test::full()}), test::options_of());
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> leaving;  // when, and how many
+    KvCacheManager kv(config_of(kNumBlocks + 1, {full()}), options_of());
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> leaving;  // step at which blocks are due, and their number
     std::uint64_t now = 0;
     for (int step = 0; step < 200; ++step) {
       now += random.below(2);
@@ -189,4 +185,4 @@ TEST(FreedLater, AtRandomNothingIsFreedTwiceOrKept) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,5 +1,5 @@
-// EAGLE drops the last block of a hit. With several kinds of attention each drops it once (KvCacheOptions::eagle_drops_once), beside a
-// naive search; and a request that takes no block is admitted into a full pool.
+// EAGLE drops the last block of a hit. With several kinds of attention each kind drops it once (DecisionRules::eagle_drops_once); a naive
+// search checks this. Also tests that a request which needs no block is admitted into a full pool.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,17 +10,15 @@
 #include "core/kv/kv_support.h"
 #include "support/rounds.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::TestRequest;
-
-// Groups of one kind, and which of the blocks of a text they have.
+// Describes groups of one kind and which blocks of a text they have.
 struct DroppedKind {
-  std::int64_t block_size = 0, window = 0;  // 0: full attention
+  std::int64_t block_size = 0, window = 0;  // window 0 means full attention
   std::set<std::int64_t> there;
 
-  // The longest hit within `most` tokens, in tokens; `drops`: but for its last block.
+  // Returns the longest hit within `most` tokens, in tokens. With `drops`, the last block is dropped.
   [[nodiscard]] std::int64_t find(std::int64_t most, std::int64_t alignment, bool drops) const {
     const std::int64_t end = most / block_size;
     const std::int64_t less = drops ? 1 : 0;
@@ -31,7 +29,8 @@ struct DroppedKind {
       while (size * block_size % alignment != 0) --size;
       return size * block_size;
     }
-    // From the longest on: ends where a block of each kind does (of EAGLE, with the block that is dropped), and the window behind is there.
+    // Searches from the longest hit. A hit ends at a block end of each kind (with EAGLE, including the dropped block), and all blocks of
+    // the window before it must be present.
     const std::int64_t wanted = std::max<std::int64_t>((window - 1 + block_size - 1) / block_size + less, 1);
     for (std::int64_t size = end; size > 0; --size) {
       if (size * block_size % alignment != 0) continue;
@@ -43,7 +42,7 @@ struct DroppedKind {
   }
 };
 
-// As vLLM 0.32.0's HybridKVCacheCoordinator says it; the full kind, if there is one, is the first.
+// Implements HybridKVCacheCoordinator of vLLM 0.32.0. The full kind, if there is one, is the first.
 std::int64_t naive_hit(const std::vector<DroppedKind>& kinds, std::int64_t max_tokens, std::int64_t num_named, std::int64_t alignment) {
   std::vector<bool> has_dropped(kinds.size(), false);
   std::int64_t of_full = -1, hit = max_tokens;
@@ -71,17 +70,17 @@ std::int64_t naive_hit(const std::vector<DroppedKind>& kinds, std::int64_t max_t
   return hit;
 }
 
-TEST(DropsOnce, EachKindDropsItsBlockWhereTheHitEnds) {
+TEST(DropsOnce, DropsTheLastBlockOfEachKindOnce) {
   std::size_t num_hits = 0, num_short = 0;
   for (std::uint64_t seed = 1; seed <= rounds_of(1500); ++seed) {
     Random random(seed);
-    KvCacheOptions options = test::options_of();
-    options.use_eagle = options.eagle_drops_once = true;
+    KvCacheOptions options = options_of();
+    options.use_eagle = options.rules.eagle_drops_once = true;
     std::vector<LayerKvSpec> specs;
     std::vector<DroppedKind> kinds;
-    std::uint64_t num_windows = 0;  // each is longer than those before
+    std::uint64_t num_windows = 0;  // each window is longer than the previous one
     if (random.chance(0.7)) {
-      specs.push_back(test::full());
+      specs.push_back(full());
       kinds.push_back({.block_size = 4, .there = {}});
     }
     while (kinds.size() < 2 || (kinds.size() < 3 && random.chance(0.5))) {
@@ -89,10 +88,10 @@ TEST(DropsOnce, EachKindDropsItsBlockWhereTheHitEnds) {
       specs.push_back(test::window(window));
       kinds.push_back({.block_size = 4, .window = window, .there = {}});
     }
-    KvCacheManager kv(test::config_of(200, specs), options);
+    KvCacheManager kv(config_of(200, specs), options);
     TestRequest first(std::string(random.between(5, 50), 'x'), 4);
     ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = static_cast<std::uint32_t>(first.tokens.size())}), 0U);
-    // Some go, group by group.
+    // Evicts some blocks, group by group.
     for (std::uint32_t group = 0; group < kinds.size(); ++group) {
       const auto blocks = first.blocks.blocks(group);
       const double share = random.chance(0.3) ? 0.0 : 0.15;
@@ -110,10 +109,10 @@ TEST(DropsOnce, EachKindDropsItsBlockWhereTheHitEnds) {
       const std::int64_t expected = naive_hit(kinds, num_tokens - 1, static_cast<std::int64_t>(request.hashes.size()) * 4, 4);
       const KvHit hit = kv.find_prefix(request.view());
       ASSERT_EQ(hit.num_tokens, expected) << "seed " << seed << ", " << num_tokens << " tokens, " << kinds.size() << " kinds";
-      ASSERT_EQ(kv.find_prefix(request.view()).num_tokens, expected) << "a look-up leaves nothing behind";
+      ASSERT_EQ(kv.find_prefix(request.view()).num_tokens, expected) << "a lookup does not change the state";
       for (std::uint32_t group = 0; group < kinds.size() && expected > 0; ++group) {
         const auto blocks = hit.groups[group];
-        ASSERT_EQ(static_cast<std::int64_t>(blocks.size()), expected / 4) << "each group's hit is as long";
+        ASSERT_EQ(static_cast<std::int64_t>(blocks.size()), expected / 4) << "the hits of all groups have equal lengths";
         for (std::size_t i = 0; i < blocks.size(); ++i)
           if (blocks[i] != kNullBlock) ASSERT_EQ(blocks[i], first.blocks.blocks(group)[i]);
       }
@@ -125,11 +124,11 @@ TEST(DropsOnce, EachKindDropsItsBlockWhereTheHitEnds) {
   EXPECT_GT(num_short, rounds_of(1500) / 5);
 }
 
-// A name for each token, so that the names of a text end within a block.
-TEST(DropsOnce, ABlockIsLookedForOnlyWhereAllOfItsTokensHaveNames) {
-  KvCacheOptions options = test::options_of(1);
-  options.use_eagle = options.eagle_drops_once = true;
-  KvCacheManager kv(test::config_of(16, {test::full(), test::window(4)}), options);
+// Each token has a hash, so the hashes of a text can end within a block.
+TEST(DropsOnce, LooksUpOnlyBlocksWhoseTokensAllHaveHashes) {
+  KvCacheOptions options = options_of(1);
+  options.use_eagle = options.rules.eagle_drops_once = true;
+  KvCacheManager kv(config_of(16, {full(), window(4)}), options);
   TestRequest first("ABCDEFGHIJKL", 1);
   ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = 12}), 0U);
   for (const auto& [text, num_tokens] : {std::pair("ABCDEFG", 0U), std::pair("ABCDEFGH", 4U), std::pair("ABCDEFGHIJK", 4U)}) {
@@ -138,23 +137,25 @@ TEST(DropsOnce, ABlockIsLookedForOnlyWhereAllOfItsTokensHaveNames) {
   }
 }
 
-TEST(LeftFree, CountsOnlyWhereSomethingIsTaken) {
-  KvCacheManager kv(test::config_of(4, {test::full()}), test::options_of());
+TEST(ReservedBlocks, CountsOnlyWhenABlockIsAllocated) {
+  KvCacheManager kv(config_of(4, {full()}), options_of());
   TestRequest request("ABCDEFGHI", 4);
   ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 9}), 0U);
   request.num_computed = 9;
   request.append("JKL");
   ASSERT_EQ(kv.pool().num_free_blocks(), 0U);
-  EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 3, .num_left_free = 2}), 0U) << "its third block has room for three";
+  EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 3, .num_min_free_blocks = 2}), 0U)
+      << "the third block has room for three tokens";
   request.num_computed = 12;
   request.append("M");
-  EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 1, .num_left_free = 2}), 3U) << "one, and two that are to stay";
+  EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 1, .num_min_free_blocks = 2}), 3U)
+      << "one block for the token and two that must stay free";
   EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 1}), 1U);
   EXPECT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 1, .num_watermark_blocks = 4}), 5U);
 }
 
-TEST(LeftFree, WhatIsKeptForOthersIsKeptEvenWhereNothingIsTaken) {
-  KvCacheManager kv(test::config_of(4, {test::full()}), test::options_of());
+TEST(ReservedBlocks, KeepsReservedBlocksEvenWhenNoBlockIsAllocated) {
+  KvCacheManager kv(config_of(4, {full()}), options_of());
   TestRequest request("ABCDEFGH", 4);
   ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 7}), 0U);
   request.num_computed = 7;
@@ -163,4 +164,4 @@ TEST(LeftFree, WhatIsKeptForOthersIsKeptEvenWhereNothingIsTaken) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -2,14 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
 #include "base/random.h"
+#include "support/recording.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 MultimodalFeature feature(std::string identifier, std::uint32_t offset, std::uint32_t length) {
@@ -21,16 +21,16 @@ std::vector<std::string> freed(EncoderCache& cache) {
   return {identifiers.begin(), identifiers.end()};
 }
 
-// As Python 3.11 says of such a set: all of them want one slot, so ten lie side by side, and the others are sent elsewhere.
-TEST(SmallIntSetOrder, NumbersThatCollideAreOrderedAsCPythonOrdersThem) {
+// Python 3.11 gives this order. All numbers hash to one slot, so ten are stored next to each other and the others elsewhere.
+TEST(SmallIntSetOrder, OrdersCollidingNumbersAsCPython) {
   std::vector<std::uint32_t> numbers;
   for (std::uint32_t i = 0; i < 15; ++i) numbers.push_back(3 + 128 * i);
   SmallIntSetOrder().apply(numbers);
   EXPECT_EQ(numbers, (std::vector<std::uint32_t>{1539, 259, 515, 3, 131, 387, 643, 771, 899, 1027, 1155, 1667, 1795, 1283, 1411}));
 }
 
-// As Python 3.10 to 3.13 say of a set to which these are added, and from which every third is discarded.
-TEST(SmallIntSet, IsWalkedAsCPythonWalksASetThatLivesOn) {
+// Python 3.10 to 3.13 give these orders for a set to which these numbers are added and from which every third is discarded.
+TEST(SmallIntSet, IteratesAsCPythonOverAChangingSet) {
   SmallIntSet set;
   std::vector<std::uint32_t> listed;
   std::map<std::uint32_t, std::vector<std::uint32_t>> seen;
@@ -42,13 +42,13 @@ TEST(SmallIntSet, IsWalkedAsCPythonWalksASetThatLivesOn) {
     seen[i] = listed;
   }
   EXPECT_EQ(seen[20], (std::vector<std::uint32_t>{0, 3, 9, 10, 17, 19, 22}));
-  EXPECT_EQ(seen[60], (std::vector<std::uint32_t>{0, 4, 6, 9, 8, 11, 12, 19})) << "8 has taken a slot that was another's";
+  EXPECT_EQ(seen[60], (std::vector<std::uint32_t>{0, 4, 6, 9, 8, 11, 12, 19})) << "8 reuses the slot of another number";
   EXPECT_EQ(seen[199], (std::vector<std::uint32_t>{0, 4, 6, 9, 8, 10, 12, 11, 19}));
   for (std::uint32_t value = 0; value < 23; ++value) set.discard(value);
   EXPECT_TRUE(set.empty());
 }
 
-TEST(SmallIntSet, TheLastMarkOnTheWayIsTaken) {
+TEST(SmallIntSet, ReusesTheLastDeletedSlotOnTheProbePath) {
   SmallIntSet set;
   std::vector<std::uint32_t> listed;
   for (const std::uint32_t value : {8U, 1U}) set.add(value);
@@ -73,19 +73,19 @@ TEST(PlaceholderRange, CountsTheEmbeddingsOfItsMask) {
   EXPECT_EQ(range.moved_by(10).num_embeds(), 3U);
 }
 
-TEST(PlaceholderRange, WithoutAMaskEveryPositionIsAnEmbedding) {
+TEST(PlaceholderRange, CountsEveryPositionWithoutAMask) {
   const PlaceholderRange range(2, 5);
   EXPECT_EQ(range.num_embeds(), 5U);
   EXPECT_EQ(range.embeds_in_range(1, 4), (std::pair<std::int64_t, std::int64_t>{1, 4}));
 }
 
-TEST(PlaceholderRange, AnEndBeforeTheRangeCountsFromTheBackAsInPython) {
+TEST(PlaceholderRange, CountsANegativeEndFromTheBackAsInPython) {
   const std::vector<std::uint8_t> mask{1, 0, 1};
   EXPECT_EQ(PlaceholderRange(0, mask).embeds_in_range(0, 0), (std::pair<std::int64_t, std::int64_t>{0, 2}));
   EXPECT_EQ(PlaceholderRange(0, mask).embeds_in_range(0, -1), (std::pair<std::int64_t, std::int64_t>{0, 1}));
 }
 
-TEST(Trap35, AskingEvictsTheOldestUntilTheCumulativeEmbedsFit) {
+TEST(Trap35, CanAllocateEvictsTheOldestOutputsUntilTheEmbeddingsFit) {
   EncoderCache cache(EncoderCacheMode::shared, 10);
   const std::vector<MultimodalFeature> features{feature("a", 0, 3), feature("b", 4, 3), feature("c", 8, 3), feature("d", 12, 2)};
   const EncoderInputs request{RequestId{1}, features};
@@ -95,15 +95,15 @@ TEST(Trap35, AskingEvictsTheOldestUntilTheCumulativeEmbedsFit) {
   }
   cache.release(request, 1);
   cache.release(request, 0);
-  // 1 free; 2 planned and 2 more take b, not a.
+  // One slot is free. Two planned embeddings and two more evict b, not a.
   EXPECT_TRUE(cache.can_allocate(request, 3, 100, 2));
   EXPECT_EQ(freed(cache), std::vector<std::string>{"b"});
   EXPECT_EQ(cache.num_free(), 4);
   EXPECT_EQ(cache.num_freeable(), 7);
-  EXPECT_FALSE(cache.contains("b")) << "gone although nothing was allocated";
+  EXPECT_FALSE(cache.contains("b")) << "b is evicted although nothing was allocated";
 }
 
-TEST(Trap35, AskingForACachedOutputTakesAReference) {
+TEST(Trap35, CheckingACachedOutputTakesAReference) {
   EncoderCache cache(EncoderCacheMode::shared, 10);
   const std::vector<MultimodalFeature> features{feature("a", 0, 4)};
   const EncoderInputs first{RequestId{1}, features};
@@ -115,22 +115,22 @@ TEST(Trap35, AskingForACachedOutputTakesAReference) {
   EXPECT_EQ(cache.num_freeable(), 6);
   EXPECT_TRUE(cache.evictable().empty());
   cache.release_all(second);
-  EXPECT_EQ(cache.num_freeable(), 10) << "what a refused admission must undo";
+  EXPECT_EQ(cache.num_freeable(), 10) << "a refused admission must undo the reference";
 }
 
-TEST(Trap35, ARefusalEvictsNothing) {
+TEST(Trap35, ARefusedAllocationEvictsNothing) {
   EncoderCache cache(EncoderCacheMode::shared, 10);
   const std::vector<MultimodalFeature> features{feature("a", 0, 6), feature("b", 8, 5), feature("c", 16, 3)};
   const EncoderInputs request{RequestId{1}, features};
   cache.allocate(request, 0);
   cache.release_all(request);
-  EXPECT_FALSE(cache.can_allocate(request, 1, 4, 0)) << "over the compute budget";
-  EXPECT_FALSE(cache.can_allocate(request, 1, 100, 6)) << "more than the whole cache";
+  EXPECT_FALSE(cache.can_allocate(request, 1, 4, 0)) << "the item exceeds the compute budget";
+  EXPECT_FALSE(cache.can_allocate(request, 1, 100, 6)) << "the items exceed the whole cache";
   EXPECT_TRUE(freed(cache).empty());
   EXPECT_TRUE(cache.contains("a"));
 }
 
-TEST(EncoderCache, OneRequestReferencesAnOutputOnce) {
+TEST(EncoderCache, ReferencesAnOutputOncePerRequest) {
   EncoderCache cache(EncoderCacheMode::shared, 10);
   const std::vector<MultimodalFeature> features{feature("a", 0, 2), feature("a", 4, 2)};
   const EncoderInputs request{RequestId{1}, features};
@@ -138,11 +138,12 @@ TEST(EncoderCache, OneRequestReferencesAnOutputOnce) {
   EXPECT_TRUE(cache.check_and_reference(request, 1));
   EXPECT_EQ(cache.references("a").size(), 1U);
   cache.release(request, 1);
-  EXPECT_EQ(cache.num_freeable(), 10) << "the other occurrence does not hold it";
+  EXPECT_EQ(cache.num_freeable(), 10) << "the other occurrence does not hold the output";
 }
 
-TEST(EncoderCache, EachInputThatARequestHasTakenHoldsItsOutput) {
-  const DecisionRules rules{.inputs_hold_outputs = true};
+TEST(EncoderCache, HoldsAnOutputForEachInputOfARequest) {
+  DecisionRules rules;
+  rules.encoder_outputs_held_per_input = true;
   EncoderCache cache(EncoderCacheMode::shared, 10, rules);
   const std::vector<MultimodalFeature> features{feature("a", 0, 2), feature("b", 2, 2), feature("a", 4, 2), feature("b", 6, 2)};
   const EncoderInputs request{RequestId{1}, features};
@@ -150,12 +151,12 @@ TEST(EncoderCache, EachInputThatARequestHasTakenHoldsItsOutput) {
   cache.allocate(request, 1);
   EXPECT_TRUE(cache.check_and_reference(request, 2));
   cache.release(request, 0);
-  EXPECT_EQ(cache.num_freeable(), 6) << "the other input of that name is to come";
+  EXPECT_EQ(cache.num_freeable(), 6) << "another input with that identifier follows";
   std::vector<std::uint32_t> inputs;
   cache.cached_inputs(request, inputs);
-  EXPECT_EQ(inputs, (std::vector<std::uint32_t>{1, 2})) << "those that it has taken, not all that are cached";
+  EXPECT_EQ(inputs, (std::vector<std::uint32_t>{1, 2})) << "the list has the inputs that the request holds, not all cached inputs";
   cache.release(request, 3);
-  EXPECT_EQ(cache.num_freeable(), 6) << "it has not taken that one";
+  EXPECT_EQ(cache.num_freeable(), 6) << "the request does not hold that input";
   cache.release(request, 2);
   EXPECT_EQ(cache.num_freeable(), 8);
   cache.release_all(request);
@@ -163,7 +164,7 @@ TEST(EncoderCache, EachInputThatARequestHasTakenHoldsItsOutput) {
   cache.check_invariants();
 }
 
-TEST(EncoderCache, ResetTellsNothing) {
+TEST(EncoderCache, ReportsNothingAfterAReset) {
   EncoderCache cache(EncoderCacheMode::shared, 4);
   const std::vector<MultimodalFeature> features{feature("a", 0, 4), feature("b", 4, 4)};
   const EncoderInputs request{RequestId{1}, features};
@@ -176,7 +177,7 @@ TEST(EncoderCache, ResetTellsNothing) {
   EXPECT_EQ(cache.size(), 0U);
 }
 
-TEST(EncoderCache, AnOutputGivesBackWhatItsLastItemTakes) {
+TEST(EncoderCache, FreesTheSizeOfTheLastItemOfAnOutput) {
   EncoderCache cache(EncoderCacheMode::shared, 10);
   const std::vector<MultimodalFeature> small{feature("a", 0, 2)};
   const std::vector<MultimodalFeature> large{feature("a", 0, 9), feature("b", 10, 17)};
@@ -190,14 +191,14 @@ TEST(EncoderCache, AnOutputGivesBackWhatItsLastItemTakes) {
   EXPECT_EQ(cache.num_free(), 17);
 }
 
-TEST(EncoderCache, EncoderDecoderKeepsAnOutputForTheNextStepOnly) {
+TEST(EncoderCache, KeepsAnOutputForOneStepInAnEncoderDecoderModel) {
   EncoderCache cache(EncoderCacheMode::encoder_decoder, 10);
   const std::vector<MultimodalFeature> features{feature("a", 0, 6)};
   const EncoderInputs request{RequestId{1}, features};
   ASSERT_TRUE(cache.can_allocate(request, 0, 100, 0));
   cache.allocate(request, 0);
   EXPECT_FALSE(cache.can_allocate(request, 0, 100, 0));
-  EXPECT_FALSE(cache.check_and_reference(request, 0)) << "never found again";
+  EXPECT_FALSE(cache.check_and_reference(request, 0)) << "the output is never found again";
   EXPECT_TRUE(freed(cache).empty()) << "the worker still has to run the step";
   EXPECT_EQ(freed(cache), std::vector<std::string>{"a"});
   cache.release_all(request);
@@ -232,22 +233,22 @@ std::string joined(const std::vector<std::uint32_t>& numbers) {
   return text;
 }
 
-// A set that lives on: numbers that were added and, behind a minus, discarded.
-std::vector<std::uint32_t> walked_after(const std::string& calls) {
+// Lists a set after calls: numbers that were added and, after a minus, discarded.
+std::vector<std::uint32_t> listed_after(const std::string& calls) {
   SmallIntSet set;
   std::istringstream in(calls);
   for (std::string call; std::getline(in, call, ',');)
     call.front() == '-' ? set.discard(static_cast<std::uint32_t>(std::stoul(call.substr(1))))
                         : set.add(static_cast<std::uint32_t>(std::stoul(call)));
-  std::vector<std::uint32_t> walked;
-  set.list(walked);
-  return walked;
+  std::vector<std::uint32_t> listed_values;
+  set.list(listed_values);
+  return listed_values;
 }
 
-// A recorded run of vLLM's managers: tools/record_encoder_cache.py.
+// Replays a recorded run of vLLM's managers: tools/record/encoder_cache.py.
 class Replay {
  public:
-  // What the call answered and the state after it, written as in the record.
+  // Returns the answer to the call and the state after it, in the format of the record.
   std::string call(const std::string& text) {
     std::istringstream in(text);
     std::string verb, first, second;
@@ -262,7 +263,7 @@ class Replay {
       SmallIntSetOrder().apply(numbers);
       return joined(numbers);
     }
-    if (verb == "live") return joined(walked_after(first));
+    if (verb == "live") return joined(listed_after(first));
     if (verb == "request") {
       add_request(text);
       return "";
@@ -328,8 +329,8 @@ class Replay {
   std::map<std::uint64_t, std::vector<MultimodalFeature>> requests_;
 };
 
-TEST(EncoderCache, AnswersAsVllmDid) {
-  std::ifstream file("tests/golden/encoder_cache.txt");
+TEST(EncoderCache, GivesTheRecordedAnswersOfVllm) {
+  std::istringstream file = open_recording("tests/golden/encoder_cache.txt.xz");
   Replay replay;
   std::size_t number = 0;
   for (std::string line; std::getline(file, line); ++number) {
@@ -340,7 +341,7 @@ TEST(EncoderCache, AnswersAsVllmDid) {
   EXPECT_GT(number, 1500U);
 }
 
-// The rules in their plainest form; order is kept in a vector.
+// Implements the rules in their simplest form; a vector keeps the order.
 struct NaiveEncoderCache {
   std::int64_t num_free, num_freeable;
   std::map<std::string, std::set<std::uint64_t>> cached;
@@ -423,4 +424,4 @@ TEST(EncoderCache, EqualsTheNaiveModelOverRandomCalls) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

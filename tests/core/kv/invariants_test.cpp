@@ -1,5 +1,5 @@
-// Rules of use that a caller inside the program must keep: whoever breaks one stops the program with a message instead of corrupting
-// blocks. One test per class.
+// Tests the rules of use that callers inside the program must keep. A violation stops the program with a message instead of corrupting
+// blocks. There is one test per class.
 #include <gtest/gtest.h>
 
 #include "core/kv/attention_managers.h"
@@ -14,276 +14,276 @@
 #include "core/kv/kv_traps.h"
 #include "core/kv/mamba_manager.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::TestRequest;
-using KvInvariantDeathTest = test::KvTraps;
+using KvInvariantDeathTest = KvTraps;
 
 BlockHash some_hash() {
-  return test::widened(7);
+  return widened(7);
 }
 
 GroupOptions group_options(std::uint32_t block_size = 4) {
   return {.group = 0, .block_size = block_size, .hash_block_size = 4, .enable_caching = true, .record_new_blocks = false};
 }
 
-TEST(InvariantDeathTest, PrefixIndexNamesHaveAsManyHashesAsTheirGroup) {
+TEST(InvariantDeathTest, PrefixIndexKeysHaveAsManyHashesAsTheirGroup) {
   EXPECT_DEATH(PrefixIndex(2, 0), "max_hashes > 0");
   PrefixIndex index(2);
   const std::vector<BlockHash> two(2);
-  EXPECT_DEATH((void)index.find(BlockName(std::span<const BlockHash>(), 0)), "a name has a hash");
-  EXPECT_DEATH(index.insert(BlockName(std::span<const BlockHash>(), 0), BlockId{1}), "at least one hash");
-  EXPECT_DEATH(index.insert(BlockName(two, 0), BlockId{1}), "as many as its group has");
+  EXPECT_DEATH((void)index.find(BlockKey(std::span<const BlockHash>(), 0)), "a block key has at least one hash");
+  EXPECT_DEATH(index.insert(BlockKey(std::span<const BlockHash>(), 0), BlockId{1}),
+               "a block key has at least one hash, and at most as many as its group");
+  EXPECT_DEATH(index.insert(BlockKey(two, 0), BlockId{1}), "a block key has at least one hash, and at most as many as its group");
 }
 
 TEST(InvariantDeathTest, BlockPoolHasANullBlockAndKnowsItsBlocks) {
-  EXPECT_DEATH(BlockPool(0, nullptr), "a pool has the null block");
+  EXPECT_DEATH(BlockPool(0, nullptr), "the pool has at least the null block");
   BlockPool pool(3, nullptr);
-  EXPECT_DEATH(pool.evict(BlockId{3}), "no such block");
+  EXPECT_DEATH(pool.evict(BlockId{3}), "the evicted block is in the pool");
   pool.allocate();
-  const std::vector<std::uint32_t> nobody(3, 0);
-  EXPECT_DEATH(pool.check_invariants(nobody), "a reference per holder");
+  const std::vector<std::uint32_t> no_holders(3, 0);
+  EXPECT_DEATH(pool.check_invariants(no_holders), "the reference count equals the number of holders");
 }
 
-TEST(InvariantDeathTest, ResidencySamplesAShare) {
-  EXPECT_DEATH(KvResidency(4, 1.5), "a fraction");
-  EXPECT_DEATH(KvResidency(4, -0.5), "a fraction");
+TEST(InvariantDeathTest, ResidencySampleRateIsBetweenZeroAndOne) {
+  EXPECT_DEATH(KvResidency(4, 1.5), "the sample rate is between 0 and 1");
+  EXPECT_DEATH(KvResidency(4, -0.5), "the sample rate is between 0 and 1");
 }
 
 TEST(InvariantDeathTest, BlocksHoldWholeHashBlocks) {
   BlockPool pool(4, nullptr);
-  EXPECT_DEATH(TokensPerBlock(0), "a block has tokens");
+  EXPECT_DEATH(TokensPerBlock(0), "the block size is positive");
   EXPECT_DEATH(FullAttentionManager(group_options(6), pool), "a whole number of hash blocks");
   const std::vector<BlockHash> hashes(3);
   EXPECT_DEATH(BlockHashList(hashes, 4, 6), "a whole number of hash blocks");
-  const BlockHashList names(hashes, 4, 8);
-  EXPECT_EQ(names[0].size(), 2U);
-  EXPECT_DEATH((void)names[1], "a full block") << "the third hash is half a block";
+  const BlockHashList block_hashes(hashes, 4, 8);
+  EXPECT_EQ(block_hashes[0].size(), 2U);
+  EXPECT_DEATH((void)block_hashes[1], "the block has all of its hashes") << "the third hash covers half a block";
 }
 
 TEST(InvariantDeathTest, AttentionKindsHaveSizes) {
   BlockPool pool(4, nullptr);
-  EXPECT_DEATH(SlidingWindowManager(group_options(), 0, pool), "a token attends to itself");
-  EXPECT_DEATH(ChunkedLocalManager(group_options(), 0, pool), "a chunk has a token");
-  EXPECT_DEATH(SinkFullAttentionManager(group_options(), 3, pool), "a sink fills its blocks");
+  EXPECT_DEATH(SlidingWindowManager(group_options(), 0, pool), "a sliding window has at least one token");
+  EXPECT_DEATH(ChunkedLocalManager(group_options(), 0, pool), "a chunk has at least one token");
+  EXPECT_DEATH(SinkFullAttentionManager(group_options(), 3, pool), "the sink size is a multiple of the block size");
 }
 
-TEST(InvariantDeathTest, StatesOfAnEncoderAreNeitherSharedNorCached) {
+TEST(InvariantDeathTest, CrossAttentionBlocksAreNeitherSharedNorCached) {
   BlockPool pool(4, nullptr);
   CrossAttentionManager manager(group_options(), pool);
   GroupBlockList list;
   TestRequest request("abcd", 4);
   const BlockId hit[] = {BlockId{1}};
-  EXPECT_DEATH(manager.attach(list, hit, 4, 0), "not shared");
-  EXPECT_DEATH(manager.cache(list, request.view(), 4), "not cached");
+  EXPECT_DEATH(manager.attach(list, hit, 4, 0), "cross-attention blocks are not shared");
+  EXPECT_DEATH(manager.cache(list, request.view(), 4), "cross-attention blocks are not cached");
   const std::vector<BlockHash> hashes(1);
-  const BlockHashList names(hashes, 4, 4);
+  const BlockHashList block_hashes(hashes, 4, 4);
   std::vector<std::vector<BlockId>> hits(1);
   std::vector<BlockId> found(1);
   const std::uint32_t groups[] = {0};
-  HitQuery query(pool, names, groups, {.max_tokens = 4, .alignment = 4}, hits, found);
-  EXPECT_DEATH(manager.find(query), "not cached");
+  HitQuery query(pool, block_hashes, groups, {.max_tokens = 4, .alignment = 4}, hits, found);
+  EXPECT_DEATH(manager.find(query), "cross-attention blocks are not cached");
 }
 
-TEST(InvariantDeathTest, ASearchHasGroupsAndStaysWithinItsHit) {
+TEST(InvariantDeathTest, ALookupHasGroupsAndStaysWithinItsHit) {
   BlockPool pool(4, nullptr);
   const std::vector<BlockHash> hashes(2);
-  const BlockHashList names(hashes, 4, 4);
+  const BlockHashList block_hashes(hashes, 4, 4);
   std::vector<std::vector<BlockId>> hits(1);
   std::vector<BlockId> found(1);
   const HitQuery::Limits limits{.max_tokens = 8, .alignment = 4};
-  EXPECT_DEATH(HitQuery(pool, names, {}, limits, hits, found), "a bucket has groups");
+  EXPECT_DEATH(HitQuery(pool, block_hashes, {}, limits, hits, found), "a bucket has groups, and there is room for a block of each");
   const std::uint32_t two_groups[] = {0, 1};
-  EXPECT_DEATH(HitQuery(pool, names, two_groups, limits, hits, found), "room for a block of each");
+  EXPECT_DEATH(HitQuery(pool, block_hashes, two_groups, limits, hits, found), "a bucket has groups, and there is room for a block of each");
   const std::uint32_t groups[] = {0};
-  HitQuery query(pool, names, groups, limits, hits, found);
+  HitQuery query(pool, block_hashes, groups, limits, hits, found);
   query.assign_null(1);
-  EXPECT_DEATH(query.put(1), "a place made by assign_null");
-  EXPECT_DEATH(query.truncate(2), "cut, not extended");
-  EXPECT_DEATH(query.truncate(-1), "cut, not extended");
+  EXPECT_DEATH(query.put(1), "the index is below the length set by assign_null");
+  EXPECT_DEATH(query.truncate(2), "a hit only becomes shorter");
+  EXPECT_DEATH(query.truncate(-1), "a hit only becomes shorter");
 }
 
-TEST(InvariantDeathTest, KeysOfASearchAreKnown) {
+TEST(InvariantDeathTest, KeysOfALookupAreKnown) {
   BlockPool pool(8, nullptr);
-  const BlockHashList no_names({}, 4, 4);
+  const BlockHashList no_hashes({}, 4, 4);
   std::vector<std::vector<BlockId>> hits(1);
   std::vector<BlockId> found(1);
   const std::uint32_t groups[] = {0};
-  HitQuery query(pool, no_names, groups, {.max_tokens = 8, .alignment = 4}, hits, found);
+  HitQuery query(pool, no_hashes, groups, {.max_tokens = 8, .alignment = 4}, hits, found);
   const MambaSpec mamba = std::get<MambaSpec>(test::mamba(MambaCacheMode::all));
-  EXPECT_DEATH(SlidingWindowManager(group_options(), 4, pool).find(query), "known tokens have names");
-  EXPECT_DEATH(ChunkedLocalManager(group_options(), 8, pool).find(query), "known tokens have names");
-  EXPECT_DEATH(MambaManager(group_options(), mamba, pool).find(query), "known tokens have names");
+  EXPECT_DEATH(SlidingWindowManager(group_options(), 4, pool).find(query), "known tokens have block hashes");
+  EXPECT_DEATH(ChunkedLocalManager(group_options(), 8, pool).find(query), "known tokens have block hashes");
+  EXPECT_DEATH(MambaManager(group_options(), mamba, pool).find(query), "known tokens have block hashes");
 }
 
 TEST_F(KvInvariantDeathTest, OptionsAreCheckedFirst) {
   options.max_model_len = 0;
-  EXPECT_DEATH(make(8, {test::full()}), "options have been checked");
+  EXPECT_DEATH(make(8, {full()}), "the options are valid");
 }
 
 TEST_F(KvInvariantDeathTest, BlocksAndHitsBelongToOneManager) {
-  KvCacheManager& kv = make(16, {test::full(), test::window(8)});
+  KvCacheManager& kv = make(16, {full(), window(8)});
   TestRequest request("abcdefgh", 4);
   ASSERT_EQ(prefill(request), 0U);
   const std::vector<std::vector<BlockId>> one_list(1);
   TestRequest other("abcdefgh", 4);
-  EXPECT_DEATH((void)kv.allocate_slots(other.view(), {.num_new_tokens = 4}, {.groups = one_list}), "a hit of this manager");
+  EXPECT_DEATH((void)kv.allocate_slots(other.view(), {.num_new_tokens = 4}, {.groups = one_list}), "the hit belongs to this manager");
   std::uint32_t one_number[1];
-  EXPECT_DEATH(kv.common_prefix_blocks(request.blocks, one_number), "a number per group");
-  KvCacheManager single(test::config_of(16, {test::full()}), options);
-  EXPECT_DEATH(single.free(request.blocks), "the blocks of one manager");
+  EXPECT_DEATH(kv.common_prefix_blocks(request.blocks, one_number), "there is a number for each group");
+  KvCacheManager single(config_of(16, {full()}), options);
+  EXPECT_DEATH(single.free(request.blocks), "the blocks belong to this manager");
 }
 
 TEST_F(KvInvariantDeathTest, HitsComeFirstAndOnlyWithCaching) {
-  KvCacheManager& kv = make(16, {test::full()});
+  KvCacheManager& kv = make(16, {full()});
   leave_cached("abcdefgh");
   TestRequest request("abcdefghi", 4);
   const KvHit hit = kv.find_prefix(request.view());
   ASSERT_EQ(hit.num_tokens, 8U);
   ASSERT_EQ(prefill(request, hit), 0U);
-  EXPECT_DEATH((void)kv.allocate_slots(request.view(), {.num_new_tokens = 1}, hit), "a sequence that was met has no hit");
-  EXPECT_DEATH((void)kv.allocate_slots(request.view(), {}), "nothing to allocate for");
+  EXPECT_DEATH((void)kv.allocate_slots(request.view(), {.num_new_tokens = 1}, hit), "a tracked sequence has no prefix hit");
+  EXPECT_DEATH((void)kv.allocate_slots(request.view(), {}), "there is a token to allocate for");
 
   options.enable_caching = false;
-  KvCacheManager plain(test::config_of(16, {test::full()}), options);
+  KvCacheManager plain(config_of(16, {full()}), options);
   TestRequest other("abcdefghi", 4);
   EXPECT_DEATH((void)plain.allocate_slots(other.view(), {.num_new_tokens = 1, .num_new_computed_tokens = 8}, hit),
-               "without prefix caching");
+               "there are hits only with prefix caching");
 }
 
 TEST_F(KvInvariantDeathTest, OnlyKnownTokensAreLookedUpAndCached) {
-  KvCacheManager& kv = make(16, {test::full()});
+  KvCacheManager& kv = make(16, {full()});
   TestRequest request("abcdefgh", 4);
   ASSERT_EQ(prefill(request), 0U);
   EXPECT_DEATH(kv.cache_blocks(request.view(), 9), "only known tokens are cached");
   TestRequest nothing;
   EXPECT_DEATH((void)kv.find_prefix(nothing.view()), "num_tokens > 0");
-  TestRequest nameless("abcdefgh", 4);
-  nameless.hashes.clear();
-  EXPECT_DEATH(prefill(nameless), "a full block of known tokens has a name");
+  TestRequest unhashed("abcdefgh", 4);
+  unhashed.hashes.clear();
+  EXPECT_DEATH(prefill(unhashed), "a full block of known tokens has a block hash");
 }
 
-TEST_F(KvInvariantDeathTest, EventsTellTheContent) {
+TEST_F(KvInvariantDeathTest, EventsHaveTheContentOfTheRequest) {
   options.enable_events = true;
-  KvCacheManager& kv = make(16, {test::full()});
+  KvCacheManager& kv = make(16, {full()});
   TestRequest request("abcdefgh", 4);
   KvRequest view = request.view();
   view.content = nullptr;
-  EXPECT_DEATH((void)kv.allocate_slots(view, {.num_new_tokens = 8}), "events carry the content");
-  EXPECT_DEATH(KvEventLog(true, 33), "so many bytes");
+  EXPECT_DEATH((void)kv.allocate_slots(view, {.num_new_tokens = 8}), "events have the content of the request");
+  EXPECT_DEATH(KvEventLog(true, 33), "a block hash has at most 32 bytes");
   KvEventLog log(true, 32);
   const std::vector<BlockHash> hashes(1);
   const BlockId blocks[] = {BlockId{1}, BlockId{2}};
   const std::vector<TokenId> four_tokens(4);
   const RequestContent content{.tokens = four_tokens, .lora_name = {}, .multimodal = {}, .cache_salt = {}, .prompt_embeds = {}};
   const StoredBlocks stored{.blocks = blocks, .names = {hashes, 4, 4}, .first_block = 0, .block_size = 4, .content = content};
-  EXPECT_DEATH(KvEventLog(false, 32).stored(stored), "nobody asks for events");
-  EXPECT_DEATH(log.stored(stored), "stored blocks have names");
+  EXPECT_DEATH(KvEventLog(false, 32).stored(stored), "events are on");
+  EXPECT_DEATH(log.stored(stored), "stored blocks have block hashes");
   const StoredBlocks longer{.blocks = {blocks, 1}, .names = {hashes, 4, 4}, .first_block = 0, .block_size = 8, .content = content};
   EXPECT_DEATH(log.stored(longer), "a full block has known tokens");
 }
 
-TEST_F(KvInvariantDeathTest, SequencesAreCounted) {
-  KvCacheManager& kv = make(16, {test::full()});
+TEST_F(KvInvariantDeathTest, TrackedSequencesAreCounted) {
+  KvCacheManager& kv = make(16, {full()});
   TestRequest request("abcdefgh", 4);
   ASSERT_EQ(prefill(request), 0U);
   const KvBlocks* sequences[] = {&request.blocks};
   kv.check_invariants(sequences);
-  EXPECT_DEATH(kv.check_invariants({}), "a reference per holder");
+  EXPECT_DEATH(kv.check_invariants({}), "the reference count equals the number of holders");
   kv.free(request.blocks);
   KvBlocks empty;
   std::uint32_t common[1];
   kv.common_prefix_blocks(empty, common);
-  EXPECT_DEATH(kv.check_invariants({}), "sequences are counted");
+  EXPECT_DEATH(kv.check_invariants({}), "the numbers of tracked sequences are correct");
 }
 
-TEST(InvariantDeathTest, HashBytesStayWithinWhatWasWritten) {
+TEST(InvariantDeathTest, HashBytesChangeOnlyWrittenBytes) {
   HashBytes bytes;
   bytes.put(little_endian<4>(1));
-  EXPECT_DEATH(bytes.overwrite(2, little_endian<4>(1)), "only what is written is overwritten");
-  EXPECT_DEATH(bytes.erase(2, 3), "only what is written is erased");
+  EXPECT_DEATH(bytes.overwrite(2, little_endian<4>(1)), "only written bytes are overwritten");
+  EXPECT_DEATH(bytes.erase(2, 3), "only written bytes are erased");
 }
 
-TEST(InvariantDeathTest, HashingHasABlockSizeAndAName) {
+TEST(InvariantDeathTest, HashingHasABlockSizeAndAnAlgorithmName) {
   const RequestContent content{};
-  EXPECT_DEATH(HashInputs(content, 0, 0), "a block has tokens");
+  EXPECT_DEATH(HashInputs(content, 0, 0), "the block size is positive");
   const std::vector<std::uint8_t> long_parent(256);
   HashBytes out;
-  EXPECT_DEATH(encode_pickle(long_parent, HashInput{}, out), "the length takes one byte");
-  EXPECT_DEATH((void)to_string(static_cast<HashAlgorithm>(99)), "every algorithm has a name");
+  EXPECT_DEATH(encode_pickle(long_parent, HashInput{}, out), "the length of a byte string fits into one byte");
+  EXPECT_DEATH((void)to_string(static_cast<HashAlgorithm>(99)), "each algorithm has a name");
 }
 
-TEST(InvariantDeathTest, EncoderCacheIsAskedBeforeItIsFilled) {
-  EXPECT_DEATH(EncoderCache(EncoderCacheMode::shared, -1), "a cache has a size");
+TEST(InvariantDeathTest, EncoderCacheAllocatesOnlyAfterCanAllocate) {
+  EXPECT_DEATH(EncoderCache(EncoderCacheMode::shared, -1), "the capacity is not negative");
   EncoderCache cache(EncoderCacheMode::shared, 4);
   const std::vector<MultimodalFeature> features{{"image", PlaceholderRange(0, 3)}, {"sound", PlaceholderRange(4, 2)}};
   const EncoderInputs request{RequestId{1}, features};
-  EXPECT_DEATH((void)cache.check_and_reference(request, 2), "an input of the request");
+  EXPECT_DEATH((void)cache.check_and_reference(request, 2), "the referenced input belongs to the request");
   cache.allocate(request, 0);
-  EXPECT_DEATH(cache.allocate(request, 1), "can_allocate is asked first");
+  EXPECT_DEATH(cache.allocate(request, 1), "allocate follows a successful can_allocate");
   EncoderCache larger(EncoderCacheMode::shared, 8);
   larger.allocate(request, 0);
   larger.release(request, 0);
   const EncoderInputs other{RequestId{2}, std::span(features).first(1)};
-  EXPECT_DEATH(larger.allocate(other, 0), "referenced, not allocated");
+  EXPECT_DEATH(larger.allocate(other, 0), "a cached output is not allocated again");
 }
 
 TEST(InvariantDeathTest, SetOrderKeepsEveryValue) {
   SmallIntSetOrder order;
   std::vector<std::uint32_t> values{9, UINT32_MAX};
-  EXPECT_DEATH(order.apply(values), "every value comes back");
+  EXPECT_DEATH(order.apply(values), "all values are returned");
 }
 
 TEST(InvariantDeathTest, CacheGroupsAreMadeOfCheckedLayers) {
-  EXPECT_DEATH((void)merge_specs({}), "something to merge");
-  EXPECT_DEATH((void)is_uniform_type({}), "something to compare");
-  EXPECT_DEATH((void)divide_up(1, 0), "parts have a size");
-  EXPECT_DEATH((void)max_concurrency({}, {}), "a model without a cache has no limit");
-  EXPECT_DEATH((void)plan_kv_cache({}, {}, {}), "each worker has its memory");
+  EXPECT_DEATH((void)merge_specs({}), "there is at least one layer to merge");
+  EXPECT_DEATH((void)is_uniform_type({}), "there is at least one layer to compare");
+  EXPECT_DEATH((void)divide_up(1, 0), "the divisor is positive");
+  EXPECT_DEATH((void)max_concurrency({}, {}), "the model has at least one cache group");
+  EXPECT_DEATH((void)plan_kv_cache({}, {}, {}), "there are workers, each with its available memory");
   FullAttentionSpec headless;
   headless.num_kv_heads = 0;
   const KvCacheGroup weightless{.layer_names = {"layer"}, .spec = headless, .layer_specs = {}};
-  EXPECT_DEATH((void)kv_cache_config({weightless}, 1 << 20, {}), "a block has bytes");
-  KvCacheGroup uneven{.layer_names = {"a", "b"}, .spec = test::full(), .layer_specs = {test::full()}};
-  EXPECT_DEATH((void)kv_cache_config({uneven}, 1 << 20, {}), "a spec for each layer");
+  EXPECT_DEATH((void)kv_cache_config({weightless}, 1 << 20, {}), "a block has at least one byte");
+  KvCacheGroup uneven{.layer_names = {"a", "b"}, .spec = full(), .layer_specs = {full()}};
+  EXPECT_DEATH((void)kv_cache_config({uneven}, 1 << 20, {}), "each layer has a spec");
 }
 
-TEST(InvariantDeathTest, ManagersCountBlocksBeforeTheyTakeThem) {
+TEST(InvariantDeathTest, ManagersCountBlocksBeforeTheyAllocateThem) {
   BlockPool pool(3, nullptr);
   FullAttentionManager manager(group_options(), pool);
   GroupBlockList list;
-  EXPECT_DEATH(manager.allocate(list, {.num_tokens = 12}), "counted before they are taken");
+  EXPECT_DEATH(manager.allocate(list, {.num_tokens = 12}), "there are enough free blocks");
   pool.allocate();
   const BlockId block = pool.allocate();
-  pool.cache(block, BlockName(some_hash()));
-  EXPECT_DEATH(pool.cache(block, BlockName(some_hash())), "a block has one name");
+  pool.cache(block, BlockKey(some_hash()));
+  EXPECT_DEATH(pool.cache(block, BlockKey(some_hash())), "the block has no hash yet");
 }
 
-TEST(InvariantDeathTest, BlocksThatAreSetAsideAreNobodys) {
+TEST(InvariantDeathTest, BlocksThatAreSetAsideAreNotReferenced) {
   BlockPool pool(4, nullptr);
   pool.set_aside(1);
-  EXPECT_DEATH(pool.touch(BlockId{1}), "a block is free or held");
+  EXPECT_DEATH(pool.touch(BlockId{1}), "a block is either free or referenced");
 }
 
-TEST(InvariantDeathTest, AListHoldsWhatItsManagerPutThere) {
+TEST(InvariantDeathTest, ABlockListMatchesItsManager) {
   BlockPool pool(8, nullptr);
   FullAttentionManager full(group_options(), pool);
   GroupBlockList given;
   given.blocks = {BlockId{1}};
-  EXPECT_DEATH(full.attach(given, {}, 4, 0), "hits come before all other blocks");
+  EXPECT_DEATH(full.attach(given, {}, 4, 0), "prefix hits come before all other blocks");
 
-  const MambaSpec spec = std::get<MambaSpec>(test::mamba(MambaCacheMode::align, 2));
+  const MambaSpec spec = std::get<MambaSpec>(mamba(MambaCacheMode::align, 2));
   MambaManager states(group_options(), spec, pool);
   GroupBlockList running;
   running.has_running_state = true;
   const GroupDemand demand{.num_tokens = 16, .num_main_model_tokens = 16};
-  EXPECT_DEATH(states.allocate(running, demand), "a running state lies before its speculative blocks");
+  EXPECT_DEATH(states.allocate(running, demand), "a running state comes before its speculative blocks");
   running.blocks = {kNullBlock, kNullBlock, kNullBlock};
   EXPECT_DEATH(states.allocate(running, demand), "a speculative state has a block");
   running.last_state_block = 3;
-  EXPECT_DEATH(states.remove_skipped(running, 40), "the last state has a place");
+  EXPECT_DEATH(states.remove_skipped(running, 40), "the index of the last state is in the list");
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

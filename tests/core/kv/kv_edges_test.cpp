@@ -1,22 +1,20 @@
-// Edges at which one token, one block or one group decides.
+// Tests edge cases in which one token, one block or one group makes the difference.
 #include <gtest/gtest.h>
 
 #include "core/kv/kv_support.h"
 #include "core/kv/kv_traps.h"
 #include "core/kv/residency.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::letters;
-using test::TestRequest;
-using KvEdges = test::KvTraps;
+using KvEdges = KvTraps;
 
-// Full attention and a window of the token itself: of the window nothing but the block that is dropped must be there. A second look, which
-// would drop none, would ask for the block before it.
-TEST_F(KvEdges, FullAttentionAndOneOtherKindAreLookedThroughOnce) {
-  options.eagle_drops_once = true;
-  KvCacheManager& kv = make(40, {test::full(), test::window(1)}, true);
+// The groups are full attention and a window of one token. In the window only the dropped block must be present. A second lookup would drop
+// no block and would need the block before it.
+TEST_F(KvEdges, FullAttentionAndOneOtherKindAreSearchedOnce) {
+  options.rules.eagle_drops_once = true;
+  KvCacheManager& kv = make(40, {full(), window(1)}, true);
   TestRequest first(letters(16), 4);
   ASSERT_EQ(prefill(first), 0U);
   kv.evict_blocks(first.blocks.blocks(1).subspan(2, 1));
@@ -25,9 +23,9 @@ TEST_F(KvEdges, FullAttentionAndOneOtherKindAreLookedThroughOnce) {
   EXPECT_EQ(hit_of(letters(21)), 4U) << "the window's second block is dropped";
 }
 
-TEST_F(KvEdges, OneExternalTokenBeyondTheModelsLengthHasABlockThatIsCounted) {
+TEST_F(KvEdges, CountsTheBlockOfAnExternalTokenBeyondTheModelsLength) {
   for (const std::uint32_t num_blocks : {17U, 18U}) {
-    KvCacheManager& kv = make(num_blocks, {test::full()});
+    KvCacheManager& kv = make(num_blocks, {full()});
     leave_cached(letters(64));
     TestRequest request(letters(66), 4);
     const KvHit hit = kv.find_prefix(request.view());
@@ -38,25 +36,25 @@ TEST_F(KvEdges, OneExternalTokenBeyondTheModelsLengthHasABlockThatIsCounted) {
   }
 }
 
-// No input for the encoder: only one of the two groups has blocks.
-TEST_F(KvEdges, ASequenceHoldsSomethingWhereAnyOfItsGroupsDoes) {
+// The encoder has no input, so only one of the two groups has blocks.
+TEST_F(KvEdges, ASequenceHoldsBlocksIfAnyOfItsGroupsDoes) {
   options.enable_caching = false;
-  KvCacheManager& kv = make(8, {test::full(), test::cross()});
+  KvCacheManager& kv = make(8, {full(), cross()});
   TestRequest request("abcdefgh", 4);
-  EXPECT_FALSE(KvCacheManager::holds_any(request.blocks)) << "nobody has met it";
+  EXPECT_FALSE(KvCacheManager::holds_any(request.blocks)) << "the manager does not know the sequence";
   ASSERT_EQ(prefill(request), 0U);
   ASSERT_FALSE(request.blocks.blocks(0).empty());
   ASSERT_TRUE(request.blocks.blocks(1).empty());
   EXPECT_TRUE(KvCacheManager::holds_any(request.blocks));
-  std::vector<TakenBlock> taken;
-  kv.take_out(request.blocks, 8, taken);
+  std::vector<SwappedOutBlock> taken;
+  kv.swap_out(request.blocks, 8, taken);
   ASSERT_EQ(request.blocks.blocks(0).size(), 2U);
-  EXPECT_FALSE(KvCacheManager::holds_any(request.blocks)) << "null blocks are none";
+  EXPECT_FALSE(KvCacheManager::holds_any(request.blocks)) << "null blocks do not count";
   kv.free(request.blocks);
   EXPECT_FALSE(KvCacheManager::holds_any(request.blocks));
 }
 
-TEST(KvResidencyNumbers, WhichBlocksAreFollowedFollowsFromTheNumberOfTheStepAlone) {
+TEST(KvResidencyNumbers, SamplesBlocksByTheNumberOfTheStepOnly) {
   KvResidency residency(64, 0.5);
   const auto followed_with = [&](std::uint64_t number) {
     residency.reset();
@@ -73,4 +71,4 @@ TEST(KvResidencyNumbers, WhichBlocksAreFollowedFollowsFromTheNumberOfTheStepAlon
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,5 +1,5 @@
-// The whole manager beside the naive one, under a stand-in for the scheduler: prefills in chunks, hits, external tokens, drafts and their
-// rejection, preemption, eviction by id, resets. Pools are tiny, so that everything is preempted and evicted.
+// Compares the whole manager with the naive one in simulated scheduling: chunked prefills, hits, external tokens, draft tokens and their
+// rejection, preemption, eviction by id, and resets. The pools are tiny, so that blocks are preempted and evicted frequently.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -34,7 +34,7 @@ void PrintTo(const Setup& setup, std::ostream* out) {
     *out << kNames[static_cast<std::size_t>(group.kind)] << group.size << " ";
   }
   *out << (setup.eagle ? "eagle " : "") << (setup.caching ? "" : "uncached") << (setup.rules.hits_first ? "hits first " : "")
-       << (setup.rules.unnamed_first ? "unnamed first " : "") << (setup.rules.passed_nothing ? "passed nothing" : "");
+       << (setup.rules.unhashed_first ? "unhashed first " : "") << (setup.rules.passed_nothing ? "no load for passed tokens" : "");
 }
 
 LayerKvSpec spec_of(const NaiveGroup& group) {
@@ -64,13 +64,13 @@ KvCacheOptions options_of(const Setup& setup) {
   KvCacheOptions options = test::options_of(setup.hash_size);
   options.use_eagle = setup.eagle;
   options.enable_caching = setup.caching;
-  options.hits_before_loads = setup.rules.hits_first;
-  options.unnamed_blocks_first = setup.rules.unnamed_first;
-  options.passed_load_nothing = setup.rules.passed_nothing;
+  options.rules.hits_before_loads = setup.rules.hits_first;
+  options.rules.unhashed_blocks_first = setup.rules.unhashed_first;
+  options.rules.no_load_for_skipped_tokens = setup.rules.passed_nothing;
   return options;
 }
 
-// One request, known to both sides.
+// Holds one request of both managers.
 struct Pair {
   explicit Pair(std::uint32_t hash_size, NaiveCache::Sequence sequence) : real(hash_size), naive(std::move(sequence)) {}
   TestRequest real;
@@ -122,7 +122,7 @@ class RandomRun {
     append(pair, random_.between(1, 40));
   }
 
-  // Chunks end at block ends where states are kept aligned.
+  // Chunks end at block ends when states are aligned.
   std::uint32_t split(const Pair& pair, std::uint32_t start, std::uint32_t num_new) const {
     const auto num_tokens = static_cast<std::uint32_t>(pair.real.tokens.size());
     if (aligned_ == 0 || start >= num_tokens) return num_new;
@@ -160,7 +160,7 @@ class RandomRun {
     }
     const std::uint32_t left = num_tokens - pair.real.num_computed;
     SlotDemand demand{.num_new_tokens = split(pair, pair.real.num_computed, static_cast<std::uint32_t>(random_.between(1, left)))};
-    if (demand.num_new_tokens == left) demand.num_new_tokens += num_drafts_;  // all of them rejected
+    if (demand.num_new_tokens == left) demand.num_new_tokens += num_drafts_;  // all draft tokens are rejected
     demand.num_lookahead_tokens = setup_.eagle ? num_drafts_ : 0;
     if (random_.chance(0.2)) demand.num_unsure_tokens = static_cast<std::uint32_t>(random_.below(8));
     if (demand.num_new_tokens > 0) ASSERT_NO_FATAL_FAILURE(allocate(pair, demand, {}, {}));
@@ -255,9 +255,9 @@ TEST_P(KvModel, AgreesWithTheNaiveManagerUnderRandomUse) {
     num_hits += run.num_hits;
     num_failures += run.num_failures;
   }
-  // With three kinds under EAGLE every pass drops a block once more, as in vLLM, and little is left of any hit.
+  // With three kinds under EAGLE every pass drops one more block, as in vLLM, so hits become short.
   const bool spirals = GetParam().eagle && GetParam().groups.size() > 2;
-  EXPECT_TRUE(num_hits > 20 || !GetParam().caching || spirals) << "the run must meet what it is about: " << num_hits;
+  EXPECT_TRUE(num_hits > 20 || !GetParam().caching || spirals) << "the run must contain enough hits: " << num_hits;
   EXPECT_GT(num_failures, 10U);
 }
 
@@ -278,16 +278,16 @@ INSTANTIATE_TEST_SUITE_P(Hybrid, KvModel,
                                          Setup{{kFull, sized(kWindow, 8)}}, Setup{{sized(kFull, 8), kStates}},
                                          Setup{{kFull, sized(kAligned, 8)}}, Setup{{kFull, kWindow, kAligned}, 4, false, false}));
 constexpr NaiveRules kHitsFirst{.hits_first = true};
-constexpr NaiveRules kUnnamedFirst{.unnamed_first = true};
-constexpr NaiveRules kAllRules{.hits_first = true, .unnamed_first = true, .passed_nothing = true};
+constexpr NaiveRules kUnhashedFirst{.unhashed_first = true};
+constexpr NaiveRules kAllRules{.hits_first = true, .unhashed_first = true, .passed_nothing = true};
 INSTANTIATE_TEST_SUITE_P(HitsFirst, KvModel,
                          testing::Values(Setup{{kFull}, 4, false, true, kHitsFirst}, Setup{{kFull, kWindow}, 4, false, true, kHitsFirst},
                                          Setup{{kWindow, kFull, kNarrow}, 4, false, true, kHitsFirst},
                                          Setup{{kFull, kWindow, kAligned}, 4, false, true, kHitsFirst}));
 INSTANTIATE_TEST_SUITE_P(NewerRules, KvModel,
-                         testing::Values(Setup{{kFull}, 4, false, true, kUnnamedFirst}, Setup{{kAligned}, 4, false, true, kUnnamedFirst},
-                                         Setup{{kFull, kWindow}, 4, false, true, kUnnamedFirst},
-                                         Setup{{kFull, kWindow}, 4, false, false, kUnnamedFirst},
+                         testing::Values(Setup{{kFull}, 4, false, true, kUnhashedFirst}, Setup{{kAligned}, 4, false, true, kUnhashedFirst},
+                                         Setup{{kFull, kWindow}, 4, false, true, kUnhashedFirst},
+                                         Setup{{kFull, kWindow}, 4, false, false, kUnhashedFirst},
                                          Setup{{kWindow}, 4, false, true, NaiveRules{.passed_nothing = true}},
                                          Setup{{kWindow, kLone}, 4, false, true, NaiveRules{.passed_nothing = true}},
                                          Setup{{kFull, kNarrow, kLone}, 4, false, true, kAllRules},

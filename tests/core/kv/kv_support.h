@@ -1,6 +1,6 @@
 #pragma once
-// Requests and specs for tests of the KV-cache manager. Blocks are named by a simple chain instead of a real hash: equal names mean equal
-// prefixes.
+// Helpers with requests and specs for tests of the KV-cache manager. Blocks are hashed by a simple chain instead of a real hash: equal
+// values mean equal prefixes.
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -44,7 +44,7 @@ inline std::vector<std::uint32_t> values(std::span<const BlockId> blocks) {
   return result;
 }
 
-// A request with everything the manager may ask of it.
+// A request with everything that the manager may read.
 struct TestRequest {
   explicit TestRequest(std::uint32_t hash_size = 4) : hash_block_size(hash_size) {}
   TestRequest(std::string_view letters, std::uint32_t hash_size) : TestRequest(hash_size) { append(text(letters)); }

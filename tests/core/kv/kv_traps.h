@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of single behaviours share.
+// Helpers for the tests of single behaviors.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace quire::test {
 
-// So many different tokens.
+// Returns `count` different tokens.
 inline std::string letters(std::size_t count) {
   std::string result;
   for (std::size_t i = 0; i < count; ++i) result += static_cast<char>('!' + i);
@@ -25,7 +25,7 @@ class KvTraps : public testing::Test {
     manager = std::make_unique<KvCacheManager>(test::config_of(num_blocks, std::move(specs)), options);
     return *manager;
   }
-  // All tokens of a request that has just been looked up, in one step.
+  // Allocates slots for all tokens of a request after its lookup, in one step.
   std::uint32_t prefill(TestRequest& request, const KvHit& hit = {}) {
     const auto num_tokens = static_cast<std::uint32_t>(request.tokens.size());
     const std::uint32_t missing = manager->allocate_slots(
@@ -33,7 +33,7 @@ class KvTraps : public testing::Test {
     request.num_computed = missing == 0 ? num_tokens : 0;
     return missing;
   }
-  // Leaves the blocks of a text in the cache, free.
+  // Caches the blocks of a text and frees them.
   void leave_cached(const std::string& text) {
     TestRequest request(text, options.hash_block_size);
     ASSERT_EQ(prefill(request), 0U);

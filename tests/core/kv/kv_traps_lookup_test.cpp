@@ -1,22 +1,18 @@
-// Behaviours of vLLM V1 (v0.19.0) that a re-implementation misses most easily, numbered as in the list of such behaviours: looking prefixes
-// up. Blocks have four tokens unless said otherwise.
+// Tests behaviors of vLLM V1 (v0.19.0) that a reimplementation misses most easily, numbered as in the list of such behaviors. This file
+// tests prefix lookups. Blocks have four tokens unless stated otherwise.
 #include <gtest/gtest.h>
 
 #include "core/kv/kv_traps.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::KvTraps;
-using test::letters;
-using test::TestRequest;
-using test::values;
 using Ids = std::vector<std::uint32_t>;
 
-TEST_F(KvTraps, Trap01_AHitLeavesOneTokenAndEveryLookupCounts) {
-  make(20, {test::full()});
+TEST_F(KvTraps, Trap01AHitLeavesOneTokenAndEveryLookupCounts) {
+  make(20, {full()});
   leave_cached(letters(8));
-  EXPECT_EQ(hit_of(letters(8)), 4U) << "one token must run, and hits are whole blocks";
+  EXPECT_EQ(hit_of(letters(8)), 4U) << "one token must run and hits are whole blocks";
   EXPECT_EQ(hit_of(letters(9)), 8U);
   TestRequest resumed(letters(9), 4);
   resumed.preempted = true;
@@ -34,45 +30,45 @@ TEST_F(KvTraps, Trap01_AHitLeavesOneTokenAndEveryLookupCounts) {
   EXPECT_EQ(manager->take_prefix_cache_stats().requests, 0U);
 }
 
-TEST_F(KvTraps, Trap02_EagleDropsABlockOfFullAttentionAndWantsOneMoreOfAWindow) {
-  make(20, {test::full()}, true);
+TEST_F(KvTraps, Trap02EagleDropsABlockOfFullAttentionAndNeedsOneMoreOfAWindow) {
+  make(20, {full()}, true);
   leave_cached(letters(12));
   EXPECT_EQ(hit_of(letters(13)), 8U);
   EXPECT_EQ(hit_of(letters(5)), 0U);
 
-  make(20, {test::window(5)}, true);  // one block covers the window, EAGLE wants two
+  make(20, {window(5)}, true);  // one block covers the window; EAGLE needs two
   TestRequest request(letters(13), 4);
   ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 12}), 0U);
   EXPECT_EQ(hit_of(letters(13)), 8U);
   const BlockId middle = request.blocks.blocks(0)[1];
   manager->evict_blocks(std::span(&middle, 1));
-  EXPECT_EQ(hit_of(letters(13)), 0U) << "of the single first block nothing is left after the drop";
+  EXPECT_EQ(hit_of(letters(13)), 0U) << "EAGLE drops the single first block";
 
-  make(20, {test::mamba(MambaCacheMode::all)}, true);
+  make(20, {mamba(MambaCacheMode::all)}, true);
   leave_cached(letters(12));
   EXPECT_EQ(hit_of(letters(13)), 12U) << "states ignore EAGLE";
 }
 
-TEST_F(KvTraps, Trap02_EagleTrimsFullAttentionToTheAlignment) {
-  make(40, {test::full(), test::mamba(MambaCacheMode::all, 0, 8)}, true);
+TEST_F(KvTraps, Trap02EagleTrimsFullAttentionToTheAlignment) {
+  make(40, {full(), mamba(MambaCacheMode::all, 0, 8)}, true);
   leave_cached(letters(24));
-  EXPECT_EQ(hit_of(letters(25)), 16U) << "24, less a block of four, down to a multiple of eight";
+  EXPECT_EQ(hit_of(letters(25)), 16U) << "24 minus a block of four, rounded down to a multiple of eight";
 }
 
-TEST_F(KvTraps, Trap03_OneFullAndOneOtherKindAreSearchedOnce) {
-  make(40, {test::window(5), test::full()}, true);
+TEST_F(KvTraps, Trap03OneFullAndOneOtherKindAreSearchedOnce) {
+  make(40, {window(5), full()}, true);
   leave_cached(letters(24));
-  // Full attention finds 24 and drops to 20, the window finds those and drops to 16; no second pass drops again.
+  // Full attention finds 24 tokens and drops to 20. The window finds 20 and drops to 16. No second pass drops a block again.
   EXPECT_EQ(hit_of(letters(25)), 16U);
 }
 
-TEST_F(KvTraps, Trap03_ThreeKindsAreSearchedUntilNothingShrinks) {
-  make(60, {test::full(), test::window(5), test::window(9)}, true);
+TEST_F(KvTraps, Trap03ThreeKindsAreSearchedUntilTheHitStopsShrinking) {
+  make(60, {full(), window(5), window(9)}, true);
   TestRequest first(letters(21), 4);
   ASSERT_EQ(manager->allocate_slots(first.view(), {.num_new_tokens = 20}), 0U);
   EXPECT_EQ(hit_of(letters(21)), 0U) << "under EAGLE each pass drops another block until none is left";
 
-  make(60, {test::full(), test::window(5), test::mamba(MambaCacheMode::all)});
+  make(60, {full(), window(5), mamba(MambaCacheMode::all)});
   TestRequest second(letters(21), 4);
   ASSERT_EQ(manager->allocate_slots(second.view(), {.num_new_tokens = 20}), 0U);
   const BlockId state = second.blocks.blocks(2)[4];
@@ -83,8 +79,8 @@ TEST_F(KvTraps, Trap03_ThreeKindsAreSearchedUntilNothingShrinks) {
   EXPECT_EQ(values(hit.groups[1]), (Ids{0, 0, 0, second.blocks.blocks(1)[3].value})) << "the window is searched again";
 }
 
-TEST_F(KvTraps, Trap03_GroupsOfOneKindHitTogetherOrNotAtAll) {
-  make(40, {test::window(9), test::full(), test::window(9)});
+TEST_F(KvTraps, Trap03GroupsOfOneKindHitTogetherOrNotAtAll) {
+  make(40, {window(9), full(), window(9)});
   TestRequest request(letters(13), 4);
   ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 12}), 0U);
   EXPECT_EQ(hit_of(letters(13)), 12U);
@@ -93,8 +89,8 @@ TEST_F(KvTraps, Trap03_GroupsOfOneKindHitTogetherOrNotAtAll) {
   EXPECT_EQ(hit_of(letters(13)), 8U);
 }
 
-TEST_F(KvTraps, Trap04_AWindowNeedsAContiguousRunOrTheVeryStart) {
-  make(40, {test::window(9)});  // two blocks
+TEST_F(KvTraps, Trap04AWindowNeedsAContiguousRunOrTheStart) {
+  make(40, {window(9)});  // two blocks
   TestRequest request(letters(25), 4);
   ASSERT_EQ(manager->allocate_slots(request.view(), {.num_new_tokens = 24}), 0U);
   const auto evict = [&](std::size_t index) {
@@ -114,9 +110,9 @@ TEST_F(KvTraps, Trap04_AWindowNeedsAContiguousRunOrTheVeryStart) {
   EXPECT_TRUE(manager->find_prefix(request.view()).groups.empty());
 }
 
-TEST_F(KvTraps, Trap05_BlocksBeforeTheChunkAreHitsWithoutALookup) {
-  make(40, {test::chunked(8)});
-  EXPECT_EQ(hit_of(letters(17)), 16U) << "nothing is cached, and nothing is needed";
+TEST_F(KvTraps, Trap05BlocksBeforeTheChunkAreHitsWithoutALookup) {
+  make(40, {chunked(8)});
+  EXPECT_EQ(hit_of(letters(17)), 16U) << "nothing is cached and nothing is needed";
   TestRequest request(letters(15), 4);
   const KvHit hit = manager->find_prefix(request.view());
   EXPECT_EQ(values(hit.groups[0]), (Ids{0, 0}));
@@ -126,25 +122,25 @@ TEST_F(KvTraps, Trap05_BlocksBeforeTheChunkAreHitsWithoutALookup) {
   EXPECT_EQ(values(manager->find_prefix(twin.view()).groups[0]), (Ids{0, 0, 1}));
 }
 
-TEST_F(KvTraps, Trap06_AStateOfThisVeryStepDefersTheHit) {
-  make(40, {test::full(), test::mamba(MambaCacheMode::all)});
+TEST_F(KvTraps, Trap06AStateOfTheSameStepDefersTheHit) {
+  make(40, {full(), mamba(MambaCacheMode::all)});
   TestRequest first(letters(8), 4);
   ASSERT_EQ(prefill(first), 0U);
   TestRequest second(letters(9), 4);
   KvHit hit = manager->find_prefix(second.view());
   EXPECT_EQ(hit.num_tokens, 8U);
-  EXPECT_EQ(values(hit.groups[1]), (Ids{0, first.blocks.blocks(1)[1].value})) << "one state, nulls before it";
+  EXPECT_EQ(values(hit.groups[1]), (Ids{0, first.blocks.blocks(1)[1].value})) << "the hit has one state after a null block";
   const SlotDemand demand{.num_new_tokens = 1, .num_new_computed_tokens = 8};
   EXPECT_EQ(manager->missing_for_full_sequence(second.view(), demand, hit), 41U + 1U - manager->pool().num_free_blocks())
-      << "one block more than there are, and one for full attention";
+      << "one block more than the pool has, and one for full attention";
   EXPECT_GT(manager->allocate_slots(second.view(), demand, hit), 0U);
   manager->new_step_starts();
   hit = manager->find_prefix(second.view());
   EXPECT_EQ(manager->allocate_slots(second.view(), demand, hit), 0U);
 }
 
-TEST_F(KvTraps, Trap07_EqualBlocksCoexistAndTheFirstInsertedIsFound) {
-  make(20, {test::full()});
+TEST_F(KvTraps, Trap07EqualBlocksCoexistAndTheFirstInsertedIsFound) {
+  make(20, {full()});
   TestRequest first(letters(4), 4);
   TestRequest second(letters(4), 4);
   ASSERT_EQ(prefill(first), 0U);
@@ -158,4 +154,4 @@ TEST_F(KvTraps, Trap07_EqualBlocksCoexistAndTheFirstInsertedIsFound) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,6 +1,7 @@
 #pragma once
-// The KV-cache manager written as plainly as possible: lists and maps, and in place of hashes the text of all tokens up to a block's end.
-// A prefix hit is found by trying all lengths from the longest down against the definition of a hit, not by vLLM's scans.
+// NaiveCache is the KV-cache manager written as simply as possible with lists and maps. It uses the text of all tokens up to a block's end
+// instead of hashes. It finds a prefix hit by trying all lengths from the longest down against the definition of a hit, not by vLLM's
+// scans.
 #include <algorithm>
 #include <cstdint>
 #include <list>
@@ -20,16 +21,16 @@ enum class NaiveKind { full, window, chunked, mamba_all, mamba_align };
 
 struct NaiveGroup {
   NaiveKind kind = NaiveKind::full;
-  long size = 4;   // tokens of a block
-  long width = 0;  // tokens of the window or chunk
+  long size = 4;   // tokens per block
+  long width = 0;  // tokens per window or chunk
   long spec = 0;   // speculative blocks
   friend bool operator==(const NaiveGroup&, const NaiveGroup&) = default;
 };
 
-// DecisionRules of that name.
+// Flags that correspond to DecisionRules.
 struct NaiveRules {
   bool hits_first = false;
-  bool unnamed_first = false;
+  bool unhashed_first = false;
   bool passed_nothing = false;
 };
 
@@ -105,7 +106,7 @@ class NaiveCache {
     const long slots = std::min(main + demand.lookahead, max_len_);
     skip(sequence, std::max(total - demand.unsure, 0L));
     if (needed(sequence, hit, slots, main, local + demand.external) > static_cast<long>(free_.size())) return false;
-    std::vector<long> sizes(groups_.size());  // with what is to be loaded
+    std::vector<long> sizes(groups_.size());  // including blocks that will be loaded
     for (std::size_t g = 0; g < groups_.size() && (!hit.shared || demand.external > 0); ++g) {
       sizes[g] = attach(g, sequence, hit.groups[g], local, demand.external);
       if (!rules_.hits_first) grow(sequence.blocks[g], sizes[g]);
@@ -205,7 +206,7 @@ class NaiveCache {
     return true;
   }
 
-  // The blocks [first, end) that must hit for a prefix of `end` blocks.
+  // Returns `first`: the blocks [first, end) must hit for a prefix of `end` blocks.
   long first_needed(const NaiveGroup& kind, long end, long max_tokens) const {
     switch (kind.kind) {
       case NaiveKind::full:
@@ -242,7 +243,7 @@ class NaiveCache {
   }
   static bool is_state(const NaiveGroup& kind) { return kind.kind == NaiveKind::mamba_all || kind.kind == NaiveKind::mamba_align; }
 
-  // Tokens that nobody needs any more.
+  // Returns the number of tokens that no later token needs.
   long skipped(std::size_t g, long computed) const {
     switch (groups_[g].kind) {
       case NaiveKind::full:
@@ -269,8 +270,8 @@ class NaiveCache {
     if (is_mamba(g) && !hit.empty() && names_.contains(hit.back()) && fresh_names_.contains(names_.at(hit.back())))
       return static_cast<long>(refs_.size()) + 1;
     if (group.kind == NaiveKind::mamba_align) {
-      const long lack = ceil(main, group.size) + group.spec - static_cast<long>(hit.size()) - held;
-      return (lack > 0 ? (sequence.running[g] ? 1 : 1 + group.spec) : lack) + unheld(hit, 0);
+      const long missing = ceil(main, group.size) + group.spec - static_cast<long>(hit.size()) - held;
+      return (missing > 0 ? (sequence.running[g] ? 1 : 1 + group.spec) : missing) + unheld(hit, 0);
     }
     const long required = ceil(slots + (is_mamba(g) ? group.size * group.spec : 0), group.size);
     if (sequence.cached[g]) return std::max(required - held, 0L);
@@ -307,7 +308,7 @@ class NaiveCache {
       grow(blocks, ceil(slots + (is_mamba(g) ? group.size * group.spec : 0), group.size));
       return;
     }
-    const long state = ceil(main, group.size) - 1;  // where the running state goes; speculative ones follow it
+    const long state = ceil(main, group.size) - 1;  // index of the running state; speculative states follow it
     const auto before = static_cast<long>(blocks.size());
     if (state + 1 + group.spec <= before) return;
     Blocks reused;
@@ -334,12 +335,12 @@ class NaiveCache {
     }
   }
 
-  // Given back together; those that go to the front keep their order there.
+  // Frees blocks together. Blocks that go to the front keep their order there.
   void release(const Blocks& blocks) {
     Blocks front;
     for (const std::uint32_t block : blocks) {
       if (block == 0 || --refs_[block] > 0) continue;
-      if (rules_.unnamed_first && !names_.contains(block))
+      if (rules_.unhashed_first && !names_.contains(block))
         front.push_back(block);
       else
         free_.push_back(block);

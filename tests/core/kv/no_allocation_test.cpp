@@ -1,4 +1,4 @@
-// Once storage has grown, the parts of the core's cache that work in every step allocate nothing.
+// Parts of the core's cache that work in every step must not allocate memory once their storage has grown.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -10,17 +10,17 @@
 #include "core/kv/residency.h"
 #include "support/count_allocations.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 template <class Work>
 std::uint64_t allocations_of(const Work& work) {
-  const std::uint64_t before = test::num_allocations;
+  const std::uint64_t before = num_allocations;
   work();
-  return test::num_allocations - before;
+  return num_allocations - before;
 }
 
-TEST(NoAllocation, NamingBlocks) {
+TEST(NoAllocation, ForHashingBlocks) {
   std::vector<TokenId> tokens(4096);
   std::iota(tokens.begin(), tokens.end(), 0);
   for (HashAlgorithm algorithm : {HashAlgorithm::canonical, HashAlgorithm::sha256, HashAlgorithm::sha256_cbor, HashAlgorithm::xxhash}) {
@@ -37,7 +37,7 @@ TEST(NoAllocation, NamingBlocks) {
   }
 }
 
-TEST(NoAllocation, LookingForEncoderInputs) {
+TEST(NoAllocation, ForLookingUpEncoderInputs) {
   EncoderCache cache(EncoderCacheMode::shared, 1000);
   std::vector<MultimodalFeature> features;
   for (std::uint32_t i = 0; i < 20; ++i)
@@ -56,7 +56,7 @@ TEST(NoAllocation, LookingForEncoderInputs) {
   EXPECT_EQ(allocations_of(step), 0U);
 }
 
-TEST(NoAllocation, FollowingBlocks) {
+TEST(NoAllocation, ForSamplingBlocks) {
   KvResidency residency(16, 1.0);
   EXPECT_EQ(allocations_of([&] {
               residency.begin(1000, 1);
@@ -68,9 +68,9 @@ TEST(NoAllocation, FollowingBlocks) {
             0U);
 }
 
-TEST(NoAllocation, GivingBlocksBackLater) {
-  KvCacheManager kv(test::config_of(64, {test::full(), test::window(9)}), test::options_of());
-  test::TestRequest first("ABCDEFGH", 4), second("abcd", 4);
+TEST(NoAllocation, ForFreeingBlocksLater) {
+  KvCacheManager kv(config_of(64, {full(), window(9)}), options_of());
+  TestRequest first("ABCDEFGH", 4), second("abcd", 4);
   std::uint64_t now = 0, num_allocations = 0;
   const auto round = [&] {
     ASSERT_EQ(kv.allocate_slots(first.view(), {.num_new_tokens = 8}), 0U);
@@ -88,11 +88,11 @@ TEST(NoAllocation, GivingBlocksBackLater) {
   EXPECT_EQ(kv.pool().num_free_blocks(), 63U);
 }
 
-TEST(NoAllocation, DecodingSteps) {
-  KvCacheOptions options = test::options_of();
+TEST(NoAllocation, ForDecodeSteps) {
+  KvCacheOptions options = options_of();
   options.max_model_len = 4096;
-  KvCacheManager kv(test::config_of(6000, {test::full(), test::window(9), test::mamba(MambaCacheMode::align, 2)}), options);
-  test::TestRequest request("ABCDEFGH", 4);
+  KvCacheManager kv(config_of(6000, {full(), window(9), mamba(MambaCacheMode::align, 2)}), options);
+  TestRequest request("ABCDEFGH", 4);
   kv.reserve(request.blocks, 4096);
   ASSERT_EQ(kv.allocate_slots(request.view(), {.num_new_tokens = 8}), 0U);
   request.append(std::string(4000, 'x'));
@@ -118,4 +118,4 @@ TEST(NoAllocation, DecodingSteps) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

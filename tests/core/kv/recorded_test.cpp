@@ -1,11 +1,9 @@
-// vLLM's own KVCacheManager, recorded by tools/oracle/kv_cases.py: the same calls must give the same answers and leave the same free
-// queue, reference counts, names and block tables.
+// Replays recordings of vLLM's KVCacheManager made by tools/oracle/kv_cases.py. Equal calls must give equal answers and leave the same free
+// queue, reference counts, hashes and block tables.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <bit>
-#include <cstdlib>
-#include <fstream>
 #include <iomanip>
 #include <map>
 #include <memory>
@@ -14,14 +12,12 @@
 #include "base/digest.h"
 #include "core/kv/kv_cache_manager.h"
 #include "core/kv/kv_support.h"
+#include "support/recording.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::fnv;
-using test::TestRequest;
-
-// The first four bytes of each hash of a name.
+// Returns the first four bytes of each hash of a key.
 std::string shortened(std::span<const std::uint8_t> bytes) {
   std::string text;
   for (std::size_t at = 0; at < bytes.size(); at += 32) text += to_hex(bytes.subspan(at, 4));
@@ -75,11 +71,11 @@ struct Recorded : TestRequest {
 };
 
 LayerKvSpec make_spec(const std::string& kind, std::uint32_t size, std::uint32_t a, std::uint32_t b) {
-  if (kind == "mla" || kind == "full") return kind == "mla" ? test::mla(size) : test::full(size);
-  if (kind == "sink" || kind == "window") return kind == "sink" ? test::sink(a, size) : test::window(a, size);
-  if (kind == "chunked" || kind == "cross") return kind == "chunked" ? test::chunked(a, size) : test::cross(size);
+  if (kind == "mla" || kind == "full") return kind == "mla" ? mla(size) : full(size);
+  if (kind == "sink" || kind == "window") return kind == "sink" ? sink(a, size) : window(a, size);
+  if (kind == "chunked" || kind == "cross") return kind == "chunked" ? chunked(a, size) : cross(size);
   const auto mode = kind == "mamba_all" ? MambaCacheMode::all : kind == "mamba_align" ? MambaCacheMode::align : MambaCacheMode::none;
-  return test::mamba(mode, b, size);
+  return mamba(mode, b, size);
 }
 
 class Player {
@@ -316,9 +312,8 @@ class Player {
   int num_calls_ = 0;
 };
 
-TEST(RecordedKvCacheManager, DecidesAsVllmDid) {
-  const char* chosen = std::getenv("QUIRE_KV_CASES");
-  std::ifstream in(chosen != nullptr ? chosen : "tests/golden/kv/cases.txt");
+TEST(RecordedKvCacheManager, MakesTheRecordedDecisionsOfVllm) {
+  std::istringstream in = open_recording("tests/golden/kv/cases.txt.xz", "QUIRE_KV_CASES");
   ASSERT_TRUE(in.good());
   Player player;
   player.play(in);
@@ -326,4 +321,4 @@ TEST(RecordedKvCacheManager, DecidesAsVllmDid) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
@@ -19,7 +19,7 @@ std::vector<KvEvictionEvent> take(KvResidency& residency) {
   return events;
 }
 
-TEST(KvResidency, TellsLifetimeIdleTimeAndGapsExactly) {
+TEST(KvResidency, ReportsLifetimeIdleTimeAndGapsExactly) {
   KvResidency residency(8, 1.0);
   residency.begin(5 * kSecond, 0);
   residency.on_allocated(BlockId{3});
@@ -37,7 +37,7 @@ TEST(KvResidency, TellsLifetimeIdleTimeAndGapsExactly) {
   EXPECT_TRUE(take(residency).empty()) << "events are taken once";
 }
 
-TEST(KvResidency, ABlockNeverUsedAgainWasIdleAllItsLife) {
+TEST(KvResidency, ReportsABlockNeverUsedAgainAsIdleAllItsLife) {
   KvResidency residency(8, 1.0);
   residency.on_allocated(BlockId{0});
   EXPECT_EQ(residency.followed().at(0).block, BlockId{0});
@@ -49,7 +49,7 @@ TEST(KvResidency, ABlockNeverUsedAgainWasIdleAllItsLife) {
   EXPECT_TRUE(events.at(0).reuse_gaps.empty());
 }
 
-TEST(KvResidency, AnEvictedBlockIsNotFollowedUntilItIsAllocatedAgain) {
+TEST(KvResidency, DoesNotFollowAnEvictedBlockUntilItIsAllocatedAgain) {
   KvResidency residency(8, 1.0);
   residency.on_allocated(BlockId{1});
   residency.on_evicted(BlockId{1});
@@ -58,7 +58,7 @@ TEST(KvResidency, AnEvictedBlockIsNotFollowedUntilItIsAllocatedAgain) {
   EXPECT_EQ(take(residency).size(), 1U);
 }
 
-TEST(KvResidency, WhereNobodyTakesEventsBlocksAreFollowedAndNoneAreMade) {
+TEST(KvResidency, FollowsBlocksWithoutMakingEventsWhenEventsAreDisabled) {
   KvResidency residency(8, 1.0, false);
   residency.on_allocated(BlockId{1});
   EXPECT_EQ(residency.followed().size(), 1U);
@@ -86,7 +86,7 @@ TEST(KvResidency, RateZeroFollowsNothing) {
   EXPECT_TRUE(take(residency).empty());
 }
 
-TEST(KvResidency, FollowsTheShareThatWasAskedFor) {
+TEST(KvResidency, FollowsTheRequestedShare) {
   KvResidency residency(1, 0.25);
   Random random(7);
   int num_followed = 0;
@@ -99,7 +99,7 @@ TEST(KvResidency, FollowsTheShareThatWasAskedFor) {
   EXPECT_NEAR(num_followed, 5000, 300);
 }
 
-// vLLM's structure: a dictionary of lives, each with a bounded queue of accesses.
+// Uses vLLM's structure: a dictionary of lifetimes, each with a bounded queue of accesses.
 struct NaiveResidency {
   struct Life {
     std::int64_t birth, last;
@@ -160,4 +160,4 @@ TEST(KvResidency, EqualsTheNaiveModelOverRandomEvents) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// The free queue, the prefix index and the block pool, each beside the plainest model of it.
+// Compares the free queue, the prefix index and the block pool with the simplest model of each.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,10 +15,8 @@
 #include "core/kv/prefix_index.h"
 #include "core/kv/tokens_per_block.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::values;
 
 BlockHash name(std::uint64_t value) {
   BlockHash hash;
@@ -60,7 +58,7 @@ TEST(FreeQueue, BehavesLikeAListUnderRandomOperations) {
   }
 }
 
-TEST(FreeQueue, TakesOverAnOrderOfItsOwnBlocksThatAreThereOnceEach) {
+TEST(FreeQueue, AssignsAnOrderOnlyIfEachBlockOccursOnce) {
   FreeQueue queue(4);
   const BlockId order[] = {BlockId{2}, BlockId{0}, BlockId{3}};
   EXPECT_TRUE(queue.assign(order));
@@ -69,18 +67,18 @@ TEST(FreeQueue, TakesOverAnOrderOfItsOwnBlocksThatAreThereOnceEach) {
   const BlockId twice[] = {BlockId{2}, BlockId{0}, BlockId{2}};
   EXPECT_FALSE(queue.assign(twice));
   const BlockId foreign[] = {BlockId{2}, BlockId{4}};
-  EXPECT_FALSE(queue.assign(foreign)) << "there are blocks 0 to 3";
+  EXPECT_FALSE(queue.assign(foreign)) << "only blocks 0 to 3 exist";
 }
 
 TEST(FreeQueueDeathTest, StopsOnMisuse) {
   FreeQueue queue(1);
-  EXPECT_DEATH(queue.push_back(BlockId{0}), "freed twice");
+  EXPECT_DEATH(queue.push_back(BlockId{0}), "the block is not in the free queue");
   queue.pop_front();
-  EXPECT_DEATH(queue.pop_front(), "no free block");
-  EXPECT_DEATH(queue.remove(BlockId{0}), "not in the free queue");
+  EXPECT_DEATH(queue.pop_front(), "there is a free block");
+  EXPECT_DEATH(queue.remove(BlockId{0}), "the block is in the free queue");
 }
 
-// Names with equal first bytes share a bucket; few names for many blocks make duplicates.
+// Hashes with equal first bytes share a bucket. Few hashes for many blocks make duplicates.
 void compare_index_with_model(std::uint64_t seed, std::uint64_t num_names, std::uint64_t stride) {
   constexpr std::uint32_t kBlocks = 31;
   Random random(seed);
@@ -109,7 +107,7 @@ void compare_index_with_model(std::uint64_t seed, std::uint64_t num_names, std::
     const std::uint64_t wanted = random.below(num_names) * stride;
     const auto found = index.find(name(wanted));
     ASSERT_EQ(found.has_value(), !model[wanted].empty());
-    if (found) ASSERT_EQ(found->value, model[wanted].front()) << "the first inserted of a name is found";
+    if (found) ASSERT_EQ(found->value, model[wanted].front()) << "the first inserted block of a hash is found";
     ASSERT_EQ(index.size(), names.size());
     index.check_invariants();
   }
@@ -121,15 +119,15 @@ TEST(PrefixIndex, BehavesLikeAMapOfLists) {
 TEST(PrefixIndex, KeepsDuplicatesInOrderOfInsertion) {
   compare_index_with_model(3, 4, 1);
 }
-TEST(PrefixIndex, WorksWithAllNamesInOneBucket) {
+TEST(PrefixIndex, WorksWithAllHashesInOneBucket) {
   compare_index_with_model(4, 20, std::uint64_t{1} << 32);
 }
-TEST(PrefixIndex, WorksWithAllNamesEqual) {
+TEST(PrefixIndex, WorksWithAllHashesEqual) {
   compare_index_with_model(5, 1, 1);
 }
 
-// Two cache groups, and names of two hashes that share one of them.
-TEST(PrefixIndex, TellsGroupsAndAllHashesOfANameApart) {
+// Uses two cache groups, and keys of two hashes that share one hash.
+TEST(PrefixIndex, DistinguishesGroupsAndAllHashesOfAKey) {
   PrefixIndex index(6, 2);
   const std::array<BlockHash, 3> hashes{name(1), name(2), name(3)};
   const std::array<BlockHash, 2> other{name(9), name(2)};
@@ -150,7 +148,7 @@ TEST(PrefixIndex, TellsGroupsAndAllHashesOfANameApart) {
   EXPECT_EQ(index.find({std::span(hashes).first(2), 1}), BlockId{2});
 }
 
-TEST(HashSet, BehavesLikeASetThatIsEmptiedOften) {
+TEST(HashSet, BehavesLikeASetThatIsClearedOften) {
   Random random(6);
   HashSet set;
   std::set<std::uint64_t> model;
@@ -185,9 +183,9 @@ TEST(TokensPerBlock, RoundsAsPythonDoes) {
 
 TEST(PrefixIndexDeathTest, StopsOnMisuse) {
   PrefixIndex index(2);
-  EXPECT_DEATH(index.remove(BlockId{1}), "no name");
+  EXPECT_DEATH(index.remove(BlockId{1}), "the block has a hash");
   index.insert(name(1), BlockId{1});
-  EXPECT_DEATH(index.insert(name(2), BlockId{1}), "one name");
+  EXPECT_DEATH(index.insert(name(2), BlockId{1}), "the block has no hash yet");
 }
 
 TEST(BlockPool, KeepsTheNullBlockOutOfReach) {
@@ -211,14 +209,14 @@ class Recorder : public EventSink {
   std::vector<std::string> log;
 };
 
-TEST(BlockPool, ForgetsAContentOnlyWhenTheBlockIsReusedAndSaysSo) {
+TEST(BlockPool, EvictsAHashOnlyWhenTheBlockIsReusedAndReportsIt) {
   Recorder events;
   BlockPool pool(3, &events);
   const BlockId first = pool.allocate();
   pool.cache(first, name(7));
   pool.release(first);
   EXPECT_EQ(pool.find_cached(name(7)), first);
-  EXPECT_EQ(pool.allocate(), BlockId{2}) << "the other block was free for longer";
+  EXPECT_EQ(pool.allocate(), BlockId{2}) << "block 2 was free for longer";
   EXPECT_EQ(pool.find_cached(name(7)), first);
   EXPECT_EQ(pool.allocate(), first);
   EXPECT_EQ(pool.find_cached(name(7)), std::nullopt);
@@ -261,7 +259,7 @@ TEST(BlockPool, ResetsOnlyWhenNoBlockIsHeld) {
   EXPECT_EQ(pool.find_cached(name(7)), std::nullopt);
 }
 
-TEST(BlockPool, AsAStackReusesTheBlockFreedLast) {
+TEST(BlockPool, ReusesTheBlockFreedLastWithLifo) {
   BlockPool pool(BlockPoolOptions{.num_blocks = 5, .lifo = true}, nullptr);
   const BlockId a = pool.allocate();
   const BlockId b = pool.allocate();
@@ -273,35 +271,35 @@ TEST(BlockPool, AsAStackReusesTheBlockFreedLast) {
   EXPECT_EQ(pool.allocate(), b);
 }
 
-TEST(BlockPool, WithUnnamedBlocksFirstReusesThemFirstAndKeepsTheOthersAsLongAsItCan) {
+TEST(BlockPool, ReusesUnhashedBlocksFirstWhenEnabled) {
   for (const bool lifo : {false, true}) {
-    BlockPool pool(BlockPoolOptions{.num_blocks = 7, .unnamed_first = true, .lifo = lifo}, nullptr);
+    BlockPool pool(BlockPoolOptions{.num_blocks = 7, .unhashed_first = true, .lifo = lifo}, nullptr);
     for (int i = 0; i < 4; ++i) pool.allocate();
     pool.cache(BlockId{2}, name(7));
     pool.release(BlockId{1});
     EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{1, 5, 6}));
     pool.release(BlockId{2});
-    EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{1, 5, 6, 2})) << "it has a name";
+    EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{1, 5, 6, 2})) << "a hashed block goes to the tail";
     const BlockId both[] = {BlockId{4}, BlockId{3}};
     pool.release(both);
-    EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{4, 3, 1, 5, 6, 2})) << "in their order";
+    EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{4, 3, 1, 5, 6, 2})) << "unhashed blocks keep their order";
     pool.touch(BlockId{2});
     pool.touch(BlockId{2});
     pool.release(BlockId{2});
-    EXPECT_EQ(pool.num_free_blocks(), 5U) << "one more holds it";
+    EXPECT_EQ(pool.num_free_blocks(), 5U) << "block 2 still has one reference";
   }
 }
 
-TEST(BlockPool, BlocksSetAsideAreOutOfReachAndCountAsUsed) {
+TEST(BlockPool, CountsBlocksSetAsideAsUsed) {
   BlockPool pool(BlockPoolOptions{.num_blocks = 5}, nullptr);
   pool.set_aside(2);
   EXPECT_EQ(values(pool.free_queue().to_vector()), (std::vector<std::uint32_t>{3, 4}));
   EXPECT_EQ(pool.usage(), 0.5);
-  EXPECT_FALSE(pool.reset()) << "as in vLLM, where blocks of a sink count as held";
+  EXPECT_FALSE(pool.reset()) << "blocks of a sink count as held, as in vLLM";
   pool.check_invariants(std::vector<std::uint32_t>(5, 0));
 }
 
-TEST(BlockPool, AnEvictedBlockStaysWithItsHolder) {
+TEST(BlockPool, KeepsAnEvictedBlockWithItsHolder) {
   BlockPool pool(3, nullptr);
   const BlockId block = pool.allocate();
   pool.cache(block, name(7));
@@ -309,10 +307,10 @@ TEST(BlockPool, AnEvictedBlockStaysWithItsHolder) {
   EXPECT_EQ(pool.find_cached(name(7)), std::nullopt);
   EXPECT_EQ(pool.ref_count(block), 1U);
   pool.evict(block);
-  EXPECT_EQ(pool.num_evicted_blocks(), 0U) << "that counts what reuse cost";
+  EXPECT_EQ(pool.num_evicted_blocks(), 0U) << "the counter includes only evictions by reuse";
 }
 
-TEST(BlockPool, KeysCarryTheGroupInFourBigEndianBytes) {
+TEST(BlockPool, AppendsTheGroupToKeysInFourBigEndianBytes) {
   BlockPool pool(BlockPoolOptions{.num_blocks = 3, .max_hashes_per_block = 2, .hash_bytes = 16}, nullptr);
   const BlockId block = pool.allocate();
   const std::array<BlockHash, 2> hashes{name(0x0201), name(0x0403)};
@@ -327,18 +325,18 @@ TEST(BlockPool, KeysCarryTheGroupInFourBigEndianBytes) {
 
 TEST(BlockPoolDeathTest, StopsOnMisuse) {
   BlockPool pool(2, nullptr);
-  EXPECT_DEATH(pool.release(BlockId{1}), "released more often than taken");
-  EXPECT_DEATH(pool.cache(BlockId{1}, name(1)), "only a held block");
+  EXPECT_DEATH(pool.release(BlockId{1}), "a released block has a reference");
+  EXPECT_DEATH(pool.cache(BlockId{1}, name(1)), "only a referenced block is cached");
 }
 
-TEST(PrefixIndex, TellsItsNamesByThemselvesWhateverWasInTheList) {
+TEST(PrefixIndex, ReplacesTheOutputListWithItsHashes) {
   PrefixIndex index(6, 2);
   const BlockHash hashes[] = {name(1), name(2), name(3)};
   index.insert({std::span(hashes).first(2), 0}, BlockId{4});
   index.insert({std::span(hashes).last(1), 1}, BlockId{2});
   std::vector<BlockHash> names = {name(9), name(8), name(7)};
   for (int again = 0; again < 2; ++again) {
-    const std::vector<PrefixIndex::Named> all = index.to_named(names, false);
+    const std::vector<PrefixIndex::CachedEntry> all = index.to_entries(names, false);
     ASSERT_EQ(all.size(), 2U);
     EXPECT_EQ(all[0].block, 2U);
     EXPECT_EQ(all[0].num_hashes, 1U);
@@ -352,4 +350,4 @@ TEST(PrefixIndex, TellsItsNamesByThemselvesWhateverWasInTheList) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

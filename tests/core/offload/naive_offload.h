@@ -1,5 +1,5 @@
 #pragma once
-// The plainest offloading manager: every question walks lists from the oldest key on. For comparison with the ledger.
+// A naive offloading manager for comparison with the ledger. Every query walks lists from the oldest key on.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -133,7 +133,7 @@ class NaiveOffload {
     if (!event.keys.empty()) events.push_back(event);
   }
 
-  // As PolicySnapshot.
+  // Returns the queues in the form of PolicySnapshot.
   std::vector<Keys> lists() const {
     if (textbook_) return textbook_->lists();
     return arc_ ? std::vector<Keys>{t1, t2, b1, b2} : std::vector<Keys>{t1};
@@ -149,7 +149,7 @@ class NaiveOffload {
 
  private:
   [[nodiscard]] bool ready(int key) const { return blocks.contains(key) && blocks.at(key).ref_count >= 0; }
-  // One key after the other, the last `missing` when there is no room any more.
+  // Evicts one key after another. The last `missing` keys find no victim.
   std::optional<Keys> admit(const Keys& incoming, int missing, const Keys& kept) {
     const auto may_go = [&](int key) { return blocks.contains(key) && blocks.at(key).ref_count == 0 && !has(kept, key); };
     if (std::ranges::count_if(blocks, [&](const auto& block) { return may_go(block.first); }) < missing) return std::nullopt;
@@ -192,7 +192,7 @@ class NaiveOffload {
     }
   }
 
-  // One pick after the other, each from the head.
+  // Picks one victim after another, each from the head.
   std::optional<Keys> choose(int count, const std::set<int>& kept) const {
     Keys victims;
     auto may_go = [&](int key) { return blocks.at(key).ref_count == 0 && !kept.contains(key) && !has(victims, key); };

@@ -1,6 +1,6 @@
 #pragma once
 // The pseudo-code of two papers, on lists of numbers from the oldest on: ARC (Megiddo and Modha 2003, figure 4) and S3-FIFO (Yang et al.
-// 2023, algorithm 1). What may not go is passed over; where nothing of one list may go, the other one gives.
+// 2023, algorithm 1). Keys that cannot be evicted are skipped. If one list has no victim, the other one is used.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -18,11 +18,11 @@ class NaivePolicy {
   using MayGo = std::function<bool(int)>;
 
   virtual ~NaivePolicy() = default;
-  // Of a resident key.
+  // Records a use of a resident key.
   virtual void use(int key) = 0;
-  // A key comes in; the one that goes for it if there is no room.
+  // Inserts a key. Returns the evicted key if there was no room.
   virtual std::optional<int> admit(int key, bool is_full, const MayGo& may_go) = 0;
-  // The keys of one call are in.
+  // Called when all keys of one call are inserted.
   virtual void settle() {}
   virtual void restore(int key) = 0;
   virtual void remove(int key) = 0;
@@ -126,7 +126,7 @@ class NaiveS3Fifo final : public NaivePolicy {
     return victim;
   }
 
-  // What moves for others of the same call is older than they are.
+  // Keys that move because of a call are older than the keys that the call inserts.
   void settle() override {
     small_.insert(small_.end(), to_small_.begin(), to_small_.end());
     main_.insert(main_.end(), to_main_.begin(), to_main_.end());
@@ -146,7 +146,7 @@ class NaiveS3Fifo final : public NaivePolicy {
   std::vector<Keys> lists() const override { return {small_, main_, ghosts_}; }
 
  private:
-  // nullopt: it was not the time of the oldest.
+  // Returns nullopt if the oldest key was not evicted.
   std::optional<int> evict(const MayGo& may_go) {
     const bool small_is_large = static_cast<int>(small_.size() + to_small_.size()) >= small_size_;
     if (oldest(main_, may_go) && !(small_is_large && oldest(small_, may_go))) return evict_main(*oldest(main_, may_go));
@@ -178,7 +178,7 @@ class NaiveS3Fifo final : public NaivePolicy {
   std::map<int, int> freq_;
 };
 
-// Null for vLLM's policies.
+// Returns null for vLLM's policies.
 inline std::unique_ptr<NaivePolicy> make_naive_policy(OffloadPolicy policy, int num_slots) {
   if (policy == OffloadPolicy::arc_paper) return std::make_unique<NaiveArcPaper>(num_slots);
   if (policy == OffloadPolicy::s3fifo) return std::make_unique<NaiveS3Fifo>(num_slots);

@@ -1,5 +1,5 @@
-// What looks as if it were to go next, of the policies with two queues: in the order of the queues, from the oldest on, that queue first
-// which the policy would take from now.
+// Tests the predicted next victims of the policies with two queues. They come in queue order from the oldest on, and the queue that the
+// policy would evict from now comes first.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace quire::test {
 namespace {
 
-// vLLM's picks, one by one: from T1 until it has sunk below its target, then from T2 without a way back.
+// Returns vLLM's picks in order: from T1 until it falls below its target, then only from T2.
 Numbers expected_of_arc(NumberLedger& ledger, const PolicySnapshot& now) {
   const auto may_go = [&](const OffloadKey& key) { return ledger->ref_count(key) == 0; };
   Numbers next;
@@ -35,7 +35,7 @@ Numbers expected_next(NumberLedger& ledger, OffloadPolicy policy, std::uint32_t 
   return next;
 }
 
-TEST(NextToGo, IsTheOneQueueAndThenTheOther) {
+TEST(NextToGo, ListsOneQueueAndThenTheOther) {
   for (const OffloadPolicy policy : {OffloadPolicy::s3fifo, OffloadPolicy::arc_paper, OffloadPolicy::arc}) {
     std::size_t num_of_both = 0, num_of_second = 0, num_cut = 0;
     for (std::uint64_t seed = 1; seed <= rounds_of(20); ++seed) {
@@ -63,7 +63,7 @@ TEST(NextToGo, IsTheOneQueueAndThenTheOther) {
         for (const std::size_t most :
              {std::size_t{0}, std::size_t{1}, static_cast<std::size_t>(random.below(num_slots + 2)), std::size_t{100}}) {
           std::vector<OffloadKey> next = keys({-1});
-          ledger->append_next(most, next);
+          ledger->append_next_victims(most, next);
           Numbers wanted_keys = {-1};
           for (std::size_t k = 0; k < std::min(most, expected.size()); ++k) wanted_keys.push_back(expected[k]);
           ASSERT_EQ(numbers(next), wanted_keys) << "seed " << seed << ", " << most << " of " << num_slots;
@@ -76,13 +76,13 @@ TEST(NextToGo, IsTheOneQueueAndThenTheOther) {
         num_cut += !expected.empty() && expected.size() < num_evictable ? 1 : 0;
       }
     }
-    EXPECT_GT(num_of_both, rounds_of(20) * 20) << "there was something in both";
-    EXPECT_GT(num_of_second, rounds_of(20)) << "the second came first, now and then";
-    if (policy == OffloadPolicy::arc) EXPECT_GT(num_cut, rounds_of(20)) << "some of T1 were to stay, now and then";
+    EXPECT_GT(num_of_both, rounds_of(20) * 20) << "both queues had keys";
+    EXPECT_GT(num_of_second, rounds_of(20)) << "the second queue came first in some cases";
+    if (policy == OffloadPolicy::arc) EXPECT_GT(num_cut, rounds_of(20)) << "some keys of T1 had to stay in some cases";
   }
 }
 
-TEST(SlotQueues, WhatIsAppendedComesBehindWhatIsThere) {
+TEST(SlotQueues, AppendsTheOldestSlotsToTheResult) {
   SlotQueues queues(6);
   const auto put = [&](SlotQueues::Queue queue, std::uint32_t slot) {
     queues.announce(queue);

@@ -1,4 +1,4 @@
-// What callers may rely on beyond vLLM's decisions: errors as values, bounds, no allocation.
+// Tests guarantees beyond vLLM's decisions: errors are values, sizes are bounded and a full tier allocates no memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ TEST(OffloadOptions, OutOfRangeIsAnErrorThatNamesTheField) {
   EXPECT_EQ(field({.num_slots = 1LL << 40}), "num_slots");
   EXPECT_EQ(field({.num_slots = 1, .store_threshold = 2, .max_tracked_keys = 0}), "max_tracked_keys");
   EXPECT_EQ(field({.num_slots = 1, .max_pending_event_keys = -1}), "max_pending_event_keys");
-  EXPECT_TRUE(OffloadLedger::create({.num_slots = 1, .store_threshold = 1, .max_tracked_keys = 0})) << "no filter, so nothing to track";
+  EXPECT_TRUE(OffloadLedger::create({.num_slots = 1, .store_threshold = 1, .max_tracked_keys = 0})) << "without a filter no key is tracked";
   EXPECT_TRUE(OffloadLedger::create({.num_slots = 1, .max_pending_event_keys = 0})) << "each event is lost, and counted";
   EXPECT_EQ(ReuseFilter::create(1, 10).error().field, "store_threshold");
 }
@@ -59,7 +59,7 @@ TEST_P(OffloadLedgerTest, ARefusedCompletionChangesNothing) {
   EXPECT_EQ(ledger->ref_count(key(1)), 2);
   EXPECT_EQ(ledger->ref_count(key(2)), 1);
   EXPECT_TRUE(ledger.complete_load({1, 2}));
-  EXPECT_FALSE(ledger.store({3, 4})) << "1 is loaded once more";
+  EXPECT_FALSE(ledger.store({3, 4})) << "key 1 has another load";
   EXPECT_EQ(ledger.store({3})->evicted, Numbers{2});
   ledger->check_invariants();
 }
@@ -98,22 +98,22 @@ TEST_P(OffloadLedgerTest, EventsBeyondTheBoundAreLostAndCounted) {
   EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1, 2}, false}}));
   EXPECT_EQ(ledger->num_lost_event_keys(), 2U);
   ledger.put({5});
-  EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1, 2}, false}, {{1}, true}})) << "there is room for one more, and then for none";
+  EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1, 2}, false}, {{1}, true}})) << "one more event fits, then no further one";
   EXPECT_EQ(ledger->num_lost_event_keys(), 3U);
   ledger->clear_events();
   ledger.put({6});
-  EXPECT_EQ(ledger->num_events(), 2U) << "one left, one came";
+  EXPECT_EQ(ledger->num_events(), 2U) << "one event was removed and one was added";
 }
 
-TEST_P(OffloadLedgerTest, WhatIsDiscardedLeavesAsIfItWereEvicted) {
+TEST_P(OffloadLedgerTest, DiscardedKeysLeaveLikeEvictedOnes) {
   NumberLedger ledger(OffloadOptions{.num_slots = 3, .policy = GetParam(), .enable_events = true});
   ledger.put({1, 2});
   ASSERT_TRUE(ledger.store({3}));
   ASSERT_TRUE(ledger.load({2}));
   ledger->clear_events();
-  EXPECT_FALSE(ledger->discard(key(2))) << "it is being loaded";
-  EXPECT_FALSE(ledger->discard(key(3))) << "it is being stored";
-  EXPECT_FALSE(ledger->discard(key(4))) << "it is not there";
+  EXPECT_FALSE(ledger->discard(key(2))) << "the key is being loaded";
+  EXPECT_FALSE(ledger->discard(key(3))) << "the key is being stored";
+  EXPECT_FALSE(ledger->discard(key(4))) << "the key is not stored";
   EXPECT_EQ(ledger->num_events(), 0U);
   EXPECT_TRUE(ledger->discard(key(1)));
   EXPECT_EQ(ledger.events(), (std::vector<NaiveEvent>{{{1}, true}}));
@@ -122,8 +122,8 @@ TEST_P(OffloadLedgerTest, WhatIsDiscardedLeavesAsIfItWereEvicted) {
   ledger->check_invariants();
 }
 
-// What looks as if it were next is what goes, but where a use saves it (arc_paper and s3fifo count uses).
-TEST_P(OffloadLedgerTest, WhatIsToGoNextIsKnownBefore) {
+// The predicted key is evicted unless a use saves it (arc_paper and s3fifo count uses).
+TEST_P(OffloadLedgerTest, ReportsTheNextVictimsInAdvance) {
   NumberLedger ledger(GetParam(), 8);
   Random random(5);
   int num_right = 0, num_evictions = 0;
@@ -131,11 +131,11 @@ TEST_P(OffloadLedgerTest, WhatIsToGoNextIsKnownBefore) {
     const Numbers wanted = {static_cast<int>(random.below(40))};
     if (random.chance(0.3)) ledger->touch(keys({static_cast<int>(random.below(40))}));
     std::vector<OffloadKey> all, first;
-    ledger->append_next(100, all);
-    ledger->append_next(1, first);
+    ledger->append_next_victims(100, all);
+    ledger->append_next_victims(1, first);
     EXPECT_LE(all.size(), 8U);
     for (std::size_t k = 0; k < all.size(); ++k) {
-      EXPECT_EQ(ledger->ref_count(all[k]), 0) << "only what can go";
+      EXPECT_EQ(ledger->ref_count(all[k]), 0) << "only evictable keys";
       EXPECT_EQ(std::ranges::count(all, all[k]), 1);
     }
     if (!all.empty()) EXPECT_EQ(number(first.at(0)), number(all[0]));
@@ -151,7 +151,7 @@ TEST_P(OffloadLedgerTest, WhatIsToGoNextIsKnownBefore) {
   EXPECT_GE(num_right, is_certain ? num_evictions : 1);
 }
 
-TEST_P(OffloadLedgerTest, WithoutEventsNoneAreKept) {
+TEST_P(OffloadLedgerTest, KeepsNoEventsWhenEventsAreDisabled) {
   NumberLedger ledger(GetParam(), 1);
   ledger.put({1});
   ledger.put({2});
@@ -166,7 +166,7 @@ TEST_P(OffloadLedgerTest, TheGroupIsPartOfTheKey) {
   EXPECT_FALSE(ledger->contains(other));
 }
 
-// One round of a full tier: look up, load, touch, store with evictions, complete, read events.
+// Plays one round on a full tier: look up, load, touch, store with evictions, complete, read events.
 void play_round(OffloadLedger& ledger, std::span<const OffloadKey> next) {
   ledger.lookup(next);
   ledger.lookup(next);
@@ -181,7 +181,7 @@ void play_round(OffloadLedger& ledger, std::span<const OffloadKey> next) {
   ledger.clear_events();
 }
 
-TEST_P(OffloadLedgerTest, AFullTierAllocatesNothing) {
+TEST_P(OffloadLedgerTest, AllocatesNoMemoryWhenTheTierIsFull) {
   NumberLedger ledger(
       OffloadOptions{.num_slots = 64, .policy = GetParam(), .store_threshold = 2, .max_tracked_keys = 100, .enable_events = true});
   std::vector<std::vector<OffloadKey>> rounds;
@@ -194,8 +194,8 @@ TEST_P(OffloadLedgerTest, AFullTierAllocatesNothing) {
   ledger->check_invariants();
 }
 
-// Thousands of blocks in transfer lie before the evictable ones; each completion finds its place, in whatever order they come.
-TEST_P(OffloadLedgerTest, BlocksInTransferBeforeTheVictimAreSteppedOver) {
+// Thousands of blocks in transfer precede the evictable ones. Completions arrive in any order.
+TEST_P(OffloadLedgerTest, SkipsBlocksInTransferBeforeTheVictim) {
   constexpr int kHalf = 5000;
   NumberLedger ledger(GetParam(), 2 * kHalf);
   ASSERT_TRUE(ledger.store(range(0, kHalf - 1)));
@@ -203,21 +203,21 @@ TEST_P(OffloadLedgerTest, BlocksInTransferBeforeTheVictimAreSteppedOver) {
   EXPECT_EQ(ledger.store({20000, 20001})->evicted, (Numbers{kHalf, kHalf + 1}));
   for (int i = 0; i < kHalf; ++i) ledger.complete_store({(i * 2467) % kHalf});
   ledger->check_invariants();
-  EXPECT_EQ(ledger.store({30000, 30001})->evicted, (Numbers{0, 1})) << "the order is that of the stores, not of their completion";
+  EXPECT_EQ(ledger.store({30000, 30001})->evicted, (Numbers{0, 1})) << "keys are ordered by their store, not by its completion";
 }
 
-// A tier that holds blocks from before learns of its slots one by one, from the most recently stored block on.
-TEST_P(OffloadLedgerTest, BlocksFromBeforeAreFoundAndGoFirst) {
+// A tier that keeps blocks of an earlier run restores its slots one by one, from the most recently stored block on.
+TEST_P(OffloadLedgerTest, FindsRestoredBlocksAndEvictsThemFirst) {
   NumberLedger ledger(OffloadOptions{.num_slots = 4, .policy = GetParam(), .restores = true});
-  EXPECT_FALSE(ledger.store({9})) << "no slot is known yet";
+  EXPECT_FALSE(ledger.store({9})) << "no slot is restored yet";
   const OffloadKey newer = key(1), older = key(2);
   EXPECT_FALSE(ledger->restore(OffloadSlot{3}, nullptr));
   EXPECT_EQ(ledger.store({9}), (NaiveStore{{9}, {3}, {}}));
   ledger.complete_store({9});
   EXPECT_TRUE(ledger->restore(OffloadSlot{2}, &newer));
   EXPECT_EQ(ledger.lookup({1}), 1);
-  EXPECT_EQ(ledger.lookup({2}), 0) << "not known yet";
-  EXPECT_FALSE(ledger.store({8})) << "what is not known yet is older than all that could go";
+  EXPECT_EQ(ledger.lookup({2}), 0) << "the key is not restored yet";
+  EXPECT_FALSE(ledger.store({8})) << "slots that are not restored are older than all evictable keys";
   EXPECT_TRUE(ledger->restore(OffloadSlot{0}, &older));
   EXPECT_FALSE(ledger->restore(OffloadSlot{1}, &newer)) << "an older copy of a block that is there";
   EXPECT_EQ(ledger->num_unread(), 0U);
@@ -228,12 +228,12 @@ TEST_P(OffloadLedgerTest, BlocksFromBeforeAreFoundAndGoFirst) {
   ledger->check_invariants();
 }
 
-TEST(OffloadLedgerRestoreDeathTest, ASlotIsToldOfOnce) {
+TEST(OffloadLedgerRestoreDeathTest, ASlotIsRestoredOnce) {
   NumberLedger ledger(OffloadOptions{.num_slots = 2, .restores = true});
   ledger->restore(OffloadSlot{1}, nullptr);
-  EXPECT_DEATH(ledger->restore(OffloadSlot{1}, nullptr), "told of once");
+  EXPECT_DEATH(ledger->restore(OffloadSlot{1}, nullptr), "a slot is restored once");
   NumberLedger without(OffloadOptions{.num_slots = 2});
-  EXPECT_DEATH(without->restore(OffloadSlot{1}, nullptr), "told of once");
+  EXPECT_DEATH(without->restore(OffloadSlot{1}, nullptr), "a slot is restored once");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The facade says what the ledger says.
+// The facade returns the ledger's results.
 #include "quire/offload_manager.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace quire::test {
 namespace {
 
-TEST(OffloadManager, AnswersAsTheLedger) {
+TEST(OffloadManager, AnswersLikeTheLedger) {
   for (const OffloadPolicy policy : {OffloadPolicy::lru, OffloadPolicy::arc, OffloadPolicy::arc_paper, OffloadPolicy::s3fifo}) {
     const OffloadOptions options{
         .num_slots = 12, .policy = policy, .store_threshold = policy == OffloadPolicy::lru ? 2 : 0, .enable_events = true};
@@ -36,10 +36,10 @@ TEST(OffloadManager, AnswersAsTheLedger) {
         loading.pop_back();
       }
       if (random.chance(0.05) && !some.empty()) ASSERT_EQ(manager->discard(some[0]), ledger->discard(some[0]));
-      const std::vector<OffloadPlace> places = manager->find(some);
+      const std::vector<OffloadState> places = manager->find(some);
       for (std::size_t i = 0; i < some.size(); ++i) {
         const auto count = ledger->ref_count(some[i]);
-        ASSERT_EQ(places[i], !count ? OffloadPlace::absent : *count < 0 ? OffloadPlace::storing : OffloadPlace::stored);
+        ASSERT_EQ(places[i], !count ? OffloadState::absent : *count < 0 ? OffloadState::storing : OffloadState::stored);
       }
       const auto store = manager->prepare_store(some);
       const auto wanted = ledger->prepare_store(some);
@@ -69,7 +69,7 @@ TEST(OffloadManager, AnswersAsTheLedger) {
   }
 }
 
-TEST(OffloadManager, WhatItCannotServeIsAnError) {
+TEST(OffloadManager, RefusesOptionsThatItCannotServe) {
   EXPECT_EQ(OffloadManager::create({.num_slots = -1}).error().field, "num_slots");
   EXPECT_EQ(OffloadManager::create({.num_slots = 1, .restores = true}).error().field, "restores");
 }

@@ -1,4 +1,4 @@
-// The ledger beside the naive manager, and its structures beside naive ones, over seeded random calls.
+// Compares the ledger with the naive manager, and its structures with naive ones, over seeded random calls.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -69,7 +69,7 @@ class Driver {
     return some;
   }
 
-  // In any order, as far as the ledger is concerned.
+  // The ledger accepts slots in any order.
   void restore() {
     const int slot = model_.unread[random_.below(model_.unread.size())];
     const std::optional<int> held =
@@ -92,7 +92,7 @@ class Driver {
   }
 
   void complete_load() {
-    // Now and then what nobody is loading: nothing may change.
+    // Some calls complete a load that does not exist. It must change nothing.
     const bool known = !loading_.empty() && random_.chance(0.9);
     const std::size_t which = known ? random_.below(loading_.size()) : 0;
     const Numbers some = known ? loading_[which] : draw();
@@ -148,7 +148,7 @@ class Driver {
 
 class OffloadModel : public testing::TestWithParam<Case> {};
 
-TEST_P(OffloadModel, DecidesAsTheNaiveManager) {
+TEST_P(OffloadModel, DecidesLikeTheNaiveManager) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     Driver driver(GetParam(), seed);
     for (int i = 0; i < 3000; ++i) {
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Textbook, OffloadModel,
                                          Case{OffloadPolicy::s3fifo, 60, 0, 1, 200, 0},
                                          Case{OffloadPolicy::s3fifo, 30, 0, 1, 50, 0, true}));
 
-// A key given twice loses its first slot for good, as with vLLM's policies; which of them goes when is no promise then.
+// A key given twice loses its first slot for good, as with vLLM's policies. The eviction order is then unspecified.
 TEST(OffloadModelTest, TextbookPoliciesKeepTheirInvariantsWhenAKeyIsGivenTwice) {
   for (const OffloadPolicy policy : {OffloadPolicy::arc_paper, OffloadPolicy::s3fifo}) {
     NumberLedger ledger(policy, 40);

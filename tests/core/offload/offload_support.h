@@ -1,5 +1,5 @@
 #pragma once
-// A ledger driven with numbers for keys.
+// Drives a ledger with numbers as keys.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -42,7 +42,7 @@ inline Numbers numbers(std::span<const OffloadSlot> slots) {
   return numbers;
 }
 
-// `first`, first + 1 .. `last`.
+// Returns `first`, first + 1 .. `last`.
 inline Numbers range(int first, int last) {
   Numbers numbers;
   for (int number = first; number <= last; ++number) numbers.push_back(number);
@@ -69,7 +69,7 @@ class NumberLedger {
     return store ? std::optional(NaiveStore{numbers(store->keys), numbers(store->slots), numbers(store->evicted)}) : std::nullopt;
   }
   void complete_store(const Numbers& numbers, bool success = true) { ledger_->complete_store(keys(numbers), success); }
-  // Stored and ready.
+  // Stores the keys and completes the store.
   void put(const Numbers& numbers) {
     QUIRE_CHECK(store(numbers).has_value(), "the keys find no room");
     complete_store(numbers);

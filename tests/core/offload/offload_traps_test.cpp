@@ -1,4 +1,4 @@
-// Where vLLM 0.19.0's offloading managers decide otherwise than one would guess: traps 40 (manager) and 41 (ARC).
+// Tests surprising decisions of vLLM 0.19.0's offloading managers: traps 40 (manager) and 41 (ARC).
 #include <gtest/gtest.h>
 
 #include "core/offload/offload_support.h"
@@ -14,7 +14,7 @@ NumberLedger with_ghosts() {
   return ledger;
 }
 
-TEST(Trap40, TouchGoesBackwardsSoThatTheEndOfAPrefixGoesFirst) {
+TEST(Trap40, TouchesBackwardsSoThatTheEndOfAPrefixIsEvictedFirst) {
   NumberLedger ledger(OffloadPolicy::lru, 3);
   ledger.put({1, 2, 3});
   ledger.touch({1, 2, 3});
@@ -40,22 +40,22 @@ TEST(Trap40, TheSlotOfTheLastVictimIsTakenFirst) {
 TEST(Trap40, KeysStoredAlreadyAreDroppedBeforeEvictionsAreCounted) {
   NumberLedger ledger(OffloadPolicy::lru, 3);
   ledger.put({1, 2, 3});
-  EXPECT_EQ(ledger.store({1, 2, 3}), (NaiveStore{})) << "nothing to store is a store, not a refusal";
-  EXPECT_EQ(ledger.store({3, 4})->evicted, Numbers{1}) << "one is missing, so one goes";
+  EXPECT_EQ(ledger.store({1, 2, 3}), (NaiveStore{})) << "a store of no keys succeeds";
+  EXPECT_EQ(ledger.store({3, 4})->evicted, Numbers{1}) << "one key is missing, so one is evicted";
 }
 
 TEST(Trap40, AKeyStillBeingStoredCountsAsStored) {
   NumberLedger ledger(OffloadPolicy::lru, 3);
   ASSERT_TRUE(ledger.store({1}));
   EXPECT_EQ(ledger.store({1, 2})->keys, Numbers{2});
-  EXPECT_EQ(ledger.lookup({1, 2}), 0) << "but cannot be loaded";
+  EXPECT_EQ(ledger.lookup({1, 2}), 0) << "the key cannot be loaded yet";
 }
 
 TEST(Trap40, AllKeysAreStoredOrNone) {
   NumberLedger ledger(OffloadPolicy::lru, 3);
   ledger.put({1, 2, 3});
   ASSERT_TRUE(ledger.load({2}));
-  EXPECT_FALSE(ledger.store({4, 5, 6})) << "only two can go";
+  EXPECT_FALSE(ledger.store({4, 5, 6})) << "only two keys are evictable";
   EXPECT_EQ(ledger.lists(), std::vector<Numbers>({{1, 2, 3}}));
   EXPECT_EQ(ledger.store({4, 5})->evicted, (Numbers{1, 3}));
 }
@@ -65,14 +65,14 @@ TEST(Trap40, EveryKeyOfTheCallIsProtected) {
   ledger.put({1, 2, 3});
   EXPECT_EQ(ledger.store({1, 4})->evicted, Numbers{2}) << "1 is the oldest";
   ledger.complete_store({4});
-  EXPECT_FALSE(ledger.store({1, 3, 4, 5})) << "all others are in the call";
-  EXPECT_EQ(ledger.store({6})->evicted, Numbers{1}) << "protected for that call only";
+  EXPECT_FALSE(ledger.store({1, 3, 4, 5})) << "all other keys are in the call";
+  EXPECT_EQ(ledger.store({6})->evicted, Numbers{1}) << "a key is protected for that call only";
 }
 
 TEST(Trap40, AStoreOutlivesItsRequest) {
   NumberLedger ledger(OffloadPolicy::lru, 2);
   ASSERT_TRUE(ledger.store({1, 2}));
-  EXPECT_FALSE(ledger.store({3})) << "its slots are being written, whoever asked for it";
+  EXPECT_FALSE(ledger.store({3})) << "its slots are being written even if the request has ended";
   ledger.complete_store({1, 2});
   EXPECT_EQ(ledger.lookup({1, 2}), 2);
 }
@@ -96,7 +96,7 @@ TEST(Trap40, TheFilterCountsLookupsOnly) {
   EXPECT_EQ(ledger.store({1, 2, 3})->keys, Numbers{2});
 }
 
-TEST(Trap40, TheFilterCountsKeysBehindTheFirstMiss) {
+TEST(Trap40, TheFilterCountsKeysAfterTheFirstMiss) {
   NumberLedger ledger(OffloadOptions{.num_slots = 4, .store_threshold = 2, .max_tracked_keys = 10});
   EXPECT_EQ(ledger.lookup({1, 2, 3}), 0);
   EXPECT_EQ(ledger.lookup({1, 2, 3}), 0);
@@ -119,7 +119,7 @@ TEST(Trap40, AFilteredKeyIsNotProtected) {
   ledger.put({1, 2});
   ledger.lookup({8, 9, 10});  // 1 is forgotten; 2 and 3 are next to it
   ledger.lookup({3});
-  EXPECT_EQ(ledger.store({1, 3})->evicted, Numbers{1}) << "a key the filter drops is like one not given";
+  EXPECT_EQ(ledger.store({1, 3})->evicted, Numbers{1}) << "a key that the filter drops counts as not given";
 }
 
 TEST(Trap40, EventsAreForgottenWhenReadToTheEndAndNotBefore) {
@@ -157,7 +157,7 @@ TEST(Trap41, ABlockBeingLoadedIsPromoted) {
   ASSERT_TRUE(ledger.load({1}));
   ledger.touch({1});
   EXPECT_EQ(ledger.lists(), (std::vector<Numbers>{{2}, {1}, {}, {}}));
-  EXPECT_FALSE(ledger.store({3, 4})) << "and still cannot go";
+  EXPECT_FALSE(ledger.store({3, 4})) << "the key still cannot be evicted";
   ASSERT_TRUE(ledger.complete_load({1}));
   EXPECT_EQ(ledger.store({3, 4})->evicted, (Numbers{2, 1}));
 }
@@ -176,7 +176,7 @@ TEST(Trap41, TheTargetMovesByTheRatioOfTheGhostsButAtLeastByOne) {
   EXPECT_EQ(ledger.target(), 0.0) << "never below zero";
   ledger.touch({0, 0, 0, 0, 0, 0});
   EXPECT_EQ(ledger.target(), 8.0) << "never above the capacity";
-  EXPECT_EQ(ledger.lists()[2], (Numbers{2, 1, 0})) << "and a ghost that was touched is the newest";
+  EXPECT_EQ(ledger.lists()[2], (Numbers{2, 1, 0})) << "a touched ghost is the newest";
 }
 
 TEST(Trap41, TheTargetIsTruncatedAgainstASimulatedT1) {
@@ -204,19 +204,19 @@ TEST(Trap41, AFractionOfTheTargetIsCutOff) {
   EXPECT_EQ(ledger.store({20})->evicted, Numbers{10}) << "T1 has 1, which is not below int(1.67)";
 }
 
-TEST(Trap41, ThereIsNoWayBackToT1) {
+TEST(Trap41, DoesNotReturnToT1) {
   NumberLedger ledger = with_ghosts();
   ledger.touch({13});          // T1: 10 11 12, T2: 13
   ledger.touch({0, 1, 2, 3});  // target 4
   ASSERT_EQ(ledger.target(), 4.0);
-  EXPECT_FALSE(ledger.store({20, 21})) << "T1 is below the target, T2 has one block; T1's three are not asked";
+  EXPECT_FALSE(ledger.store({20, 21})) << "T1 is below the target and T2 has one block; the three blocks of T1 are not considered";
   EXPECT_EQ(ledger.store({20})->evicted, Numbers{13});
   ledger.complete_store({20});
   EXPECT_EQ(ledger.lists()[0], (Numbers{10, 11, 12, 20}));
   EXPECT_EQ(ledger.store({21})->evicted, Numbers{10}) << "T1 has reached the target";
 }
 
-TEST(Trap41, WithNothingToGoInT1T2GivesTheRest) {
+TEST(Trap41, EvictsTheRestFromT2WhenT1HasNoVictim) {
   NumberLedger ledger(OffloadPolicy::arc, 4);
   ledger.put({1, 2, 3, 4});
   ledger.touch({1, 2});  // T1: 3 4, T2: 2 1

@@ -1,4 +1,4 @@
-// What the parts of policies do with a slot, without a ledger around them.
+// Tests the parts of eviction policies without a ledger.
 #include <gtest/gtest.h>
 
 #include "core/offload/arc_policy.h"
@@ -16,14 +16,14 @@ Slots all(const SlotQueues& queues, SlotQueues::Queue queue) {
   return slots;
 }
 
-TEST(SlotQueues, WhatTakesAnothersPlaceUsesUpTheQueueThatWasAnnouncedForIt) {
+TEST(SlotQueues, ReplaceConsumesTheAnnouncedQueue) {
   SlotQueues queues(4);
   using enum SlotQueues::Queue;
   for (const SlotQueues::Queue queue : {first, first, second}) queues.announce(queue);
   queues.insert(0);
   queues.replace(0, 1);
   EXPECT_EQ(queues.size(first), 1U);
-  EXPECT_EQ(queues.size(second), 1U) << "with what is to come";
+  EXPECT_EQ(queues.size(second), 1U) << "the announced slot is counted";
   queues.insert(2);
   EXPECT_EQ(all(queues, first), Slots{1});
   EXPECT_EQ(all(queues, second), Slots{2});
@@ -31,7 +31,7 @@ TEST(SlotQueues, WhatTakesAnothersPlaceUsesUpTheQueueThatWasAnnouncedForIt) {
   queues.check_invariants();
 }
 
-TEST(ArcPolicy, ASlotBeginsInT1WhateverWasInItBefore) {
+TEST(ArcPolicy, StartsASlotInT1WhateverItHeldBefore) {
   KeyIndex index(2);
   ArcPolicy policy(2, index);
   index.insert(key(7), 0);
@@ -52,7 +52,7 @@ TEST(ArcPolicy, ASlotBeginsInT1WhateverWasInItBefore) {
   policy.touch(0, true);
   const std::vector<std::vector<OffloadKey>> lists = policy.snapshot().lists;
   EXPECT_EQ(numbers(lists[0]), Numbers{8});
-  EXPECT_EQ(numbers(lists[1]), Numbers{7}) << "used again, it leaves T1";
+  EXPECT_EQ(numbers(lists[1]), Numbers{7}) << "a slot that is used again leaves T1";
   EXPECT_TRUE(policy.is_evictable(0));
   policy.check_invariants();
 }

@@ -1,13 +1,12 @@
-// Every call that tools/record_offload.py made to vLLM's managers gets the same answer here.
+// Replays the calls that tools/record/offload.py made to vLLM's managers. Every answer must be the same.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include "core/offload/offload_support.h"
+#include "support/recording.h"
 
 namespace quire::test {
 namespace {
@@ -50,7 +49,7 @@ std::string events(NumberLedger& ledger, std::size_t most) {
   return fmt::format("{}", fmt::join(parts, " | "));
 }
 
-// The target as hexadecimal digits, so that not a bit of it is lost, is read as a number.
+// The target is recorded in hexadecimal so that no bit is lost. It is compared as a number.
 std::string state(NumberLedger& ledger, const std::string& recorded) {
   std::vector<std::string> parts;
   for (const Numbers& list : ledger.lists()) parts.push_back(text(list));
@@ -70,7 +69,7 @@ std::string store(NumberLedger& ledger, const Numbers& numbers) {
   return store ? fmt::format("{} | {} | {}", text(store->keys), text(store->slots), text(store->evicted)) : "none";
 }
 
-// The answer in the words of the record; empty where a call has none.
+// Returns the answer in the record's format. It is empty if a call has no answer.
 std::string play(NumberLedger& ledger, const std::string& verb, const Numbers& numbers, const std::string& recorded) {
   if (verb == "lookup") return std::to_string(ledger.lookup(numbers));
   if (verb == "load") return text(ledger.load(numbers).value());
@@ -93,8 +92,7 @@ std::string play(NumberLedger& ledger, const std::string& verb, const Numbers& n
 }
 
 TEST(RecordedOffload, EveryCallGetsTheAnswerOfVllmsManagers) {
-  const char* path = std::getenv("QUIRE_OFFLOAD_RECORD");
-  std::ifstream file(path != nullptr ? path : "tests/golden/offload.txt");
+  std::istringstream file = open_recording("tests/golden/offload.txt.xz", "QUIRE_OFFLOAD_RECORD");
   std::optional<NumberLedger> ledger;
   std::size_t num_calls = 0;
   for (std::string line; std::getline(file, line); ++num_calls) {

@@ -1,5 +1,6 @@
 #pragma once
-// A core stepped by hand: requests and results are written out, and what the core told is copied so that it can be compared later.
+// CoreDriver steps a core by hand. Tests write out requests and results. The driver copies the core's output so that tests can compare it
+// later.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -93,7 +94,7 @@ class CoreDriver {
     core = std::move(*created);
   }
 
-  // A prompt of its own: no two requests share a block.
+  // Makes a unique prompt: no two requests share a block.
   static Tokens prompt(std::uint64_t id, std::uint32_t num_tokens) {
     Tokens tokens(num_tokens);
     std::iota(tokens.begin(), tokens.end(), static_cast<TokenId>(1000 * id));
@@ -137,7 +138,8 @@ class CoreDriver {
     return plan;
   }
 
-  // The oldest plan's result: the tokens given, or one plain token (and no accepted draft) for those that sample and are not named.
+  // Applies the result of the oldest plan. It contains the given tokens; every other sampling request gets one plain token and no accepted
+  // draft.
   Outcome apply(const std::map<std::uint64_t, Tokens>& answers = {}, StepResult result = {}) {
     sampled.clear();
     for (const Scheduled& s : pending.front().second) {
@@ -160,7 +162,7 @@ class CoreDriver {
     return apply(answers);
   }
 
-  // Tokens scheduled for the request in the newest plan; 0: it is not in it.
+  // Returns the tokens scheduled for the request in the newest plan, or 0 when the plan does not contain it.
   [[nodiscard]] std::uint32_t scheduled(std::uint64_t id) const {
     for (const Scheduled& s : newest)
       if (s.id == id) return s.num_tokens;
@@ -186,11 +188,11 @@ class CoreDriver {
     core->snapshot(snapshot);
     return snapshot;
   }
-  // The block is found by its name.
+  // Returns whether the block has a hash by which a lookup finds it.
   [[nodiscard]] bool cached(BlockId block) const { return !snapshot().blocks.at(block.value).key.empty(); }
 
   std::unique_ptr<Core> core;
-  double now = 0.0;  // s; a call to plan() or apply() moves it by 1
+  double now = 0.0;  // in seconds; plan() and apply() add 1
 
  private:
   struct Scheduled {

@@ -1,11 +1,11 @@
-// What is counted, and what names blocks: look-ups, preemptions, statistics, embeddings and names handed in.
+// Tests counters and block hashes: prefix lookups, preemptions, statistics, prompt embeddings and block hashes given by the client.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
 
-TEST(Counters, LookUpsCountKnownAndFoundTokens) {
+TEST(Counters, CountsQueriedAndFoundTokensOfLookups) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 9);
   d.add(CoreDriver::request(1, prompt, 1));
@@ -23,13 +23,13 @@ TEST(Counters, LookUpsCountKnownAndFoundTokens) {
   EXPECT_EQ(counters.num_running, 0U);
   EXPECT_EQ(counters.num_unfinished, 0);
   ASSERT_TRUE(outcome.stats);
-  EXPECT_EQ(outcome.stats->prefix_cache.requests, 1U) << "since the stats before";
+  EXPECT_EQ(outcome.stats->prefix_cache.requests, 1U) << "counted since the previous statistics";
   EXPECT_EQ(outcome.stats->prefix_cache.queries, 9U);
   EXPECT_EQ(outcome.stats->prefix_cache.hits, 8U);
   EXPECT_EQ(outcome.updates.at(0).num_cached_tokens, 8);
 }
 
-TEST(Counters, LookUpsOfThosePreemptedAreCountedApart) {
+TEST(Counters, CountsLookupsOfPreemptedRequestsSeparately) {
   CoreDriver d(sync_config());
   d.add(1, 9, 8);
   d.step();
@@ -50,18 +50,7 @@ TEST(Counters, LookUpsOfThosePreemptedAreCountedApart) {
   EXPECT_EQ(outcome.stats->prefix_cache.requests, 0U);
 }
 
-TEST(Counters, WithoutStatisticsNothingIsKept) {
-  CoreConfig config = sync_config();
-  config.report.log_stats = false;
-  CoreDriver d(config);
-  d.add(1, 9, 8);
-  const Outcome outcome = d.step();
-  EXPECT_FALSE(outcome.stats);
-  EXPECT_EQ(d.core->make_stats(), nullptr);
-  EXPECT_TRUE(outcome.updates.at(0).events.empty());
-}
-
-TEST(Counters, StatisticsAreAlsoToldWhenAsked) {
+TEST(Counters, ReportsStatisticsOnRequest) {
   CoreDriver d(sync_config(5));
   d.add(1, 7, 8);
   d.plan();
@@ -72,59 +61,11 @@ TEST(Counters, StatisticsAreAlsoToldWhenAsked) {
   EXPECT_EQ(stats->num_waiting, 1U);
   EXPECT_DOUBLE_EQ(stats->kv_cache_usage, 0.5);
   EXPECT_EQ(stats->prefix_cache.requests, 1U);
-  EXPECT_EQ(d.core->make_stats()->prefix_cache.requests, 0U) << "told once";
+  EXPECT_EQ(d.core->make_stats()->prefix_cache.requests, 0U) << "reported only once";
   d.apply();
 }
 
-TEST(Counters, EventsOfARequestAreToldWithItsNextUpdate) {
-  CoreDriver d(sync_config());
-  d.add(1, 4, 4);
-  const Outcome first = d.step();
-  ASSERT_EQ(first.updates.at(0).events.size(), 2U);
-  EXPECT_EQ(first.updates[0].events[0].kind, RequestEventKind::queued);
-  EXPECT_EQ(first.updates[0].events[0].timestamp, 0.0);
-  EXPECT_EQ(first.updates[0].events[1].kind, RequestEventKind::scheduled);
-  EXPECT_EQ(first.updates[0].events[1].timestamp, 1.0);
-  EXPECT_TRUE(d.step().updates.at(0).events.empty());
-}
-
-TEST(Counters, EndsAreToldOncePerClient) {
-  CoreConfig config = sync_config();
-  config.report.include_finished_set = true;
-  CoreDriver d(config);
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    const Tokens prompt = CoreDriver::prompt(id, 4);
-    NewRequest request = CoreDriver::request(id, prompt, id == 4 ? 2 : 1);
-    request.client_index = id == 2 ? 7 : 3;
-    d.add(request);
-  }
-  const auto sets = d.step().finished_sets;
-  ASSERT_EQ(sets.size(), 2U);
-  EXPECT_EQ(sets.at(3), (Ids{1, 3}));
-  EXPECT_EQ(sets.at(7), Ids{2});
-  EXPECT_EQ(d.step().finished_sets.at(3), Ids{4});
-  EXPECT_TRUE(d.step().finished_sets.empty());
-}
-
-TEST(Finish, EndsManyAndSaysWhich) {
-  CoreDriver d(sync_config());
-  for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 4, 4);
-  d.step();
-  d.add(4, 4, 4);
-  const RequestId ids[] = {RequestId{4}, RequestId{9}, RequestId{2}, RequestId{2}, RequestId{1}};
-  std::vector<RequestId> finished;
-  d.core->finish(ids, RequestStatus::finished_aborted, finished);
-  EXPECT_EQ(values(finished), (Ids{4, 2, 1})) << "each known one once, in the order given";
-  d.core->check_invariants();
-  EXPECT_EQ(values(d.snapshot().running), Ids{3});
-  EXPECT_TRUE(d.snapshot().waiting.empty());
-  const StepPlan& plan = d.plan();
-  EXPECT_EQ(values(plan.finished), (Ids{4, 2, 1}));
-  EXPECT_EQ(plan.released.size(), 2U);
-  EXPECT_EQ(d.apply().retired, (Ids{4, 2, 1}));
-}
-
-TEST(Finish, WhatAPlanNamesIsRetiredWithIt) {
+TEST(Finish, RetiresAFinishedRequestWithItsLastPlan) {
   CoreDriver d(async_config());
   d.add(1, 4, 8);
   d.plan();
@@ -144,7 +85,7 @@ std::vector<std::byte> rows(std::uint8_t value, std::size_t num_bytes) {
   return std::vector<std::byte>(num_bytes, std::byte{value});
 }
 
-// The number of cached tokens with which a request is admitted.
+// Returns the number of cached tokens with which the request is admitted.
 std::int64_t cached_tokens(CoreDriver& d, const NewRequest& request) {
   d.add(request);
   const Outcome outcome = d.step({{request.id.value, {kEos}}});
@@ -152,7 +93,7 @@ std::int64_t cached_tokens(CoreDriver& d, const NewRequest& request) {
   return outcome.updates.empty() ? -2 : outcome.updates[0].num_cached_tokens;
 }
 
-TEST(Names, EmbeddingsNameTheBlocksOfAPrompt) {
+TEST(BlockHashes, IncludePromptEmbeddings) {
   CoreDriver d(sync_config());
   const Tokens zeros(9, 0);
   const auto ones = rows(1, 18), twos = rows(2, 18);
@@ -171,31 +112,31 @@ TEST(Names, EmbeddingsNameTheBlocksOfAPrompt) {
   EXPECT_EQ(cached_tokens(d, request), 4);
   request.id = RequestId{5};
   late = ones;
-  late[8] = std::byte{9};  // its first byte
+  late[8] = std::byte{9};  // the first byte of the second block
   request.prompt_embeds = late;
   EXPECT_EQ(cached_tokens(d, request), 4);
 }
 
-TEST(Names, HandedInNamesStandForTheirBlocks) {
+TEST(BlockHashes, UseTheHashesGivenWithTheRequest) {
   CoreDriver d(sync_config());
-  const std::vector<std::uint8_t> names(64, 0xAB);
+  const std::vector<std::uint8_t> given(64, 0xAB);
   const Tokens prompt = CoreDriver::prompt(1, 9);
   const Tokens other = CoreDriver::prompt(2, 9);
   NewRequest request = CoreDriver::request(1, prompt, 4);
-  request.block_hashes = names;
+  request.block_hashes = given;
   EXPECT_EQ(cached_tokens(d, request), 0);
   request.id = RequestId{2};
   request.prompt = other;
-  request.block_hashes = std::span(names).first(32);
+  request.block_hashes = std::span(given).first(32);
   d.add(request);
-  const auto told = d.view(2).block_hashes;
-  ASSERT_EQ(told.size(), 64U) << "the second block is named by the core";
-  EXPECT_TRUE(std::ranges::equal(told.first(32), std::span(names).first(32)));
-  EXPECT_FALSE(std::ranges::equal(told.last(32), std::span(names).first(32)));
+  const auto hashes = d.view(2).block_hashes;
+  ASSERT_EQ(hashes.size(), 64U) << "the core hashes the second block";
+  EXPECT_TRUE(std::ranges::equal(hashes.first(32), std::span(given).first(32)));
+  EXPECT_FALSE(std::ranges::equal(hashes.last(32), std::span(given).first(32)));
   EXPECT_EQ(d.step().updates.at(0).num_cached_tokens, 4);
 }
 
-TEST(Names, SaltsAndAdaptersKeepPrefixesApart) {
+TEST(BlockHashes, SaltsAndAdaptersKeepPrefixesApart) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 9);
   NewRequest request = CoreDriver::request(1, prompt, 4);
@@ -212,11 +153,11 @@ TEST(Names, SaltsAndAdaptersKeepPrefixesApart) {
   EXPECT_EQ(cached_tokens(d, request), 8);
   request.id = RequestId{5};
   request.skip_reading_prefix_cache = true;
-  EXPECT_EQ(cached_tokens(d, request), 0) << "it does not look";
-  EXPECT_EQ(d.core->counters().prefix_query_tokens, 36U) << "and does not count";
+  EXPECT_EQ(cached_tokens(d, request), 0) << "the request skips the lookup";
+  EXPECT_EQ(d.core->counters().prefix_query_tokens, 36U) << "the counters do not include it";
 }
 
-TEST(Reset, AConnectorIsAskedAndItsAnswerCounts) {
+TEST(Reset, ReturnsTheAnswerOfTheConnector) {
   ScriptedConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   EXPECT_TRUE(d.core->reset_prefix_cache(false, true).value());
@@ -225,11 +166,11 @@ TEST(Reset, AConnectorIsAskedAndItsAnswerCounts) {
   EXPECT_FALSE(d.core->reset_prefix_cache(false, true).value());
   EXPECT_FALSE(d.core->reset_connector_cache());
   CoreDriver alone(sync_config());
-  EXPECT_FALSE(alone.core->reset_connector_cache()) << "there is none";
+  EXPECT_FALSE(alone.core->reset_connector_cache()) << "the core has no connector";
   EXPECT_TRUE(alone.core->reset_prefix_cache().value());
 }
 
-TEST(Reset, BlocksOfATransferMakeAPreemptingResetFail) {
+TEST(Reset, FailsWhenAConnectorHoldsBlocks) {
   ScriptedConnector connector;
   connector.keeps_blocks = {RequestId{1}};
   CoreDriver d(sync_config(), {.connector = &connector});

@@ -1,4 +1,4 @@
-// Each rule in which vLLM 0.32.0 decides otherwise than 0.19.0, in its smallest case, under both.
+// Tests each rule that differs between vLLM 0.32.0 and 0.19.0, in its smallest case and under both versions.
 #include "quire/base/decision_profile.h"
 
 #include <gtest/gtest.h>
@@ -6,16 +6,10 @@
 #include "core/schedule/core_driver.h"
 #include "core/schedule/requests/encoder_inputs.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::async_config;
-using test::CoreDriver;
-using test::Ids;
-using test::sync_config;
-using test::Tokens;
-
-CoreConfig under(DecisionProfile profile, CoreConfig config) {
+CoreConfig with_profile(DecisionProfile profile, CoreConfig config) {
   config.decisions = profile;
   return config;
 }
@@ -28,9 +22,18 @@ std::vector<BlockId> free_blocks(const CoreDriver& d) {
   return snapshot.free_blocks;
 }
 
-TEST(DecisionProfile, ALonePrefillIsNotBoundByTheThreshold) {
+TEST(DecisionProfile, ResolvesTheRulesFromProfileAndFixes) {
+  const DecisionRules old(kOld, {}), fixed(kOld, engine_fixes(true)), newer(kNew, {});
+  EXPECT_FALSE(old.hits_before_loads || old.early_loads || old.block_holders_first || old.recomputed_outputs_not_freed);
+  EXPECT_TRUE(fixed.hits_before_loads && fixed.early_loads && fixed.idle_sessions_yield);
+  EXPECT_FALSE(fixed.block_holders_first || fixed.recomputed_outputs_not_freed);
+  EXPECT_TRUE(newer.hits_before_loads && newer.block_holders_first && newer.recomputed_outputs_not_freed);
+  EXPECT_FALSE(newer.early_loads || newer.cut_sessions || newer.idle_sessions_yield);
+}
+
+TEST(DecisionProfile, IgnoresTheLongPrefillThresholdForASinglePrefill) {
   for (const auto profile : {kOld, kNew}) {
-    CoreConfig config = under(profile, sync_config());
+    CoreConfig config = with_profile(profile, sync_config());
     config.scheduler.long_prefill_token_threshold = 4;
     CoreDriver d(config);
     d.add(1, 20, 4);
@@ -38,13 +41,13 @@ TEST(DecisionProfile, ALonePrefillIsNotBoundByTheThreshold) {
     EXPECT_EQ(d.scheduled(1), profile == kOld ? 4U : 20U);
     d.add(2, 20, 4);
     d.step();
-    EXPECT_EQ(d.scheduled(2), 4U) << "two share the step";
+    EXPECT_EQ(d.scheduled(2), 4U) << "two requests share the step";
   }
 }
 
-TEST(DecisionProfile, ABlockWithoutANameIsTheNextToBeUsed) {
+TEST(DecisionProfile, ReusesUnhashedBlocksFirst) {
   for (const auto profile : {kOld, kNew}) {
-    CoreDriver d(under(profile, sync_config(8)));
+    CoreDriver d(with_profile(profile, sync_config(8)));
     d.add(1, 6, 4);  // one full block, and a half one
     d.step();
     const auto blocks = d.blocks(1);
@@ -52,66 +55,66 @@ TEST(DecisionProfile, ABlockWithoutANameIsTheNextToBeUsed) {
     ASSERT_EQ(held.size(), 2U);
     EXPECT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = 9.0}), FinishEffect::retired);
     const std::vector<BlockId> free = free_blocks(d);
-    EXPECT_EQ(free.back(), held[0]) << "what has a name is kept longest";
+    EXPECT_EQ(free.back(), held[0]) << "a hashed block is reused last";
     EXPECT_EQ(profile == kOld ? free[free.size() - 2] : free.front(), held[1]);
   }
 }
 
-TEST(DecisionProfile, ALookUpCountsWhenItsRequestIsAdmitted) {
+TEST(DecisionProfile, CountsALookupWhenItsRequestIsAdmitted) {
   for (const auto profile : {kOld, kNew}) {
-    CoreDriver d(under(profile, sync_config(6)));
+    CoreDriver d(with_profile(profile, sync_config(6)));
     d.add(1, 15, 2);  // four of the five blocks
-    d.add(2, 12, 2);  // waits for three
+    d.add(2, 12, 2);  // waits for three blocks
     const auto outcome = d.step();
     EXPECT_EQ(outcome.stats->prefix_cache.requests, profile == kOld ? 2U : 1U);
   }
 }
 
-TEST(DecisionProfile, MinTokensHoldsBackRepetitionOnly) {
+TEST(DecisionProfile, AppliesMinTokensToRepetitionOnly) {
   for (const auto profile : {kOld, kNew}) {
-    CoreDriver d(under(profile, sync_config()));
+    CoreDriver d(with_profile(profile, sync_config()));
     const Tokens prompt = CoreDriver::prompt(1, 4);
     NewRequest request = CoreDriver::request(1, prompt, 8);
     request.min_tokens = 3;
     d.add(request);
-    const auto outcome = d.step({{1, {test::kEos}}});
+    const auto outcome = d.step({{1, {kEos}}});
     EXPECT_EQ(outcome.updates.at(0).finished, profile == kNew);
   }
 }
 
-TEST(DecisionProfile, WhatIsInFlightForAPreemptedRequestIsAwaitedNoMore) {
+TEST(DecisionProfile, DropsPlaceholdersOfAPreemptedRequest) {
   for (const auto profile : {kOld, kNew}) {
-    CoreDriver d(under(profile, async_config(6)));
+    CoreDriver d(with_profile(profile, async_config(6)));
     d.add(1, 8, 6);
     d.add(2, 8, 6);
     d.plan();  // two blocks each
-    d.plan();  // the first takes the last one, and the second gives way
+    d.plan();  // request 1 takes the last block and request 2 is preempted
     EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
     EXPECT_EQ(d.view(2).num_output_placeholders, profile == kOld ? 1 : 0);
     EXPECT_EQ(d.view(2).num_stale_tokens, profile == kOld ? 0 : 8);
     const auto outcome = d.apply();
-    EXPECT_EQ(outcome.updates.size(), 2U) << "its token is told all the same";
+    EXPECT_EQ(outcome.updates.size(), 2U) << "its token is reported anyway";
     EXPECT_EQ(d.view(2).num_stale_tokens, 0);
     EXPECT_EQ(d.view(2).num_output_placeholders, 0);
     d.apply();
   }
 }
 
-TEST(DecisionProfile, AResetDropsWhatIsInFlightAndIsToldInTheNextPlan) {
-  CoreDriver d(under(kNew, async_config()));
+TEST(DecisionProfile, ReportsRequestsPreemptedByAResetInTheNextPlan) {
+  CoreDriver d(with_profile(kNew, async_config()));
   d.add(1, 8, 6);
   d.plan();
   ASSERT_TRUE(d.core->reset_prefix_cache(true, false, {.now = 5.0}).has_value());
-  EXPECT_EQ(test::values(d.plan().preempted), (Ids{1}));
-  EXPECT_EQ(d.scheduled(1), 8U) << "it goes on at once";
-  EXPECT_TRUE(d.apply().updates.empty()) << "this token has another one in its place";
+  EXPECT_EQ(values(d.plan().preempted), (Ids{1}));
+  EXPECT_EQ(d.scheduled(1), 8U) << "it resumes immediately";
+  EXPECT_TRUE(d.apply().updates.empty()) << "this token is stale; another one replaces it";
   EXPECT_EQ(d.apply().updates.at(0).tokens.size(), 1U);
 }
 
-// The heap into which they go back is made anew in each step, and its shape decides where arrival times change within it.
-TEST(DecisionProfile, WhoWasPassedOverGoesBackByPriorityOrLastOneFirst) {
+// Each step builds the heap of skipped requests from scratch. Its shape decides the order when arrival times change within the heap.
+TEST(DecisionProfile, ReturnsSkippedRequestsByPriorityOrLastFirst) {
   for (const auto profile : {kOld, kNew}) {
-    CoreConfig config = under(profile, sync_config());
+    CoreConfig config = with_profile(profile, sync_config());
     config.scheduler.policy = SchedulingPolicy::priority;
     CoreDriver d(config);
     for (std::uint64_t id = 1; id <= 5; ++id) {
@@ -129,14 +132,14 @@ TEST(DecisionProfile, WhoWasPassedOverGoesBackByPriorityOrLastOneFirst) {
       const SessionInput input{.tokens = tokens, .arrival_time = arrival_time++, .max_tokens = 1};
       ASSERT_TRUE(d.core->continue_session(RequestId{id}, &input, {.now = d.now}).has_value());
     }
-    EXPECT_EQ(test::scheduled_ids(d.plan()), profile == kOld ? Ids({3, 2, 4}) : Ids({2, 3, 4}));
+    EXPECT_EQ(scheduled_ids(d.plan()), profile == kOld ? Ids({3, 2, 4}) : Ids({2, 3, 4}));
     d.apply();
   }
 }
 
-TEST(DecisionProfile, WhoIsAdmittedForOneTokenRunsPlaceholdersForDrafts) {
+TEST(DecisionProfile, PadsARequestAdmittedForOneTokenWithDraftPlaceholders) {
   for (const auto profile : {kOld, kNew}) {
-    CoreConfig config = under(profile, sync_config());
+    CoreConfig config = with_profile(profile, sync_config());
     config.speculation.num_spec_tokens = 3;
     CoreDriver d(config);
     d.add(1, 8, 20);
@@ -144,32 +147,32 @@ TEST(DecisionProfile, WhoIsAdmittedForOneTokenRunsPlaceholdersForDrafts) {
     d.step();
     Tokens prompt = CoreDriver::prompt(1, 8);
     prompt.push_back(7);
-    d.add(CoreDriver::request(2, prompt, 8));  // all but one of its tokens are there
+    d.add(CoreDriver::request(2, prompt, 8));  // all but one of its tokens are cached
     d.step();
     EXPECT_EQ(d.scheduled(2), profile == kOld ? 1U : 4U);
   }
 }
 
-TEST(DecisionProfile, WhatTheNewerRulesAreNotWrittenForIsRefused) {
+TEST(DecisionProfile, RefusesFeaturesThatVllm032RulesDoNotSupport) {
   const auto refused = [](auto change) {
-    CoreConfig config = under(kNew, sync_config());
+    CoreConfig config = with_profile(kNew, sync_config());
     change(config);
     const auto valid = config.validate();
     return valid ? std::string() : valid.error().field;
   };
   EXPECT_EQ(refused([](CoreConfig&) {}), "");
   EXPECT_EQ(refused([](CoreConfig& c) { c.kv.groups[0].spec = MambaSpec{}; }), "kv.groups");
-  EXPECT_EQ(refused([](CoreConfig& c) { c.block_size = 2; }), "kv.groups") << "blocks of four tokens, named by two";
+  EXPECT_EQ(refused([](CoreConfig& c) { c.block_size = 2; }), "kv.groups") << "blocks of four tokens, one hash per two tokens";
   EXPECT_EQ(refused([](CoreConfig& c) { c.scheduler.policy = SchedulingPolicy::continuum; }), "policy");
-  EXPECT_EQ(refused([](CoreConfig& c) { c.cures.early_loads = true; }), "cures");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.fixes.early_loads = true; }), "fixes");
   EXPECT_EQ(refused([](CoreConfig& c) { c.mamba_align = true; }), "mamba_align");
   EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.dcp_world_size = 2; }), "parallel.dcp_world_size");
   EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.pcp_world_size = 2; }), "parallel.dcp_world_size");
   EXPECT_EQ(refused([](CoreConfig& c) { c.pressure.admission_watermark = 0.1; }), "pressure");
   EXPECT_EQ(refused([](CoreConfig& c) { c.pressure.pressure_high = c.pressure.pressure_low = 0.9; }), "pressure");
-  EXPECT_EQ(refused([](CoreConfig& c) { c.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always}; }), "swap.swap_choice");
+  EXPECT_EQ(refused([](CoreConfig& c) { c.swap = {.num_swap_slots = 4, .swap_choice = SwapChoice::always}; }), "swap.swap_choice");
   const auto refused_kind = [&]<class Spec>(Spec spec) {
-    spec.block_size = test::kBlockSize;
+    spec.block_size = kBlockSize;
     return refused([&](CoreConfig& c) {
       c.kv.groups[0].spec = spec;
       c.prefix_cache.enable_prefix_caching = false;
@@ -185,7 +188,7 @@ TEST(DecisionProfile, WhatTheNewerRulesAreNotWrittenForIsRefused) {
   EXPECT_EQ(refused_kind(MambaSpec{}), "kv.groups");
 }
 
-// Encoders. An item takes as many embeddings as tokens.
+// The following tests use encoder inputs. An item has as many embeddings as tokens.
 struct Item {
   const char* identifier;
   std::uint32_t offset, length;
@@ -197,7 +200,7 @@ std::vector<MultimodalFeature> features_of(const std::vector<Item>& items) {
   return features;
 }
 
-CoreConfig seeing(DecisionProfile profile, CoreConfig config, std::uint32_t cache_embeds = 64) {
+CoreConfig multimodal_config(DecisionProfile profile, CoreConfig config, std::uint32_t cache_embeds = 64) {
   config.decisions = profile;
   config.encoder.max_encoder_tokens = 64;
   config.encoder.encoder_cache_size = cache_embeds;
@@ -205,8 +208,8 @@ CoreConfig seeing(DecisionProfile profile, CoreConfig config, std::uint32_t cach
   return config;
 }
 
-void add_seeing(CoreDriver& d, std::uint64_t id, std::uint32_t num_tokens, std::uint32_t max_tokens, const std::vector<Item>& items,
-                bool resumable = false) {
+void add_multimodal(CoreDriver& d, std::uint64_t id, std::uint32_t num_tokens, std::uint32_t max_tokens, const std::vector<Item>& items,
+                    bool resumable = false) {
   const Tokens prompt = CoreDriver::prompt(id, num_tokens);
   const std::vector<MultimodalFeature> features = features_of(items);
   NewRequest request = CoreDriver::request(id, prompt, max_tokens);
@@ -230,10 +233,10 @@ std::vector<std::uint32_t> inputs_of(const StepPlan& plan, std::uint64_t id) {
 using Inputs = std::vector<std::uint32_t>;
 using Names = std::vector<std::string>;
 
-TEST(DecisionProfile, AnOutputStaysUntilTheResultOfItsTokens) {
+TEST(DecisionProfile, KeepsAnEncoderOutputUntilTheResultOfItsTokens) {
   for (const auto profile : {kOld, kNew}) {
-    CoreDriver d(seeing(profile, sync_config()));
-    add_seeing(d, 1, 8, 4, {{"a", 0, 4}});
+    CoreDriver d(multimodal_config(profile, sync_config()));
+    add_multimodal(d, 1, 8, 4, {{"a", 0, 4}});
     d.plan();
     EXPECT_EQ(evictable_outputs(d).size(), profile == kOld ? 1U : 0U);
     d.apply();
@@ -241,25 +244,25 @@ TEST(DecisionProfile, AnOutputStaysUntilTheResultOfItsTokens) {
   }
 }
 
-TEST(DecisionProfile, AnOutputStaysWhileAResultMayTakeItsTokensBack) {
-  CoreDriver d(seeing(kNew, async_config()));
-  add_seeing(d, 1, 8, 6, {{"a", 4, 4}});
+TEST(DecisionProfile, KeepsAnEncoderOutputWhileAResultMayRejectItsTokens) {
+  CoreDriver d(multimodal_config(kNew, async_config()));
+  add_multimodal(d, 1, 8, 6, {{"a", 4, 4}});
   d.plan();
   d.plan();
   d.apply();
-  EXPECT_TRUE(evictable_outputs(d).empty()) << "nine computed, two of them awaited";
+  EXPECT_TRUE(evictable_outputs(d).empty()) << "nine tokens are computed; the results of two are in flight";
   d.plan();
   d.apply();
   EXPECT_EQ(evictable_outputs(d), Names{"a"});
   d.apply();
 }
 
-TEST(DecisionProfile, WhoHasAnInputTwiceHoldsItsOutputToTheLast) {
+TEST(DecisionProfile, KeepsTheOutputOfARepeatedInputUntilItsLastUse) {
   for (const auto profile : {kOld, kNew}) {
-    CoreConfig config = seeing(profile, sync_config());
+    CoreConfig config = multimodal_config(profile, sync_config());
     config.scheduler.max_num_batched_tokens = 6;
     CoreDriver d(config);
-    add_seeing(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 4}});
+    add_multimodal(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 4}});
     d.step();
     EXPECT_EQ(evictable_outputs(d).size(), profile == kOld ? 1U : 0U);
     d.step();
@@ -267,27 +270,27 @@ TEST(DecisionProfile, WhoHasAnInputTwiceHoldsItsOutputToTheLast) {
   }
 }
 
-TEST(DecisionProfile, WhetherAnInputFitsIsAskedBeforeWhetherItIsCached) {
+TEST(DecisionProfile, ChecksWhetherAnInputFitsBeforeWhetherItIsCached) {
   for (const auto profile : {kOld, kNew}) {
-    CoreConfig config = seeing(profile, sync_config());
+    CoreConfig config = multimodal_config(profile, sync_config());
     config.scheduler.max_num_batched_tokens = 8;
     config.encoder.disable_chunked_mm_input = true;
     CoreDriver d(config);
-    add_seeing(d, 1, 5, 1, {{"a", 0, 4}});
+    add_multimodal(d, 1, 5, 1, {{"a", 0, 4}});
     d.step();
-    add_seeing(d, 2, 12, 4, {{"a", 6, 4}});
+    add_multimodal(d, 2, 12, 4, {{"a", 6, 4}});
     d.step();
     EXPECT_EQ(d.scheduled(2), profile == kOld ? 8U : 6U);
   }
 }
 
-TEST(DecisionProfile, WhatADrafterReadsAheadIsNeededOfAnInput) {
+TEST(DecisionProfile, SchedulesInputsThatTheDrafterReadsAhead) {
   for (const auto profile : {kOld, kNew}) {
-    CoreConfig config = seeing(profile, sync_config());
+    CoreConfig config = multimodal_config(profile, sync_config());
     config.scheduler.max_num_batched_tokens = 4;
     config.speculation = {.num_spec_tokens = 1, .num_lookahead_tokens = 1, .use_eagle = true};
     CoreDriver d(config);
-    add_seeing(d, 1, 8, 4, {{"a", 4, 4}});
+    add_multimodal(d, 1, 8, 4, {{"a", 4, 4}});
     EXPECT_EQ(inputs_of(d.plan(), 1), profile == kOld ? Inputs{} : Inputs{0});
     d.apply();
     EXPECT_EQ(inputs_of(d.plan(), 1), profile == kOld ? Inputs{0} : Inputs{});
@@ -295,10 +298,11 @@ TEST(DecisionProfile, WhatADrafterReadsAheadIsNeededOfAnInput) {
   }
 }
 
-// As a session has them that stops after a failed load has taken its computed tokens back: its next input begins before the last one's end.
-TEST(DecisionProfile, InputsOutOfOrderAreFoundByBisection) {
+// A session gets such inputs when it stops after a failed load has reduced its computed tokens. Its next input then begins before the end
+// of the previous input.
+TEST(DecisionProfile, FindsInputsOutOfOrderByBisection) {
   for (const auto profile : {kOld, kNew}) {
-    Context context(seeing(profile, sync_config()), {});
+    Context context(multimodal_config(profile, sync_config()), {});
     EncoderScheduler encoder(context);
     encoder.begin_step();
     Request session;
@@ -308,12 +312,12 @@ TEST(DecisionProfile, InputsOutOfOrderAreFoundByBisection) {
   }
 }
 
-TEST(DecisionProfile, AnInputOfAnotherSizeThanWhatIsKeptEndsItsRequest) {
+TEST(DecisionProfile, EndsARequestWhoseInputDiffersInSizeFromTheCachedOutput) {
   for (const auto profile : {kOld, kNew}) {
-    CoreDriver d(seeing(profile, sync_config()));
-    add_seeing(d, 1, 8, 4, {{"a", 0, 4}});
+    CoreDriver d(multimodal_config(profile, sync_config()));
+    add_multimodal(d, 1, 8, 4, {{"a", 0, 4}});
     d.step();
-    add_seeing(d, 2, 8, 4, {{"a", 0, 2}});
+    add_multimodal(d, 2, 8, 4, {{"a", 0, 2}});
     const auto outcome = d.step();
     EXPECT_EQ(d.scheduled(2), profile == kOld ? 8U : 0U);
     EXPECT_EQ(d.known(2), profile == kOld);
@@ -323,15 +327,15 @@ TEST(DecisionProfile, AnInputOfAnotherSizeThanWhatIsKeptEndsItsRequest) {
   }
 }
 
-TEST(DecisionProfile, TwoSizesWithinARequestEndItToo) {
-  CoreDriver d(seeing(kNew, sync_config()));
-  add_seeing(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 2}});
+TEST(DecisionProfile, EndsARequestThatHasOneInputInTwoSizes) {
+  CoreDriver d(multimodal_config(kNew, sync_config()));
+  add_multimodal(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 2}});
   EXPECT_EQ(d.step().retired, Ids{1});
 }
 
-TEST(DecisionProfile, ARequestWithTheIdOfOneThatHadTwoSizesRunsToItsEnd) {
-  CoreDriver d(seeing(kNew, sync_config()));
-  add_seeing(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 2}});
+TEST(DecisionProfile, RunsANewRequestWithTheIdOfARequestThatHadTwoSizes) {
+  CoreDriver d(multimodal_config(kNew, sync_config()));
+  add_multimodal(d, 1, 12, 4, {{"a", 0, 4}, {"a", 5, 2}});
   ASSERT_EQ(d.step().retired, Ids{1});
   d.add(1, 8, 2);
   EXPECT_TRUE(d.step().retired.empty());
@@ -341,14 +345,14 @@ TEST(DecisionProfile, ARequestWithTheIdOfOneThatHadTwoSizesRunsToItsEnd) {
   EXPECT_EQ(outcome.updates[0].reason, FinishReason::length);
 }
 
-TEST(DecisionProfile, WhatIsComputedAgainInTheStepThatEvictsItIsNotFreed) {
+TEST(DecisionProfile, DoesNotFreeAnOutputThatIsRecomputedInTheStepThatEvictsIt) {
   for (const auto profile : {kOld, kNew}) {
-    CoreDriver d(seeing(profile, sync_config(), 8));
-    add_seeing(d, 1, 8, 1, {{"a", 0, 4}, {"b", 4, 4}});
+    CoreDriver d(multimodal_config(profile, sync_config(), 8));
+    add_multimodal(d, 1, 8, 1, {{"a", 0, 4}, {"b", 4, 4}});
     d.step();
     ASSERT_EQ(evictable_outputs(d), (Names{"a", "b"}));
-    add_seeing(d, 2, 5, 4, {{"c", 0, 4}});
-    add_seeing(d, 3, 5, 4, {{"a", 0, 4}});
+    add_multimodal(d, 2, 5, 4, {{"c", 0, 4}});
+    add_multimodal(d, 3, 5, 4, {{"a", 0, 4}});
     const StepPlan& plan = d.plan();
     const Names freed(plan.freed_encoder_outputs.begin(), plan.freed_encoder_outputs.end());
     EXPECT_EQ(freed, profile == kOld ? (Names{"a", "b"}) : Names{"b"});
@@ -357,4 +361,4 @@ TEST(DecisionProfile, WhatIsComputedAgainInTheStepThatEvictsItIsNotFreed) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,12 +1,13 @@
 #pragma once
-// A worker without a model. Each KV entry it keeps is a digest of the whole history up to that token, so reading a wrong, stale or
-// unwritten block is seen at once; the token it samples is a function of the history, so a request's output must not depend on how it
-// was scheduled, except for a request with a seed of its own, so that a child's tokens part from its parent's. It also holds the plan to
-// its contract. By default there is one cache group, of full attention.
+// FakeWorker simulates a worker without a model. Each KV entry is a digest of the whole history up to its token, so the worker detects a
+// read of a wrong, stale or unwritten block immediately. The sampled token is a function of the history, so the output of a request must
+// not depend on how it was scheduled. A request with its own seed differs: the tokens of a fork then differ from its parent's. The worker
+// also checks that the plan keeps its contract. By default there is one cache group with full attention.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,13 +31,13 @@ class FakeWorker {
   FakeWorker(std::uint32_t num_blocks, std::uint32_t block_size, std::uint32_t max_num_seqs, TokenId vocabulary)
       : block_size_(block_size), vocabulary_(vocabulary), kv_(std::size_t{num_blocks} * block_size), rows_(max_num_seqs) {}
 
-  // Per cache group the tokens that one attends to, itself among them; 0: all. Their blocks are of one size.
+  // Sets per cache group how many tokens a token attends to, including itself; 0 means all. All groups have one block size.
   void use_windows(std::vector<std::uint32_t> windows) { windows_ = std::move(windows); }
   void set_seed(RequestId id, std::uint64_t seed) { seeds_[id] = seed; }
 
-  // What separates this request's content from others with the same tokens.
+  // Sets the salt that separates this request's content from other requests with the same tokens.
   void set_salt(RequestId id, std::uint64_t salt) { salts_[id] = salt; }
-  // With hostile hashes the content of hits is wrong by intent.
+  // Disables the content checks. With hostile hashes the content of hits is wrong on purpose.
   void trust_nothing() { check_content_ = false; }
 
   // The result's view is valid until the next run.
@@ -45,6 +46,8 @@ class FakeWorker {
     for (const BlockCopy& copy : plan.copies)
       std::copy_n(kv_.begin() + copy.source.value * block_size_, block_size_, kv_.begin() + copy.destination.value * block_size_);
     num_copies += plan.copies.size();
+    for (const BlockId zeroed : plan.blocks_to_zero) std::ranges::fill(block(zeroed), 0);
+    if (load) load(plan);
     sampled_.clear();
     for (const ScheduledRequest& s : plan.scheduled) write(s);
     for (const ScheduledRequest& s : plan.scheduled) {
@@ -54,13 +57,13 @@ class FakeWorker {
     return {plan.step, sampled_};
   }
 
-  // For a transport; one cache group.
+  // Returns the entries of a block, for tests that transfer blocks. It supports one cache group.
   [[nodiscard]] std::span<std::uint64_t> block(BlockId block) {
     return std::span(kv_).subspan(std::size_t{block.value} * block_size_, block_size_);
   }
   [[nodiscard]] const std::vector<BlockId>& table(Slot slot) const { return rows_[slot.value]->tables[0]; }
 
-  // What a request without a scheduler in its way puts out.
+  // Returns the tokens that a request outputs when it runs alone.
   [[nodiscard]] std::vector<TokenId> expected(const std::vector<TokenId>& prompt, std::uint64_t salt, std::size_t num_outputs,
                                               std::uint64_t seed = 0) const {
     std::vector<TokenId> outputs;
@@ -73,7 +76,9 @@ class FakeWorker {
     return outputs;
   }
 
-  std::uint64_t num_copies = 0;  // of blocks
+  std::uint64_t num_copies = 0;  // number of copied blocks
+  // Runs the loads of a plan when they must happen after the copies and the zeroing (plan.h).
+  std::function<void(const StepPlan&)> load;
 
  private:
   struct Row {
@@ -84,11 +89,11 @@ class FakeWorker {
 
   void take_deltas(const StepPlan& plan) {
     for (Slot slot : plan.released) {
-      EXPECT_TRUE(rows_.at(slot.value).has_value()) << "released, but not in the batch";
+      EXPECT_TRUE(rows_.at(slot.value).has_value()) << "a released slot was in the batch";
       rows_[slot.value].reset();
     }
     for (const AdmittedRequest& a : plan.admitted) {
-      EXPECT_FALSE(rows_.at(a.slot.value).has_value()) << "admitted to a slot that is taken";
+      EXPECT_FALSE(rows_.at(a.slot.value).has_value()) << "the slot of an admitted request was free";
       EXPECT_LE(a.num_prompt_tokens, a.tokens.size());
       rows_[a.slot.value] = Row{a.id, {a.tokens.begin(), a.tokens.end()}, std::vector<std::vector<BlockId>>(windows_.size())};
     }

@@ -1,5 +1,5 @@
 #pragma once
-// A scheduler and a fake worker, stepped by hand, with seeded random requests.
+// Harness steps a scheduler and a fake worker by hand, with seeded random requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ inline constexpr TokenId kVocabulary = 50;
 inline constexpr TokenId kEosToken = 0;
 inline constexpr TokenId kStopToken = 1;
 
-// One group of full attention with config.block_size.
+// Sets one group with full attention and config.block_size.
 inline void use_one_group(CoreConfig& config, std::uint32_t num_blocks) {
   FullAttentionSpec spec;
   spec.block_size = config.block_size;
@@ -45,7 +45,7 @@ struct Expectation {
   RequestTags tags;
   std::uint64_t salt = 0;
   std::vector<TokenId> outputs;
-  // Of a child: a seed of its own, and how many of the tokens that it began with (`prompt`) are outputs.
+  // For a fork: its seed, and how many of the tokens that it began with (`prompt`) are outputs.
   std::uint64_t seed = 0;
   std::uint32_t num_inherited = 0;
 };
@@ -53,7 +53,7 @@ struct Expectation {
 inline constexpr TokenId kEosTokens[] = {kEosToken};
 inline constexpr TokenId kStopTokens[] = {kStopToken};
 
-// Prompts are drawn from few stems, so that prefixes repeat.
+// Draws prompts from a few stems, so that prefixes repeat.
 inline std::unique_ptr<Expectation> random_request(Random& random, RequestId id, std::uint32_t max_total) {
   auto e = std::make_unique<Expectation>();
   const auto stem = static_cast<TokenId>(random.below(3));
@@ -71,7 +71,7 @@ inline std::unique_ptr<Expectation> random_request(Random& random, RequestId id,
   e->request.min_tokens = static_cast<std::uint32_t>(random.below(e->request.max_tokens));
   e->request.cache_salt = std::string_view("ss").substr(0, e->salt);
   e->request.priority = static_cast<std::int64_t>(random.below(3));
-  // Equal ones can preempt each other for ever under PRIORITY, in vLLM too.
+  // Requests with equal arrival times can preempt each other forever under PRIORITY, in vLLM too.
   e->request.arrival_time = static_cast<double>(id.value);
   return e;
 }
@@ -101,7 +101,7 @@ class Harness {
     add(std::move(e));
   }
 
-  // The child goes on from the parent's tokens as a request of its own.
+  // Forks a request. The child continues from the parent's tokens as a separate request.
   Result<void> fork(RequestId parent, const ForkRequest& child, std::uint64_t seed) {
     const auto forked = core->fork(parent, child, {.now = now});
     core->check_invariants();
@@ -123,7 +123,7 @@ class Harness {
     return {};
   }
 
-  // Plans and runs; the result is applied by apply_oldest(). The worker runs at once: it is never ahead of the plans.
+  // Plans and runs a step; apply_oldest() applies its result. The worker runs immediately and is never ahead of the plans.
   const StepPlan& plan() {
     const StepPlan& plan = core->schedule({.now = now});
     check_plan(plan);
@@ -145,7 +145,7 @@ class Harness {
     for (const RequestUpdate& update : outcome.updates) {
       Expectation& e = *alive.at(update.id);
       e.outputs.insert(e.outputs.end(), update.tokens.begin(), update.tokens.end());
-      if (update.finished) {
+      if (update.finished && !update.session_waits) {
         check_finished(e, update);
         alive.erase(update.id);
       }
@@ -180,12 +180,13 @@ class Harness {
   FakeWorker worker;
   std::map<RequestId, std::unique_ptr<Expectation>> alive;
   std::deque<std::pair<StepId, std::vector<SampledToken>>> results;
-  // Moves what the plan says, before it runs; what is over comes with the plan's result.
+  // Executes the transfers of a plan before the plan runs. Finished transfers arrive with the result of the plan. Loads into blocks that
+  // the plan also copies need FakeWorker::load.
   std::function<void(const StepPlan&)> move;
   std::map<StepId, std::vector<TransferCompletion>> completions;
   bool check_outputs = true;
-  Told told{true};   // plans and outcomes, for a record of decisions
-  double now = 0.0;  // s
+  Told told{true};   // digest of plans and outcomes, for a DecisionRecord
+  double now = 0.0;  // in seconds
 
  private:
   void check_plan(const StepPlan& plan) {
@@ -202,7 +203,7 @@ class Harness {
     core->check_invariants();
   }
 
-  // Where vLLM's rules end it: the first stop id at or after min_tokens, or the limit.
+  // Checks that a request ends by vLLM's rules: at the first stop id at or after min_tokens, or at the limit.
   void check_finished(const Expectation& e, const RequestUpdate& update) {
     if (!check_outputs) return;
     const std::size_t limit =

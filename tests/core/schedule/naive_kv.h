@@ -1,6 +1,6 @@
 #pragma once
-// A KV manager for one group of full attention, written as plainly as possible: lists and maps, and in place of hashes the content itself,
-// so that it cannot share a mistake in hashing with the real one.
+// NaiveKv is a KV manager for one group with full attention, written as simply as possible with lists and maps. It uses the content instead
+// of hashes, so it cannot share a hashing mistake with the real manager.
 #include <algorithm>
 #include <cstdint>
 #include <list>
@@ -26,7 +26,7 @@ class NaiveKv {
     for (std::uint32_t i = 1; i < num_blocks; ++i) free_.push_back(i);
   }
 
-  // Names of the full blocks.
+  // Returns the names of the full blocks.
   std::vector<Name> names(const std::vector<TokenId>& tokens, const std::string& salt) const {
     std::vector<Name> result;
     Name name = "salt=" + salt + ";";
@@ -48,13 +48,13 @@ class NaiveKv {
     return hit;
   }
 
-  // The block of the next token is there already, and somebody else holds it too: it will be copied.
+  // Returns whether the block of the next token exists and another request holds it too; it must then be copied.
   bool writes_shared(const Sequence& sequence, std::size_t num_computed) const {
     const std::size_t place = num_computed / block_size_;
     return place < sequence.blocks.size() && refs_[sequence.blocks[place]] > 1;
   }
 
-  // A child has the blocks of the first num_computed tokens.
+  // Makes a child that holds the blocks of the first num_computed tokens.
   Sequence fork(const Sequence& parent, std::size_t num_computed) {
     Sequence child;
     for (std::size_t i = 0; i * block_size_ < num_computed; ++i) {
@@ -74,7 +74,7 @@ class NaiveKv {
     return take > free_.size() ? take - free_.size() : 0;
   }
 
-  // Names the full blocks of so many tokens.
+  // Caches the full blocks of the first num_tokens tokens.
   void cache(Sequence& sequence, std::size_t num_tokens, const std::vector<TokenId>& tokens, const std::string& salt) {
     const std::vector<Name> all = caching_ ? names(tokens, salt) : std::vector<Name>{};
     while (caching_ && (sequence.num_cached + 1) * block_size_ <= num_tokens) {
@@ -89,7 +89,7 @@ class NaiveKv {
     friend bool operator==(const Copy&, const Copy&) = default;
   };
 
-  // `num_tokens`: computed ones, the hit included, and new ones. What is copied goes to `copies`.
+  // `num_tokens` counts computed tokens, including the hit, and new tokens. Copies are appended to `copies`.
   bool allocate(Sequence& sequence, const std::vector<std::uint32_t>& hit, std::size_t num_tokens, std::size_t num_computed,
                 const std::vector<TokenId>& tokens, const std::string& salt, std::vector<Copy>& copies) {
     if (missing(sequence, hit, num_tokens, num_computed) > 0) return false;
@@ -126,7 +126,7 @@ class NaiveKv {
   }
 
  private:
-  // Before the next token is written.
+  // Makes the block of the next token private before the token is written.
   void own(Sequence& sequence, std::size_t num_computed, std::vector<Copy>& copies) {
     const std::size_t place = num_computed / block_size_;
     if (place >= sequence.blocks.size()) return;

@@ -1,6 +1,6 @@
 #pragma once
-// The scheduling rules of vLLM V1 in their plainest form, over the naive KV manager: no slots, no deltas, no reuse of memory. Full
-// attention, all policies, with or without tokens in flight.
+// NaiveScheduler implements the scheduling rules of vLLM V1 in their simplest form, over the naive KV manager. It has no slots and no
+// deltas, and it does not reuse memory. It supports full attention and all policies, with or without tokens in flight.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -55,7 +55,7 @@ class NaiveScheduler {
     all_[r->id] = r;
   }
 
-  // What the core takes.
+  // Forks a request as the core does.
   void fork(std::uint64_t parent, const ForkRequest& given) {
     const Request& from = *all_.at(parent);
     auto r = std::make_shared<Request>(from);
@@ -143,7 +143,7 @@ class NaiveScheduler {
 
   [[nodiscard]] bool by_job() const { return config_.scheduler.policy == SchedulingPolicy::continuum; }
 
-  // CONTINUUM. Jobs and tools are never forgotten here.
+  // This part implements CONTINUUM. Jobs and tools are never forgotten here.
   void arrive(const std::string& job, double now) {
     entries_.try_emplace(job, now);
     if (const auto turn = turns_.find(job); turn != turns_.end() && !turn->second.first.empty())
@@ -155,7 +155,7 @@ class NaiveScheduler {
     return !r.tags.job.empty() && std::ranges::any_of(pins_, [&](const Pin& pin) { return pin.request->tags.job == r.tags.job; });
   }
 
-  // The first that matches.
+  // Ends the first pin that matches.
   template <class Matches>
   bool end_pin(Matches matches) {
     const auto pin = std::ranges::find_if(pins_, matches);
@@ -165,13 +165,13 @@ class NaiveScheduler {
     return true;
   }
 
-  bool give_way() {
+  bool release_oldest_pin() {
     if (!config_.continuum.pins_give_way || pins_.empty()) return false;
     const double oldest = std::ranges::min_element(pins_, {}, &Pin::expiry)->expiry;
     return end_pin([oldest](const Pin& pin) { return pin.expiry == oldest; });
   }
 
-  // Whether its blocks do.
+  // Returns whether a pin keeps the blocks of the finished request.
   bool stays(const Pointer& r, RequestStatus status, double now) {
     const std::string& job = r->tags.job;
     if (!by_job() || job.empty()) return false;
@@ -195,8 +195,8 @@ class NaiveScheduler {
     return {!pinned(*r), r->tags.job.empty() ? r->entered : entries_.at(r->tags.job)};
   }
 
-  // The request forked last of those that have not run yet, but for `r`.
-  bool give_up_share(const Pointer& r) {
+  // Frees the blocks of the request forked last that has not run yet, except `r`.
+  bool release_share(const Pointer& r) {
     const auto newest = std::ranges::find_if(sharing_.rbegin(), sharing_.rend(), [&](const Pointer& other) { return other != r; });
     if (newest == sharing_.rend()) return false;
     kv_.free((*newest)->kv);
@@ -220,7 +220,7 @@ class NaiveScheduler {
       bool fits = true;
       std::vector<NaiveKv::Copy> copies;
       while (fits && !kv_.allocate(r->kv, {}, r->num_computed + n, r->num_computed, r->tokens, r->salt, copies))
-        if (!give_way() && !give_up_share(nullptr)) fits = preempt_one(step, budget, i) != r;
+        if (!release_oldest_pin() && !release_share(nullptr)) fits = preempt_one(step, budget, i) != r;
       if (!fits) return;
       run(*r, n, budget, step);
       step.rows.back().copies = copies;
@@ -258,12 +258,12 @@ class NaiveScheduler {
     std::size_t n = limited(r->tokens.size() - num_hit);
     if (!config_.scheduler.enable_chunked_prefill && n > budget) return false;
     n = std::min(n, budget);
-    const auto make_way = [&] { return running_.empty() && (give_way() || give_up_share(r)); };
+    const auto free_blocks = [&] { return running_.empty() && (release_oldest_pin() || release_share(r)); };
     while (config_.scheduler.reserve_full_isl && kv_.missing(r->kv, hit, r->tokens.size(), num_hit) > 0)
-      if (!make_way()) return false;
+      if (!free_blocks()) return false;
     std::vector<NaiveKv::Copy> copies;
     while (!kv_.allocate(r->kv, hit, num_hit + n, num_hit, r->tokens, r->salt, copies))
-      if (!make_way()) return false;
+      if (!free_blocks()) return false;
     waiting_.erase(first);
     std::erase(sharing_, r);
     running_.push_back(r);
@@ -282,12 +282,12 @@ class NaiveScheduler {
   CoreConfig config_;
   NaiveKv kv_;
   std::deque<Pointer> waiting_;
-  std::vector<Pointer> sharing_;  // forked, and have not run
+  std::vector<Pointer> sharing_;  // forked requests that have not run
   std::vector<Pointer> running_;
   std::map<std::uint64_t, Pointer> all_;
-  std::map<std::string, double> entries_;                        // of jobs
-  std::map<std::string, std::pair<std::string, double>> turns_;  // of jobs: the tool of the turn that ended last, and when
-  std::map<std::string, std::vector<double>> gaps_;              // of tools
+  std::map<std::string, double> entries_;                        // by job
+  std::map<std::string, std::pair<std::string, double>> turns_;  // by job: the tool of the turn that ended last, and its time
+  std::map<std::string, std::vector<double>> gaps_;              // by tool
   std::vector<Pin> pins_;
 };
 

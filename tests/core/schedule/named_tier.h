@@ -1,5 +1,5 @@
 #pragma once
-// A connector whose blocks come when the test says so.
+// A connector whose loads complete when the test says so.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 
-// Has the first tokens of the prompts that the test names.
-class NamedTier final : public Connector {
+// The tier has the first tokens of the prompts that the test lists.
+class NamedTier final : public QuietConnector {
  public:
   std::map<std::uint64_t, std::uint32_t> tokens;
   Ids asked, loaded;
-  std::vector<TransferCompletion> begun;  // and not told of
+  std::vector<TransferCompletion> begun;  // transfers begun and not yet reported
 
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
     asked.push_back(request.id.value);
@@ -30,17 +31,10 @@ class NamedTier final : public Connector {
     wanted_.emplace_back(request.id, std::vector(blocks.begin(), blocks.end()));
     loaded.push_back(request.id.value);
   }
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-  void planned(const StepPlan& /*plan*/) override {}
   void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
-    for (const auto& [request, blocks] : wanted_) {
-      const std::vector<std::uint64_t> places(blocks.size(), 0);
-      begun.push_back({.transfer = *transfers.add({.id = {}, .request = request, .blocks = blocks, .places = places})});
-    }
+    for (const auto& [request, blocks] : wanted_) begun.push_back({.transfer = transfers.add(transfer_of(request, blocks)).value()});
     wanted_.clear();
   }
-  void step_output() override {}
-  bool reset() override { return true; }
 
  private:
   std::uint32_t num_local_ = 0;

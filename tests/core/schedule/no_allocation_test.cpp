@@ -1,5 +1,5 @@
-// Steps that admit and end nothing allocate nothing: plain ones, with copies for forks, with drafts, with tokens in flight, and while
-// statistics are kept.
+// Steps that neither admit nor finish requests must not allocate memory. The tests cover plain steps, copies for forks, draft tokens,
+// tokens in flight, and statistics.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -9,7 +9,7 @@
 #include "core/schedule/moves/open_transfers.h"
 #include "support/count_allocations.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 void decode(Core& core, int num_steps, std::vector<SampledToken>& sampled) {
@@ -22,59 +22,48 @@ void decode(Core& core, int num_steps, std::vector<SampledToken>& sampled) {
   }
 }
 
-TEST(NoAllocation, TenThousandDecodeSteps) {
-  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+std::unique_ptr<Core> core_with(std::uint64_t num_requests, std::uint32_t num_prompt_tokens, std::uint32_t max_tokens,
+                                std::uint32_t num_blocks) {
   CoreConfig config;
-  config.scheduler.max_num_seqs = 16;
+  config.scheduler.max_num_seqs = static_cast<std::uint32_t>(num_requests);
   config.scheduler.max_model_len = 16384;
-  test::use_one_group(config, 16 * 1024 + 1);
+  use_one_group(config, num_blocks);
   auto core = Core::create(config).value();
-  const std::vector<TokenId> prompt(100, 7);
-  for (std::uint64_t id = 0; id < 16; ++id) {
-    NewRequest request;
-    request.id = RequestId{id};
-    request.prompt = prompt;
-    request.max_tokens = 16000;
-    ASSERT_TRUE(core->add(request));
-  }
+  const std::vector<TokenId> prompt(num_prompt_tokens, 7);
+  for (std::uint64_t id = 0; id < num_requests; ++id)
+    EXPECT_TRUE(core->add({.id = RequestId{id}, .prompt = prompt, .max_tokens = max_tokens}));
+  return core;
+}
+
+TEST(NoAllocation, ForTenThousandDecodeSteps) {
+  if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
+  const auto core = core_with(16, 100, 16000, 16 * 1024 + 1);
   std::vector<SampledToken> sampled;
   sampled.reserve(16);
   decode(*core, 4, sampled);
   ASSERT_EQ(core->counters().num_running, 16U);
-  const std::uint64_t before = test::num_allocations;
+  const std::uint64_t before = num_allocations;
   decode(*core, 10000, sampled);
-  EXPECT_EQ(test::num_allocations - before, 0U);
+  EXPECT_EQ(num_allocations - before, 0U);
   EXPECT_EQ(sampled.size(), 16U);
 }
 
-// Forks that find no place in the batch: each parent copies what it shares.
-TEST(NoAllocation, AStepThatCopiesBlocks) {
+// The forks get no row in the batch, so each parent copies the block that it shares.
+TEST(NoAllocation, InAStepThatCopiesBlocks) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
-  CoreConfig config;
-  config.scheduler.max_num_seqs = 4;
-  config.scheduler.max_model_len = 100;
-  test::use_one_group(config, 257);
-  auto core = Core::create(config).value();
-  const std::vector<TokenId> prompt(6, 7);
-  for (std::uint64_t id = 0; id < 4; ++id) {
-    NewRequest request;
-    request.id = RequestId{id};
-    request.prompt = prompt;
-    request.max_tokens = 80;
-    ASSERT_TRUE(core->add(request));
-  }
+  const auto core = core_with(4, 6, 80, 4 * 1024 + 1);
   std::vector<SampledToken> sampled;
   sampled.reserve(4);
   decode(*core, 4, sampled);
   for (std::uint64_t id = 0; id < 4; ++id) ASSERT_TRUE(core->fork(RequestId{id}, {.id = RequestId{id + 4}}));
-  const std::uint64_t before = test::num_allocations;
+  const std::uint64_t before = num_allocations;
   decode(*core, 40, sampled);
-  EXPECT_EQ(test::num_allocations - before, 0U);
+  EXPECT_EQ(num_allocations - before, 0U);
   EXPECT_EQ(core->counters().num_copied_blocks, 4U);
 }
 
-// As many at once as there were before, of as many blocks.
-TEST(NoAllocation, ALedgerOfTransfersThatHasGrown) {
+// The ledger holds as many open transfers as before, with as many blocks.
+TEST(NoAllocation, InALedgerOfTransfersThatHasGrown) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   OpenTransfers open(32, 8);
   const BlockId blocks[] = {BlockId{1}, BlockId{3}, BlockId{5}};
@@ -84,22 +73,16 @@ TEST(NoAllocation, ALedgerOfTransfersThatHasGrown) {
     while (open.num_open() > 0) open.close(open.all().front().id);
   };
   open_and_close();
-  const std::uint64_t before = test::num_allocations;
+  const std::uint64_t before = num_allocations;
   for (int i = 0; i < 100; ++i) open_and_close();
-  EXPECT_EQ(test::num_allocations - before, 0U);
+  EXPECT_EQ(num_allocations - before, 0U);
   EXPECT_EQ(open.next_id(), TransferId{808});
 }
-
-}  // namespace
-}  // namespace quire
-
-namespace quire::test {
-namespace {
 
 constexpr std::uint64_t kNumRequests = 8;
 constexpr std::uint32_t kNumDrafts = 2;
 
-// Results are made in memory of their own: what is counted is the core's.
+// The results use separate memory, so that only allocations of the core are counted.
 class Decoding {
  public:
   explicit Decoding(CoreConfig config) {
@@ -116,7 +99,7 @@ class Decoding {
     depth_ = config.limits.max_outstanding_plans;
   }
 
-  // Every second draft is accepted.
+  // Accepts every second draft token.
   void run(int num_steps) {
     for (int step = 0; step < num_steps; ++step) {
       const StepPlan& plan = core_->schedule({.now = static_cast<double>(step)});
@@ -160,11 +143,11 @@ void expect_none(const CoreConfig& config) {
   EXPECT_EQ(decoding.num_running(), kNumRequests);
 }
 
-TEST(NoAllocation, ASpeculatingStep) {
+TEST(NoAllocation, InASpeculativeStep) {
   expect_none(sync_config());
 }
 
-TEST(NoAllocation, ASpeculatingStepWithTokensInFlight) {
+TEST(NoAllocation, InASpeculativeStepWithTokensInFlight) {
   expect_none(async_config());
 }
 

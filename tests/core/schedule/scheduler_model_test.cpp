@@ -1,4 +1,4 @@
-// Seeded random runs: against the naive scheduler, against a worker that sees every wrong block, and against themselves.
+// Makes seeded random runs and compares them with the naive scheduler, with a worker that detects every wrong block, and with themselves.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -13,21 +13,15 @@
 #include "core/schedule/naive_scheduler.h"
 #include "support/rounds.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::Harness;
-using test::NaiveScheduler;
-using test::random_request;
-using test::small_config;
-
-// A configuration drawn from the seed: tiny pools, few slots, all switches.
+// Draws a configuration from the seed: tiny pools, few slots, all switches.
 CoreConfig random_config(Random& random) {
   CoreConfig config;
   config.block_size = static_cast<std::uint32_t>(random.between(1, 6));
   config.scheduler.max_model_len = static_cast<std::uint32_t>(random.between(24, 64));
-  test::use_one_group(config,
-                      2 + (config.scheduler.max_model_len * static_cast<std::uint32_t>(random.between(10, 40)) / 10) / config.block_size);
+  use_one_group(config, 2 + (config.scheduler.max_model_len * static_cast<std::uint32_t>(random.between(10, 40)) / 10) / config.block_size);
   config.prefix_cache.enable_prefix_caching = random.chance(0.7);
   config.scheduler.max_num_seqs = static_cast<std::uint32_t>(random.between(1, 12));
   config.scheduler.enable_chunked_prefill = random.chance(0.7);
@@ -37,14 +31,14 @@ CoreConfig random_config(Random& random) {
   config.scheduler.reserve_full_isl = random.chance(0.5);
   config.scheduler.policy = random.chance(0.5) ? SchedulingPolicy::priority : SchedulingPolicy::fcfs;
   config.scheduler.async_scheduling = random.chance(0.5);
-  config.cures.forget_unwritten_blocks = true;  // the worker sees every wrong block
+  config.fixes.forget_unwritten_blocks = true;  // the worker detects every wrong block
   return config;
 }
 
 std::vector<NaiveScheduler::Row> rows_of(const StepPlan& plan, const Harness& h) {
   std::vector<NaiveScheduler::Row> rows;
   for (const ScheduledRequest& s : plan.scheduled)
-    rows.push_back({s.id.value, s.num_computed_tokens, s.num_tokens, s.samples, test::values(h.worker.table(s.slot))});
+    rows.push_back({s.id.value, s.num_computed_tokens, s.num_tokens, s.samples, values(h.worker.table(s.slot))});
   for (const BlockCopy& copy : plan.copies)
     std::ranges::find(rows, copy.id.value, &NaiveScheduler::Row::id)->copies.push_back({copy.source.value, copy.destination.value});
   return rows;
@@ -72,22 +66,22 @@ struct Met {
   }
 };
 
-// For some runs so many blocks and tokens that children run beside their parents, and part from them.
+// Gives some runs enough blocks and tokens that children run together with their parents and diverge from them.
 void make_room_for_forks(CoreConfig& config, Random& random) {
   config.kv.num_blocks *= static_cast<std::uint32_t>(random.between(1, 4));
   config.scheduler.max_num_seqs += 4;
   config.scheduler.max_num_batched_tokens += static_cast<std::uint32_t>(random.below(40));
 }
 
-// Forks one that is open, old or young, where it stands or earlier: trees grow. Answers whether it was the first fork of its tree.
-class Forester {
+// Forks a request that is in progress, at its current position or earlier, so that trees grow.
+class RandomForks {
  public:
-  explicit Forester(Random& random) : random_(random) {}
+  explicit RandomForks(Random& random) : random_(random) {}
 
-  // Null: there is none to fork, or it is at its end.
+  // Returns null when no request can be forked or the request is at its end.
   std::optional<std::pair<std::uint64_t, ForkRequest>> draw(const Harness& h, std::uint64_t child) {
     if (h.alive.empty()) return std::nullopt;
-    // Rather one that has computed something, and may write to what it shares.
+    // Prefers a parent that has computed tokens and may write to the shared blocks.
     RequestId parent{};
     RequestView view;
     for (int tries = 0; tries < 8 && view.num_computed_tokens == 0; ++tries) {
@@ -97,14 +91,14 @@ class Forester {
     ForkRequest fork{.id = RequestId{child}, .arrival_time = static_cast<double>(child)};
     if (random_.chance(0.3)) fork.num_tokens = static_cast<std::uint32_t>(random_.between(view.num_prompt_tokens, view.tokens.size()));
     if (random_.chance(0.3)) fork.max_tokens = static_cast<std::uint32_t>(random_.between(1, view.max_tokens + 8));
-    if (random_.chance(0.3)) fork.next_token = static_cast<TokenId>(random_.below(test::kVocabulary));
+    if (random_.chance(0.3)) fork.next_token = static_cast<TokenId>(random_.below(kVocabulary));
     const std::size_t num_tokens = (fork.num_tokens == 0 ? view.tokens.size() : fork.num_tokens) + (fork.next_token ? 1 : 0);
     const std::uint32_t room = h.config.scheduler.max_model_len - view.num_prompt_tokens;
     if (num_tokens - view.num_prompt_tokens >= std::min(room, fork.max_tokens.value_or(view.max_tokens))) return std::nullopt;
     return std::pair(parent.value, fork);
   }
-  // True: its tree has its first fork.
-  bool planted(std::uint64_t parent, std::uint64_t child) {
+  // Returns whether this is the first fork of its tree.
+  bool add_fork(std::uint64_t parent, std::uint64_t child) {
     const std::uint64_t root = roots_.contains(parent) ? roots_.at(parent) : parent;
     roots_[child] = root;
     return trees_.insert(root).second;
@@ -116,15 +110,15 @@ class Forester {
   std::set<std::uint64_t> trees_;
 };
 
-// Where the core takes it, `twin` does too.
+// Forks a random request in the core and, through `twin`, in the model.
 template <class Twin>
-void fork_one(Harness& h, Forester& forester, Random& random, std::uint64_t& next_id, Met& met, Twin&& twin) {
-  const auto drawn = forester.draw(h, next_id);
+void fork_one(Harness& h, RandomForks& forks_of_run, Random& random, std::uint64_t& next_id, Met& met, Twin&& twin) {
+  const auto drawn = forks_of_run.draw(h, next_id);
   if (!drawn) return;
   const auto forked = h.fork(RequestId{drawn->first}, drawn->second, random.next());
   ASSERT_TRUE(forked.has_value()) << forked.error().to_string();
   twin(drawn->first, drawn->second);
-  met.num_trees += forester.planted(drawn->first, next_id++) ? 1 : 0;
+  met.num_trees += forks_of_run.add_fork(drawn->first, next_id++) ? 1 : 0;
 }
 
 void tag(RequestTags& tags, Random& random) {
@@ -137,7 +131,7 @@ Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random, do
   const bool by_job = config.scheduler.policy == SchedulingPolicy::continuum;
   Met met;
   Harness h(config);
-  Forester forester(random);
+  RandomForks forks_of_run(random);
   NaiveScheduler naive(config);
   const std::size_t num_in_flight = config.scheduler.async_scheduling ? random.between(1, 2) : 1;
   const bool ties = config.scheduler.policy == SchedulingPolicy::priority && random.chance(0.5);
@@ -154,7 +148,7 @@ Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random, do
       h.add(std::move(request));
     }
     while (step < 300 && forks_per_step > 0.0 && random.chance(forks_per_step))
-      fork_one(h, forester, random, next_id, met, [&](std::uint64_t parent, const ForkRequest& child) { naive.fork(parent, child); });
+      fork_one(h, forks_of_run, random, next_id, met, [&](std::uint64_t parent, const ForkRequest& child) { naive.fork(parent, child); });
     if (random.chance(0.05) && next_id > 0) {
       const std::uint64_t id = random.below(next_id);
       if (naive.knows(id)) {
@@ -187,56 +181,56 @@ Met compare_with_naive(std::uint64_t seed, CoreConfig config, Random& random, do
   return met;
 }
 
-TEST(SchedulerModel, DecidesLikeTheNaiveOne) {
+TEST(SchedulerModel, MakesTheDecisionsOfTheNaiveScheduler) {
   std::uint64_t num_preemptions = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
     CoreConfig config = random_config(random);
-    config.cures.forget_unwritten_blocks = false;
+    config.fixes.forget_unwritten_blocks = false;
     num_preemptions += compare_with_naive(seed, config, random).num_preemptions;
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(num_preemptions, 1000U) << "the run must meet what it is about";
+  EXPECT_GT(num_preemptions, 1000U) << "the run must contain enough such cases";
 }
 
-TEST(SchedulerModel, ContinuumDecidesLikeTheNaiveOneWithEverySetOfCures) {
-  for (std::uint32_t cures = 0; cures < 8; ++cures) {
+TEST(SchedulerModel, MakesTheDecisionsOfTheNaiveSchedulerUnderContinuumWithAnyFixes) {
+  for (std::uint32_t fixes = 0; fixes < 8; ++fixes) {
     Met all;
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
       Random random(seed);
       CoreConfig config = random_config(random);
-      config.cures.forget_unwritten_blocks = false;
+      config.fixes.forget_unwritten_blocks = false;
       config.scheduler.policy = SchedulingPolicy::continuum;
-      config.continuum.pins_give_way = (cures & 1U) != 0;
-      config.continuum.pins_end_with_job = (cures & 2U) != 0;
-      config.continuum.jobless_in_order = (cures & 4U) != 0;
+      config.continuum.pins_give_way = (fixes & 1U) != 0;
+      config.continuum.pins_end_with_job = (fixes & 2U) != 0;
+      config.continuum.jobless_in_order = (fixes & 4U) != 0;
       const Met met = compare_with_naive(seed, config, random);
       all.num_preemptions += met.num_preemptions;
       all.num_steps_with_pins += met.num_steps_with_pins;
-      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", cures " << cures;
+      ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", fixes " << fixes;
     }
-    EXPECT_GT(all.num_preemptions, 100U) << "the run must meet what it is about";
+    EXPECT_GT(all.num_preemptions, 100U) << "the run must contain enough such cases";
     EXPECT_GT(all.num_steps_with_pins, 500U);
   }
 }
 
-TEST(SchedulerModel, ForksDecideLikeTheNaiveOne) {
+TEST(SchedulerModel, MakesTheDecisionsOfTheNaiveSchedulerWithForks) {
   Met all;
   for (std::uint64_t seed = 0; all.num_trees < rounds_of(5000) && seed < 400; ++seed) {
     Random random(seed);
     CoreConfig config = random_config(random);
-    config.cures.forget_unwritten_blocks = false;
+    config.fixes.forget_unwritten_blocks = false;
     make_room_for_forks(config, random);
     all.add(compare_with_naive(seed, config, random, 0.35));
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   EXPECT_GE(all.num_trees, rounds_of(5000));
   EXPECT_GT(all.num_forks, all.num_trees);
-  EXPECT_GT(all.num_copies, rounds_of(2000)) << "the run must meet what it is about";
+  EXPECT_GT(all.num_copies, rounds_of(2000)) << "the run must contain enough such cases";
   EXPECT_GT(all.num_preemptions, rounds_of(1000));
 }
 
-// Groups with windows, of one block size: one that reaches less far than a block, and one that reaches several.
+// Adds a group with a window and the same block size. The window is shorter than a block or spans several blocks.
 void use_windows(Harness& h, std::uint32_t num_blocks, Random& random) {
   const std::vector<std::uint32_t> windows{0, static_cast<std::uint32_t>(random.between(1, 20))};
   CoreConfig config = h.config;
@@ -249,19 +243,19 @@ void use_windows(Harness& h, std::uint32_t num_blocks, Random& random) {
   h.worker.use_windows(windows);
 }
 
-// Up to two plans outstanding, and finishes from outside between them; with forks, each child's outputs are those of a fresh request that
-// begins with the same tokens, and has its seed.
+// Runs with up to two outstanding plans and finishes requests from outside between them. With forks, each child must output what a new
+// request with the same initial tokens and seed outputs.
 Met run_with_plans_in_flight(std::uint64_t seed, double forks = 0.0) {
   Random random(seed);
   CoreConfig config = random_config(random);
   if (forks > 0.0) make_room_for_forks(config, random);
   Harness h(config);
-  Forester forester(random);
+  RandomForks forks_of_run(random);
   Met met;
   if (forks > 0.0 && random.chance(0.3)) use_windows(h, h.config.kv.num_blocks, random);
   std::uint64_t next_id = 0;
   for (int event = 0; event < 800; ++event) {
-    if (forks > 0.0 && random.chance(forks)) fork_one(h, forester, random, next_id, met, [](std::uint64_t, const ForkRequest&) {});
+    if (forks > 0.0 && random.chance(forks)) fork_one(h, forks_of_run, random, next_id, met, [](std::uint64_t, const ForkRequest&) {});
     const double dice = random.unit();
     if (dice < 0.3)
       h.add(random_request(random, RequestId{next_id++}, h.config.scheduler.max_model_len));
@@ -289,14 +283,14 @@ TEST(SchedulerModel, StaysConsistentWithPlansInFlight) {
   }
 }
 
-TEST(SchedulerModel, AChildPutsOutWhatAFreshRequestWithItsTokensWould) {
+TEST(SchedulerModel, GivesAChildTheOutputsOfANewRequestWithItsTokens) {
   Met all;
   for (std::uint64_t seed = 1000; all.num_trees < rounds_of(5000) && seed < 1400; ++seed) {
     all.add(run_with_plans_in_flight(seed, 0.1));
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   EXPECT_GE(all.num_trees, rounds_of(5000));
-  EXPECT_GT(all.num_copies, rounds_of(2000)) << "the run must meet what it is about";
+  EXPECT_GT(all.num_copies, rounds_of(2000)) << "the run must contain enough such cases";
   EXPECT_GT(all.num_preemptions, rounds_of(1000));
 }
 
@@ -318,19 +312,19 @@ TEST(SchedulerModel, FinishesEveryRequestThroughHundredsOfPreemptions) {
   }
 }
 
-// A hasher whose names say nothing: hits are wrong by intent, but the books must balance and everyone must finish.
-class EqualNames final : public HashFunction {
+// This hash function returns equal hashes, so hits are wrong on purpose. The accounts must still balance and every request must finish.
+class EqualHashes final : public HashFunction {
  public:
   BlockHash hash(const BlockHash*, const HashInput&) override { return {}; }
 };
 
-TEST(SchedulerModel, KeepsItsBooksWhenAllNamesAreEqual) {
+TEST(SchedulerModel, KeepsItsAccountsWhenAllHashesAreEqual) {
   for (std::uint64_t seed = 200; seed < 220; ++seed) {
     Random random(seed);
     CoreConfig config = random_config(random);
     config.prefix_cache.enable_prefix_caching = true;
-    EqualNames names;
-    Harness h(config, {.hash = &names});
+    EqualHashes hashes;
+    Harness h(config, {.hash = &hashes});
     h.worker.trust_nothing();
     for (std::uint64_t id = 0; id < 100; ++id) h.add(random_request(random, RequestId{id}, config.scheduler.max_model_len));
     h.run_to_end();
@@ -338,7 +332,7 @@ TEST(SchedulerModel, KeepsItsBooksWhenAllNamesAreEqual) {
   }
 }
 
-// Everything a plan says, in words.
+// Returns the content of all plans as text.
 std::string transcript(std::uint64_t seed) {
   Random random(seed);
   Harness h(random_config(random));
@@ -350,7 +344,7 @@ std::string transcript(std::uint64_t seed) {
     for (Slot slot : plan.released) text += fmt::format(" -{}", slot.value);
     for (const AdmittedRequest& a : plan.admitted) text += fmt::format(" +{}@{}({})", a.id.value, a.slot.value, fmt::join(a.tokens, ","));
     for (const BlockTableDelta& d : plan.table_deltas)
-      text += fmt::format(" {}:{}[{}]", d.slot.value, static_cast<int>(d.update), fmt::join(test::values(d.blocks), ","));
+      text += fmt::format(" {}:{}[{}]", d.slot.value, static_cast<int>(d.update), fmt::join(values(d.blocks), ","));
     for (const ScheduledRequest& s : plan.scheduled)
       text += fmt::format(" {}@{}:{}+{}{}", s.id.value, s.slot.value, s.num_computed_tokens, s.num_tokens, s.samples ? "!" : "");
     h.apply_oldest();
@@ -358,9 +352,9 @@ std::string transcript(std::uint64_t seed) {
   return text;
 }
 
-TEST(SchedulerModel, EqualCallsGiveEqualPlans) {
+TEST(SchedulerModel, MakesEqualPlansForEqualCalls) {
   for (std::uint64_t seed = 300; seed < 305; ++seed) EXPECT_EQ(transcript(seed), transcript(seed));
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

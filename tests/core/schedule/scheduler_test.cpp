@@ -1,4 +1,4 @@
-// The scheduler's promises, one by one.
+// Tests the guarantees of the scheduler one by one.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,8 @@
 #include "core/schedule/naive_kv.h"
 #include "quire/base/events.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::Harness;
-using test::small_config;
-using test::values;
 
 std::vector<TokenId> tokens(std::size_t count, TokenId first = 10) {
   std::vector<TokenId> result(count);
@@ -52,7 +48,7 @@ TEST(Scheduler, PrefillsInOneStepThenDecodes) {
   EXPECT_EQ(last.updates[0].reason, FinishReason::length);
   EXPECT_EQ(last.retired.size(), 1U);
   EXPECT_FALSE(h.core->has_work());
-  EXPECT_EQ(h.plan().released.size(), 1U) << "the worker learns of it in the next plan";
+  EXPECT_EQ(h.plan().released.size(), 1U) << "the worker is notified in the next plan";
   h.apply_oldest();
   EXPECT_TRUE(h.core->all_blocks_free());
 }
@@ -79,35 +75,7 @@ TEST(Scheduler, DecodesFirstAndFillsTheBudgetWithPrefillChunks) {
   h.run_to_end();
 }
 
-TEST(Scheduler, LongPrefillsAreCutToTheThreshold) {
-  CoreConfig config = small_config();
-  config.scheduler.long_prefill_token_threshold = 5;
-  Harness h(config);
-  h.add(1, tokens(12), 2);
-  std::vector<std::uint32_t> sizes;
-  while (h.core->has_work()) {
-    sizes.push_back(h.plan().num_scheduled_tokens);
-    h.apply_oldest();
-  }
-  EXPECT_EQ(sizes, (std::vector<std::uint32_t>{5, 5, 2, 1}));
-}
-
-TEST(Scheduler, WithoutChunkedPrefillAPromptWaitsForAWholeBudget) {
-  CoreConfig config = small_config();
-  config.scheduler.enable_chunked_prefill = false;
-  config.scheduler.max_num_batched_tokens = 80;
-  Harness h(config);
-  h.add(1, tokens(50), 2);
-  h.add(2, tokens(40, 200), 2);
-  h.add(3, tokens(5, 400), 2);
-  EXPECT_EQ(h.plan().scheduled.size(), 1U) << "the second does not fit, and the third does not overtake it";
-  h.apply_oldest();
-  EXPECT_EQ(h.plan().scheduled.size(), 3U);
-  h.apply_oldest();
-  h.run_to_end();
-}
-
-TEST(Scheduler, HitsOfTheSameStepShareBlocks) {
+TEST(Scheduler, SharesBlocksOfHitsInTheSameStep) {
   Harness h(small_config());
   h.add(1, tokens(9), 2);
   h.add(2, tokens(9), 2);
@@ -125,7 +93,7 @@ TEST(Scheduler, HitsOfTheSameStepShareBlocks) {
   h.run_to_end();
 }
 
-TEST(Scheduler, TheWorkedExampleThroughTheFacade) {
+TEST(Scheduler, PlansTheWorkedExample) {
   CoreConfig config = small_config(11);
   config.scheduler.max_num_batched_tokens = 64;
   config.scheduler.max_model_len = 40;
@@ -167,16 +135,16 @@ class Recorder : public EventSink {
   std::vector<std::string> log;
 };
 
-TEST(Scheduler, TheYoungestIsPreemptedAndComesBackFirst) {
+TEST(Scheduler, PreemptsTheNewestRequestAndResumesItFirst) {
   Recorder events;
   Harness h(small_config(5), {.events = &events});
   h.add(1, tokens(8), 8);
   h.add(2, tokens(7, 100), 8);
   h.add(3, tokens(3, 200), 2);
-  h.step();  // both enter with two blocks each
+  h.step();  // both are admitted with two blocks each
   EXPECT_EQ(h.core->counters().num_running, 2U);
   const StepPlan& plan = h.plan();
-  ASSERT_EQ(plan.scheduled.size(), 1U) << "the first needs a third block, so the second goes; nobody enters in its place";
+  ASSERT_EQ(plan.scheduled.size(), 1U) << "request 1 needs a third block, so request 2 is preempted and no request replaces it";
   EXPECT_EQ(plan.scheduled[0].id, RequestId{1});
   EXPECT_EQ(plan.released.size(), 1U);
   const StepOutcome& outcome = h.apply_oldest();
@@ -186,12 +154,12 @@ TEST(Scheduler, TheYoungestIsPreemptedAndComesBackFirst) {
                                                   "2 preempted for 1, 1 missing"}));
   h.step();
   EXPECT_EQ(h.core->counters().num_running, 1U);
-  EXPECT_EQ(events.log.back(), "2 blocked, 1 missing") << "the preempted one is asked before the third";
+  EXPECT_EQ(events.log.back(), "2 blocked, 1 missing") << "the preempted request is tried before the third";
   h.run_to_end();
   EXPECT_GE(h.core->counters().num_preemptions, 1U);
 }
 
-TEST(Scheduler, AResumedRequestBringsAllItsTokens) {
+TEST(Scheduler, SendsAllTokensOfAResumedRequest) {
   Harness h(small_config(5));
   h.add(1, tokens(8), 8);
   h.add(2, tokens(7, 100), 8);
@@ -206,22 +174,6 @@ TEST(Scheduler, AResumedRequestBringsAllItsTokens) {
   EXPECT_EQ(plan.table_deltas[0].update, TableUpdate::replace_all);
   EXPECT_TRUE(h.apply_oldest().first_admissions.empty());
   h.run_to_end();
-}
-
-TEST(Scheduler, TheWholePromptMustFitBeforeAChunkOfItEnters) {
-  for (const bool reserve : {true, false}) {
-    CoreConfig config = small_config(9);
-    config.scheduler.max_num_batched_tokens = 8;
-    config.scheduler.max_model_len = 32;
-    config.scheduler.reserve_full_isl = reserve;
-    Harness h(config);
-    h.add(1, tokens(4), 12);
-    h.step();
-    h.add(2, tokens(29, 100), 2);
-    h.step();
-    EXPECT_EQ(h.core->counters().num_running, reserve ? 1U : 2U);
-    h.run_to_end();
-  }
 }
 
 TEST(Scheduler, StopsInTheOrderMinTokensEosStopIdsLength) {
@@ -242,9 +194,8 @@ TEST(Scheduler, StopsInTheOrderMinTokensEosStopIdsLength) {
   for (const Case& c : cases) {
     auto core = Core::create(small_config()).value();
     const auto prompt = tokens(3);
-    NewRequest request{
-        .id = RequestId{1}, .prompt = prompt, .max_tokens = 4, .min_tokens = c.min_tokens, .stop_token_ids = test::kStopTokens};
-    if (!c.ignore_eos) request.eos_ids = test::kEosTokens;
+    NewRequest request{.id = RequestId{1}, .prompt = prompt, .max_tokens = 4, .min_tokens = c.min_tokens, .stop_token_ids = kStopTokens};
+    if (!c.ignore_eos) request.eos_ids = kEosTokens;
     ASSERT_TRUE(core->add(request));
     for (std::size_t i = 0; i < c.num_outputs; ++i) {
       const SampledToken token{RequestId{1}, c.sampled[i]};
@@ -255,13 +206,13 @@ TEST(Scheduler, StopsInTheOrderMinTokensEosStopIdsLength) {
       if (outcome.updates[0].finished) {
         EXPECT_EQ(outcome.updates[0].reason, c.reason);
         EXPECT_EQ(outcome.updates[0].stop_token, c.stop_token < 0 ? std::nullopt : std::optional(c.stop_token))
-            << "of stop ids, not of EOS";
+            << "only stop ids report a stop token";
       }
     }
   }
 }
 
-TEST(Scheduler, OutputEndsAtTheModelsLength) {
+TEST(Scheduler, EndsOutputAtTheModelsLength) {
   CoreConfig config = small_config();
   config.scheduler.max_model_len = 12;
   Harness h(config);
@@ -272,29 +223,7 @@ TEST(Scheduler, OutputEndsAtTheModelsLength) {
   EXPECT_EQ(outcome.updates[0].reason, FinishReason::length);
 }
 
-TEST(Scheduler, FinishFreesBlocksAtOnceInEveryState) {
-  Harness h(small_config());
-  EXPECT_EQ(h.core->finish(RequestId{9}, RequestStatus::finished_aborted), FinishEffect::unknown);
-  h.add(1, tokens(9), 9);
-  EXPECT_EQ(h.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::retired) << "waiting";
-  EXPECT_EQ(h.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::unknown);
-  h.add(2, tokens(9), 9);
-  h.step();
-  EXPECT_EQ(h.core->finish(RequestId{2}, RequestStatus::finished_stopped), FinishEffect::retired) << "running";
-  EXPECT_TRUE(h.core->all_blocks_free());
-  h.add(3, tokens(9), 9);
-  h.plan();
-  EXPECT_EQ(h.core->finish(RequestId{3}, RequestStatus::finished_aborted), FinishEffect::in_flight);
-  EXPECT_TRUE(h.core->all_blocks_free());
-  EXPECT_EQ(h.core->finish(RequestId{3}, RequestStatus::finished_aborted), FinishEffect::unknown);
-  const StepOutcome& outcome = h.apply_oldest();
-  EXPECT_TRUE(outcome.updates.empty()) << "its token is dropped";
-  ASSERT_EQ(outcome.retired.size(), 1U);
-  EXPECT_EQ(outcome.retired[0], RequestId{3});
-  EXPECT_FALSE(h.core->has_work());
-}
-
-TEST(Scheduler, ASlotIsReleasedBeforeItIsGivenOutAgain) {
+TEST(Scheduler, ReleasesASlotBeforeReusingIt) {
   CoreConfig config = small_config();
   config.scheduler.max_num_seqs = 1;
   Harness h(config);
@@ -309,7 +238,7 @@ TEST(Scheduler, ASlotIsReleasedBeforeItIsGivenOutAgain) {
   h.run_to_end();
 }
 
-TEST(Scheduler, ASecondPlanBeforeTheFirstResultRunsWhatIsReady) {
+TEST(Scheduler, RunsReadyRequestsInASecondPlanBeforeTheFirstResult) {
   CoreConfig config = small_config();
   config.scheduler.max_num_batched_tokens = 8;
   Harness h(config);
@@ -317,7 +246,7 @@ TEST(Scheduler, ASecondPlanBeforeTheFirstResultRunsWhatIsReady) {
   h.add(2, tokens(10, 100), 3);
   EXPECT_EQ(h.plan().scheduled.size(), 2U);
   const StepPlan& second = h.plan();
-  ASSERT_EQ(second.scheduled.size(), 1U) << "the first request's token is not known yet; the second one's prompt is";
+  ASSERT_EQ(second.scheduled.size(), 1U) << "the token of request 1 is not known yet, but the prompt of request 2 is";
   EXPECT_EQ(second.scheduled[0].id, RequestId{2});
   EXPECT_EQ(h.core->num_outstanding_plans(), 2U);
   h.apply_oldest();
@@ -325,7 +254,7 @@ TEST(Scheduler, ASecondPlanBeforeTheFirstResultRunsWhatIsReady) {
   h.run_to_end();
 }
 
-TEST(Scheduler, ForgetsPrefixesOnlyWhileNobodyHoldsBlocks) {
+TEST(Scheduler, ResetsThePrefixCacheOnlyWhenNoRequestHoldsBlocks) {
   Harness h(small_config());
   h.add(1, tokens(9), 1);
   h.plan();
@@ -336,26 +265,5 @@ TEST(Scheduler, ForgetsPrefixesOnlyWhileNobodyHoldsBlocks) {
   EXPECT_EQ(h.step().first_admissions[0].num_cached_tokens, 0U);
 }
 
-TEST(Scheduler, RefusesResultsThatDoNotMatchThePlanAndChangesNothing) {
-  auto core = Core::create(small_config()).value();
-  const auto prompt = tokens(4);
-  ASSERT_TRUE(core->add({.id = RequestId{1}, .prompt = prompt}));
-  EXPECT_EQ(core->add({.id = RequestId{1}, .prompt = prompt}).error().field, "id");
-  const auto field_of = [&](StepId step, std::span<const SampledToken> sampled) {
-    const auto applied = core->apply({step, sampled});
-    core->check_invariants();
-    return applied ? std::string("none") : applied.error().field;
-  };
-  EXPECT_EQ(field_of(StepId{0}, {}), "step") << "no plan is outstanding";
-  core->schedule();
-  EXPECT_EQ(field_of(StepId{1}, {}), "step") << "not the next one";
-  const SampledToken other[] = {{RequestId{2}, 5}};
-  EXPECT_EQ(field_of(StepId{0}, other), "sampled");
-  const SampledToken two[] = {{RequestId{1}, 5}, {RequestId{1}, 5}};
-  EXPECT_EQ(field_of(StepId{0}, two), "sampled") << "one more than it was given drafts";
-  EXPECT_EQ(core->num_outstanding_plans(), 1U);
-  EXPECT_EQ(field_of(StepId{0}, std::span(two).first(1)), "none");
-}
-
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

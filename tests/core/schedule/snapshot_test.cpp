@@ -1,4 +1,4 @@
-// What a snapshot and the questions beside it tell: every field of a request, of the blocks, of the encoder cache and of the queues.
+// Tests that a snapshot and the related queries report every field of a request, of the blocks, of the encoder cache and of the queues.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
@@ -13,7 +13,7 @@ Blocks numbers(std::span<const BlockId> blocks) {
   return result;
 }
 
-TEST(Snapshot, TellsARequestAndItsBlocks) {
+TEST(Snapshot, ReportsARequestAndItsBlocks) {
   CoreDriver d(sync_config(8));
   d.add(1, 5, 4);
   d.step();
@@ -45,11 +45,11 @@ TEST(Snapshot, TellsARequestAndItsBlocks) {
   }
   std::vector<std::uint8_t> key = request.block_hashes;
   key.insert(key.end(), {0, 0, 0, 0});
-  EXPECT_EQ(snapshot.blocks[1].key, key) << "the hash, and the group in four bytes";
+  EXPECT_EQ(snapshot.blocks[1].key, key) << "a key is the hash followed by the group in four bytes";
   EXPECT_TRUE(snapshot.blocks[2].key.empty());
 }
 
-TEST(Snapshot, TellsGroupsInKeys) {
+TEST(Snapshot, IncludesTheGroupInKeys) {
   CoreConfig config = sync_config(16);
   SlidingWindowSpec window;
   window.block_size = kBlockSize;
@@ -62,11 +62,11 @@ TEST(Snapshot, TellsGroupsInKeys) {
   ASSERT_EQ(blocks.size(), 2U);
   const std::vector<std::uint8_t> key = d.core->block_key(blocks[0]);
   EXPECT_EQ((std::vector<std::uint8_t>{key.end() - 4, key.end()}), (std::vector<std::uint8_t>{0, 0, 0, 1}));
-  EXPECT_TRUE(d.core->blocks(RequestId{9}, 0).empty()) << "an unknown request has none";
+  EXPECT_TRUE(d.core->blocks(RequestId{9}, 0).empty()) << "an unknown request has no blocks";
   EXPECT_FALSE(d.core->view(RequestId{9}).has_value());
 }
 
-TEST(Snapshot, TellsWhoEndedAndInWhichOrderBlocksCameBack) {
+TEST(Snapshot, ReportsFinishedRequestsAndTheOrderOfFreedBlocks) {
   CoreDriver d(sync_config(8));
   d.add(1, 5, 4);
   d.step();
@@ -81,7 +81,7 @@ TEST(Snapshot, TellsWhoEndedAndInWhichOrderBlocksCameBack) {
   EXPECT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::unknown);
 }
 
-TEST(Snapshot, QueuesAreToldInTheirOrder) {
+TEST(Snapshot, ReportsQueuesInTheirOrder) {
   ScriptedGrammar grammar;
   CoreDriver d(sync_config(), {.grammar = &grammar});
   d.add(1, 4, 4);
@@ -104,7 +104,7 @@ TEST(Snapshot, QueuesAreToldInTheirOrder) {
   EXPECT_TRUE(d.core->has_work());
 }
 
-CoreConfig encoding(std::uint32_t cache_size) {
+CoreConfig encoder_config(std::uint32_t cache_size) {
   CoreConfig config = sync_config();
   config.encoder.max_encoder_tokens = 16;
   config.encoder.encoder_cache_size = cache_size;
@@ -118,8 +118,8 @@ NewRequest with_item(std::uint64_t id, const Tokens& prompt, std::span<const Mul
   return request;
 }
 
-TEST(Snapshot, TellsEncoderOutputsAndTheirHolders) {
-  CoreDriver d(encoding(16));
+TEST(Snapshot, ReportsEncoderOutputsAndTheirHolders) {
+  CoreDriver d(encoder_config(16));
   const Tokens prompt = CoreDriver::prompt(1, 10);
   const std::vector<MultimodalFeature> items{{"image", PlaceholderRange(2, 4)}, {"sound", PlaceholderRange(7, 2)}};
   d.add(with_item(1, prompt, items));
@@ -148,8 +148,8 @@ TEST(Snapshot, TellsEncoderOutputsAndTheirHolders) {
   EXPECT_EQ(snapshot.encoder_free_slots, 16U);
 }
 
-TEST(Snapshot, TellsOutputsThatNoRequestNames) {
-  CoreDriver d(encoding(16));
+TEST(Snapshot, ReportsOutputsThatNoRequestRefersTo) {
+  CoreDriver d(encoder_config(16));
   const Tokens prompt = CoreDriver::prompt(1, 4);
   const std::vector<MultimodalFeature> items{{"image", PlaceholderRange(0, 4)}};
   d.add(with_item(1, prompt, items));
@@ -158,18 +158,18 @@ TEST(Snapshot, TellsOutputsThatNoRequestNames) {
   EXPECT_TRUE(snapshot.requests.empty());
   ASSERT_EQ(snapshot.encoder_cached.size(), 1U);
   EXPECT_EQ(snapshot.encoder_cached[0].identifier, "image");
-  EXPECT_TRUE(snapshot.encoder_freed.empty()) << "it may be wanted again";
+  EXPECT_TRUE(snapshot.encoder_freed.empty()) << "the output may be needed again";
 }
 
-TEST(Snapshot, TellsWhichOutputsOfAnEncoderGo) {
-  CoreConfig config = encoding(16);
+TEST(Snapshot, ReportsFreedOutputsOfAnEncoder) {
+  CoreConfig config = encoder_config(16);
   config.encoder.is_encoder_decoder = true;
   CoreDriver d(config);
   const Tokens prompt = CoreDriver::prompt(1, 4);
   const std::vector<MultimodalFeature> items{{"sound", PlaceholderRange(0, 8)}};
   d.add(with_item(1, prompt, items));
   d.plan();
-  EXPECT_EQ(d.snapshot().encoder_to_report, std::vector<std::string>{"sound"}) << "it lives for one step";
+  EXPECT_EQ(d.snapshot().encoder_to_report, std::vector<std::string>{"sound"}) << "the output lives for one step";
   EXPECT_EQ(d.snapshot().encoder_cached.size(), 0U);
   d.apply();
   const StepPlan& second = d.plan();
@@ -179,7 +179,7 @@ TEST(Snapshot, TellsWhichOutputsOfAnEncoderGo) {
   d.apply();
 }
 
-TEST(Snapshot, TellsResidencyOfSampledBlocks) {
+TEST(Snapshot, ReportsResidencyOfSampledBlocks) {
   CoreConfig config = sync_config(8);
   config.report.kv_metrics_sample = 1.0;
   CoreDriver d(config);
@@ -199,8 +199,8 @@ TEST(Snapshot, TellsResidencyOfSampledBlocks) {
   EXPECT_EQ(d.snapshot().residency[0].last_access, 3'000'000'000);
 }
 
-TEST(PlanContents, TheWorkerIsToldWhichEncoderOutputsMayGo) {
-  CoreDriver d(encoding(4));
+TEST(PlanContents, ListFreedEncoderOutputs) {
+  CoreDriver d(encoder_config(4));
   const Tokens prompt = CoreDriver::prompt(1, 4);
   const std::vector<MultimodalFeature> image{{"image", PlaceholderRange(0, 4)}};
   const std::vector<MultimodalFeature> sound{{"sound", PlaceholderRange(0, 4)}};
@@ -216,11 +216,11 @@ TEST(PlanContents, TheWorkerIsToldWhichEncoderOutputsMayGo) {
   ASSERT_EQ(second.freed_encoder_outputs.size(), 1U);
   EXPECT_EQ(second.freed_encoder_outputs[0], "image");
   d.apply();
-  EXPECT_TRUE(d.plan().freed_encoder_outputs.empty()) << "told once";
+  EXPECT_TRUE(d.plan().freed_encoder_outputs.empty()) << "reported only once";
   d.apply();
 }
 
-TEST(PlanContents, FreshBlocksOfFullAttentionBesideStatesAreZeroed) {
+TEST(PlanContents, ZeroNewBlocksOfFullAttentionWhenLayersKeepStates) {
   CoreConfig config = sync_config();
   config.prefix_cache.enable_prefix_caching = false;
   MambaSpec mamba;
@@ -230,7 +230,7 @@ TEST(PlanContents, FreshBlocksOfFullAttentionBesideStatesAreZeroed) {
   d.add(1, 4, 6);
   const StepPlan& plan = d.plan();
   EXPECT_EQ(numbers(plan.blocks_to_zero), Blocks{1});
-  EXPECT_EQ(numbers(d.core->blocks(RequestId{1}, 1)), Blocks{2}) << "the state's block is not";
+  EXPECT_EQ(numbers(d.core->blocks(RequestId{1}, 1)), Blocks{2}) << "the block of the state is not zeroed";
   d.apply();
   EXPECT_EQ(numbers(d.plan().blocks_to_zero), Blocks{3});
   d.apply();
@@ -238,7 +238,7 @@ TEST(PlanContents, FreshBlocksOfFullAttentionBesideStatesAreZeroed) {
   d.apply();
 }
 
-TEST(PlanContents, APipelinesFirstStageLearnsSampledTokens) {
+TEST(PlanContents, SendSampledTokensToTheFirstStageOfAPipeline) {
   CoreConfig config = sync_config();
   config.parallel.pipeline_parallel = true;
   CoreDriver d(config);
@@ -251,7 +251,7 @@ TEST(PlanContents, APipelinesFirstStageLearnsSampledTokens) {
   const StepPlan& second = d.plan();
   EXPECT_EQ(Tokens(second.scheduled[0].new_tokens.begin(), second.scheduled[0].new_tokens.end()), Tokens{41});
   EXPECT_EQ(second.scheduled[0].kind, ScheduledKind::running);
-  EXPECT_FALSE(second.scheduled[0].send_all_tokens) << "it was in the plan before";
+  EXPECT_FALSE(second.scheduled[0].send_all_tokens) << "the request was in the previous plan";
   EXPECT_EQ(second.scheduled[0].num_output_tokens, 1);
   d.apply({{1, {42}}});
   ASSERT_TRUE(d.core->reset_prefix_cache(true).value());
@@ -267,27 +267,7 @@ TEST(PlanContents, APipelinesFirstStageLearnsSampledTokens) {
   d.apply();
 }
 
-TEST(PlanContents, AdaptersHaveALimit) {
-  CoreConfig config = sync_config();
-  config.limits.max_loras = 2;
-  CoreDriver d(config);
-  const std::int64_t adapters[] = {5, 6, 7, 5, 0};
-  for (std::uint64_t id = 1; id <= 5; ++id) {
-    const Tokens prompt = CoreDriver::prompt(id, 4);
-    NewRequest request = CoreDriver::request(id, prompt, 2);
-    request.lora_id = adapters[id - 1];
-    d.add(request);
-  }
-  EXPECT_EQ(scheduled_ids(d.plan()), (Ids{1, 2, 4, 5})) << "a third adapter waits; one that runs and the base model do not";
-  EXPECT_EQ(values(d.snapshot().skipped_waiting), Ids{3});
-  d.apply();
-  EXPECT_EQ(scheduled_ids(d.plan()), (Ids{1, 2, 4, 5}));
-  d.apply();
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids{3});
-  d.apply();
-}
-
-TEST(PlanContents, NothingIsSaidTwice) {
+TEST(PlanContents, ContainNothingTwice) {
   CoreDriver d(sync_config());
   d.add(1, 5, 1);
   EXPECT_EQ(d.plan().admitted.size(), 1U);
@@ -302,7 +282,7 @@ TEST(PlanContents, NothingIsSaidTwice) {
   }
 }
 
-TEST(PlanContents, TablesFollowBlocks) {
+TEST(PlanContents, UpdateBlockTablesWhenBlocksChange) {
   CoreDriver d(sync_config());
   d.add(1, 5, 8);
   const StepPlan& first = d.plan();

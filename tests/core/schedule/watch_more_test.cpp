@@ -1,4 +1,4 @@
-// The rest of watch_test.cpp: pins, frames that are filled again, names that go while one watches.
+// Continues watch_test.cpp: pins, frames that are filled again, and hashes that are removed while blocks are watched.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +9,7 @@
 namespace quire::test {
 namespace {
 
-TEST(WatchMore, WhoIsPinnedIsShownWithItsBlocks) {
+TEST(WatchMore, ShowsAPinnedRequestWithItsBlocks) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 8, {.job = "job", .tool = "ls", .tenant = "them"});
   d.step();
@@ -20,7 +20,7 @@ TEST(WatchMore, WhoIsPinnedIsShownWithItsBlocks) {
   WatchFrame frame;
   d.core->watch(frame);
   ASSERT_EQ(frame.requests.size(), 2U);
-  EXPECT_EQ(frame.requests[0].id, RequestId{2}) << "the pinned ones come last";
+  EXPECT_EQ(frame.requests[0].id, RequestId{2}) << "pinned requests come last";
   EXPECT_EQ(frame.requests[1].id, RequestId{1});
   EXPECT_EQ(frame.requests[1].state, WatchedState::pinned);
   EXPECT_EQ(frame.requests[1].num_blocks, blocks.size());
@@ -30,7 +30,7 @@ TEST(WatchMore, WhoIsPinnedIsShownWithItsBlocks) {
   EXPECT_EQ(frame.num_left_out, 0U);
 }
 
-TEST(WatchMore, AFrameIsFilledAnew) {
+TEST(WatchMore, FillsAFrameAgain) {
   CoreDriver d(sync_config());
   Tokens prompt = CoreDriver::prompt(1, 12);
   NewRequest request = CoreDriver::request(1, prompt, 4);
@@ -52,10 +52,10 @@ TEST(WatchMore, AFrameIsFilledAnew) {
   EXPECT_EQ(frame.text, "");
   EXPECT_TRUE(frame.requests.empty());
   EXPECT_EQ(frame.num_left_out, 0U);
-  for (const WatchedBlock& block : frame.blocks) EXPECT_EQ(block.owner, WatchedBlock::kNobody);
+  for (const WatchedBlock& block : frame.blocks) EXPECT_EQ(block.owner, WatchedBlock::kNoOwner);
 }
 
-TEST(WatchMore, EachRequestIsAsItsViewSays) {
+TEST(WatchMore, ShowsEachRequestAsItsView) {
   CoreConfig config = sync_config(24);
   config.scheduler.max_num_batched_tokens = 12;
   CoreDriver d(config);
@@ -86,8 +86,8 @@ TEST(WatchMore, EachRequestIsAsItsViewSays) {
   EXPECT_TRUE(has_preempted);
 }
 
-// 2 computes a block that 1 has computed, and 3 finds that of 1, with what 2 has behind its own.
-TEST(WatchMore, BeforeABlockThatHasAnOwnerNoOtherIsLookedFor) {
+// Request 2 computes a block that request 1 has computed. Request 3 finds the block of request 1, followed by a block of request 2.
+TEST(WatchMore, StopsTheSearchForOwnersAtABlockThatHasAnOwner) {
   CoreDriver d(sync_config());
   const Tokens longer = CoreDriver::prompt(1, 9);
   d.add(CoreDriver::request(1, Tokens(longer.begin(), longer.begin() + 5), 9));
@@ -107,10 +107,10 @@ TEST(WatchMore, BeforeABlockThatHasAnOwnerNoOtherIsLookedFor) {
   d.core->watch(frame);
   for (const BlockId block : of_2) EXPECT_EQ(frame.blocks[block.value].owner, 2U);
   EXPECT_EQ(frame.blocks[of_3.at(2).value].owner, 3U);
-  EXPECT_EQ(frame.blocks[first.value].owner, WatchedBlock::kNobody) << "the one that it was shared with has ended";
+  EXPECT_EQ(frame.blocks[first.value].owner, WatchedBlock::kNoOwner) << "the other holder of the block has ended";
 }
 
-TEST(WatchMore, ABlockWhoseNameIsForgottenIsCachedNoMore) {
+TEST(WatchMore, ShowsABlockWithoutAHashAsNotCached) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
   CoreConfig config = sync_config(16);
@@ -135,8 +135,8 @@ TEST(WatchMore, ABlockWhoseNameIsForgottenIsCachedNoMore) {
   for (const WatchedBlock& block : frame.blocks) EXPECT_EQ(block.flags, 0U);
 }
 
-// More than are fetched ahead.
-TEST(Visit, TellsAllThatRunAndWaitInTheOrderOfTheirQueues) {
+// The test has more requests than are fetched ahead.
+TEST(Visit, VisitsRunningAndWaitingRequestsInQueueOrder) {
   CoreConfig config = sync_config(64);
   config.scheduler.max_num_seqs = 20;
   CoreDriver d(config);

@@ -1,4 +1,5 @@
-// What a watcher is shown: the blocks and requests that a snapshot has, uses counted while it watches, and no decision changed by it.
+// Tests what a watch frame contains: the blocks and requests of a snapshot, and uses counted while blocks are watched. Watching changes no
+// decision.
 #include "quire/watch.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ const WatchedRequest& request_in(const WatchFrame& frame, std::uint64_t id) {
   return *found;
 }
 
-TEST(Watch, TellsStatesAndOwnersOfBlocks) {
+TEST(Watch, ShowsStatesAndOwnersOfBlocks) {
   CoreConfig config = sync_config(16);
   config.scheduler.max_num_batched_tokens = 8;
   config.scheduler.max_num_seqs = 1;
@@ -37,15 +38,15 @@ TEST(Watch, TellsStatesAndOwnersOfBlocks) {
   d.step();
   WatchFrame frame = watch(d);
   ASSERT_EQ(frame.blocks.size(), 16U);
-  EXPECT_EQ(frame.blocks[0], WatchedBlock{}) << "the null block is nobody's";
+  EXPECT_EQ(frame.blocks[0], WatchedBlock{}) << "the null block has no owner";
   for (const BlockId block : d.blocks(1)) {
     EXPECT_EQ(frame.blocks[block.value].owner, 1U);
     EXPECT_EQ(frame.blocks[block.value].num_holders, 1U);
-    EXPECT_EQ(frame.blocks[block.value].flags, WatchedBlock::kCached) << "its eight tokens are two full blocks";
+    EXPECT_EQ(frame.blocks[block.value].flags, WatchedBlock::kCached) << "its eight tokens fill two blocks";
   }
   ASSERT_EQ(frame.requests.size(), 2U);
   EXPECT_EQ(frame.text, "cmpl-1them");
-  EXPECT_EQ(frame.requests[0].id, RequestId{1}) << "who runs is first";
+  EXPECT_EQ(frame.requests[0].id, RequestId{1}) << "running requests come first";
   EXPECT_EQ(frame.requests[0].name_size, 6U);
   EXPECT_EQ(frame.requests[0].tenant_size, 4U);
   EXPECT_EQ(frame.requests[0].state, WatchedState::prefill);
@@ -75,15 +76,15 @@ TEST(Watch, CountsUsesWhileItWatchesAndForgetsThemAfter) {
   run(1);
   WatchFrame frame = watch(d);
   EXPECT_EQ(frame.blocks[1].num_hits, 0U);
-  EXPECT_EQ(frame.blocks[1].last_use, static_cast<std::uint32_t>(d.now * 10)) << "given back with the result";
+  EXPECT_EQ(frame.blocks[1].last_use, static_cast<std::uint32_t>(d.now * 10)) << "the result frees the block";
   EXPECT_EQ(frame.blocks[1].num_holders, 0U);
   EXPECT_EQ(frame.blocks[1].flags, WatchedBlock::kCached);
-  EXPECT_EQ(frame.blocks[5].last_use, 0U) << "not since one watches";
+  EXPECT_EQ(frame.blocks[5].last_use, 0U) << "the block was not used since the watch began";
   for (std::uint64_t id = 2; id < 5; ++id) run(id);
   frame = watch(d);
   EXPECT_EQ(frame.blocks[1].num_hits, 3U);
   EXPECT_EQ(frame.blocks[2].num_hits, 3U);
-  EXPECT_EQ(frame.blocks[3].num_hits, 0U) << "not full, so never found";
+  EXPECT_EQ(frame.blocks[3].num_hits, 0U) << "the block is not full, so no lookup finds it";
   d.core->end_watch();
   run(5);
   EXPECT_EQ(watch(d).blocks[1].num_hits, 0U);
@@ -91,7 +92,7 @@ TEST(Watch, CountsUsesWhileItWatchesAndForgetsThemAfter) {
   EXPECT_EQ(watch(d).blocks[1].num_hits, 1U);
 }
 
-TEST(Watch, SharedBlocksHaveTheFirstInTheBatchAsOwner) {
+TEST(Watch, ShowsTheFirstRequestInTheBatchAsOwnerOfSharedBlocks) {
   CoreDriver d(sync_config(32));
   Tokens prompt = CoreDriver::prompt(1, 12);
   d.add(CoreDriver::request(1, prompt, 9));
@@ -109,7 +110,7 @@ TEST(Watch, SharedBlocksHaveTheFirstInTheBatchAsOwner) {
   }
 }
 
-TEST(Watch, MarksBlocksThatAreOnTheirWay) {
+TEST(Watch, MarksBlocksThatAreBeingLoaded) {
   ScriptedConnector connector;
   CoreDriver d(sync_config(16), {.connector = &connector});
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
@@ -120,7 +121,7 @@ TEST(Watch, MarksBlocksThatAreOnTheirWay) {
   EXPECT_EQ(frame.blocks[d.blocks(1)[0].value].owner, 1U);
 }
 
-TEST(Watch, MoreRequestsThanItShowsAreCounted) {
+TEST(Watch, CountsRequestsThatItDoesNotShow) {
   CoreConfig config = sync_config(16);
   config.scheduler.max_num_waiting = 3000;
   CoreDriver d(config);
@@ -150,14 +151,14 @@ void expect_as_snapshot(const WatchFrame& frame, const CoreSnapshot& snapshot) {
     const WatchedBlock& block = frame.blocks[i];
     EXPECT_EQ(block.num_holders, snapshot.blocks[i].ref_count) << i;
     EXPECT_EQ((block.flags & WatchedBlock::kCached) != 0, !snapshot.blocks[i].key.empty()) << i;
-    if (block.owner != WatchedBlock::kNobody) EXPECT_EQ(std::ranges::count(holders[i], block.owner), 1) << i;
-    if (holders[i].empty()) EXPECT_EQ(block.owner, WatchedBlock::kNobody) << i;
+    if (block.owner != WatchedBlock::kNoOwner) EXPECT_EQ(std::ranges::count(holders[i], block.owner), 1) << i;
+    if (holders[i].empty()) EXPECT_EQ(block.owner, WatchedBlock::kNoOwner) << i;
   }
   EXPECT_EQ(frame.requests.size(), snapshot.running.size() + snapshot.waiting.size() + snapshot.skipped_waiting.size());
 }
 
-// Two cores are given the same; one is watched between all calls.
-TEST(Watch, ChangesNoDecisionAndTellsWhatASnapshotTells) {
+// Two cores receive the same calls, and one of them is watched between all calls.
+TEST(Watch, ChangesNoDecisionAndShowsWhatASnapshotReports) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const CoreConfig config = crowded(seed % 2 == 1);
     CoreDriver alone(config), watched(config);

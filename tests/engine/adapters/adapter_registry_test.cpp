@@ -1,4 +1,4 @@
-// Names of adapters and the weights behind them: what is read, what is kept, what goes.
+// Tests the registry of LoRA adapters: what it reads, which weights stay in memory, and which it evicts.
 #include "engine/adapters/adapter_registry.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ class AdapterRegistryTest : public testing::Test {
 
 using Names = std::vector<std::string>;
 
-TEST_F(AdapterRegistryTest, KnowsWhatWasLoaded) {
+TEST_F(AdapterRegistryTest, ReportsALoadedAdapter) {
   AdapterRegistry registry = make(2);
   const auto info = registry.load("a", "/a", false);
   ASSERT_TRUE(info);
@@ -50,12 +50,12 @@ TEST_F(AdapterRegistryTest, KnowsWhatWasLoaded) {
   EXPECT_TRUE(info->is_resident);
   const SharedLease lease = registry.lease("a").value();
   EXPECT_EQ(lease->name, "a");
-  EXPECT_EQ(lease->resident->block_name, "sha256:bytes of a");
+  EXPECT_EQ(lease->resident->content_id, "sha256:bytes of a");
   EXPECT_GT(lease->resident->id, 0);
   EXPECT_EQ(folders_.num_reads(), 1);
 }
 
-TEST_F(AdapterRegistryTest, RefusesWhatItDoesNotKnowAndNamesThatAreTaken) {
+TEST_F(AdapterRegistryTest, RefusesUnknownAndTakenNames) {
   AdapterRegistry registry = make(2);
   EXPECT_EQ(registry.lease("a").error().code, ErrorCode::not_found);
   EXPECT_EQ(registry.lease_resident("a").error().code, ErrorCode::not_found);
@@ -70,29 +70,29 @@ TEST_F(AdapterRegistryTest, RefusesWhatItDoesNotKnowAndNamesThatAreTaken) {
   EXPECT_EQ(registry.list()[0].path, "/a");
 }
 
-TEST_F(AdapterRegistryTest, AFolderThatCannotBeReadMakesNoName) {
+TEST_F(AdapterRegistryTest, AddsNoNameWhenTheFolderCannotBeRead) {
   AdapterRegistry registry = make(1);
   EXPECT_EQ(registry.load("x", "/x", false).error().code, ErrorCode::not_found);
   EXPECT_TRUE(registry.list().empty());
   EXPECT_EQ(registry.stats().num_failed_loads, 1U);
-  // And what it took is free again.
+  // The failed load releases its slot.
   load(registry, {"a"});
 }
 
-TEST_F(AdapterRegistryTest, AReaderThatThrowsIsAnError) {
+TEST_F(AdapterRegistryTest, ReportsAnErrorWhenTheReaderThrows) {
   AdapterRegistry registry(1, [](const std::string&) -> Result<std::shared_ptr<const Adapter>> { throw std::runtime_error("no memory"); });
   EXPECT_EQ(registry.load("a", "/a", false).error().code, ErrorCode::io);
   EXPECT_EQ(registry.load("a", "/a", false).error().code, ErrorCode::io);
   EXPECT_EQ(registry.stats().num_failed_loads, 2U);
 }
 
-TEST_F(AdapterRegistryTest, TheOneUsedLongestAgoGoes) {
+TEST_F(AdapterRegistryTest, EvictsTheLeastRecentlyUsedAdapter) {
   AdapterRegistry registry = make(2);
   load(registry, {"a", "b"});
   ASSERT_TRUE(registry.lease("a"));
   load(registry, {"c"});
   EXPECT_EQ(resident(registry), (Names{"a", "c"}));
-  // It is read again when a request names it.
+  // The registry reads the adapter again when a request names it.
   EXPECT_EQ(registry.lease_resident("b").value(), nullptr);
   ASSERT_TRUE(registry.lease("b"));
   EXPECT_EQ(resident(registry), (Names{"b", "c"}));
@@ -103,7 +103,7 @@ TEST_F(AdapterRegistryTest, TheOneUsedLongestAgoGoes) {
   EXPECT_EQ(stats.num_evictions, 2U);
 }
 
-TEST_F(AdapterRegistryTest, WhoHasALeaseKeepsTheWeights) {
+TEST_F(AdapterRegistryTest, KeepsWeightsWhileALeaseIsHeld) {
   AdapterRegistry registry = make(2);
   load(registry, {"a", "b"});
   SharedLease of_a = registry.lease("a").value();
@@ -111,7 +111,7 @@ TEST_F(AdapterRegistryTest, WhoHasALeaseKeepsTheWeights) {
   const auto refused = registry.load("c", "/c", false);
   EXPECT_EQ(refused.error().code, ErrorCode::overloaded);
   EXPECT_EQ(refused.error().field, "max_cpu_loras");
-  EXPECT_EQ(folders_.num_reads(), 2);  // nothing is read that has no room
+  EXPECT_EQ(folders_.num_reads(), 2);  // the registry reads nothing when there is no free slot
   SharedLease copy = of_a;
   of_a.reset();
   EXPECT_FALSE(registry.load("c", "/c", false));
@@ -120,8 +120,8 @@ TEST_F(AdapterRegistryTest, WhoHasALeaseKeepsTheWeights) {
   EXPECT_EQ(resident(registry), (Names{"b", "c"}));
 }
 
-// A worker keeps what its last step read until the next one, which may never come: that keeps nobody else's weights out.
-TEST_F(AdapterRegistryTest, WhatAWorkerHasStaysWholeAndKeepsNobodyOut) {
+// A worker keeps the weights of its last step until the next step, which may never come. These weights do not occupy a slot.
+TEST_F(AdapterRegistryTest, KeepsWeightsOfAWorkerWithoutOccupyingASlot) {
   AdapterRegistry registry = make(1);
   LiveAdapters live;
   load(registry, {"a"});
@@ -133,7 +133,7 @@ TEST_F(AdapterRegistryTest, WhatAWorkerHasStaysWholeAndKeepsNobodyOut) {
   EXPECT_EQ(weights->digest, "bytes of a");
 }
 
-TEST_F(AdapterRegistryTest, OtherBytesUnderANameHaveOtherBlocks) {
+TEST_F(AdapterRegistryTest, GivesNewContentANewIdUnderTheOldName) {
   AdapterRegistry registry = make(3);
   load(registry, {"a"});
   const SharedLease before = registry.lease("a").value();
@@ -145,31 +145,31 @@ TEST_F(AdapterRegistryTest, OtherBytesUnderANameHaveOtherBlocks) {
   EXPECT_EQ(bytes_of(after), "other bytes");
   EXPECT_EQ(bytes_of(before), "bytes of a");
   EXPECT_NE(before->resident->id, after->resident->id);
-  EXPECT_NE(before->resident->block_name, after->resident->block_name);
+  EXPECT_NE(before->resident->content_id, after->resident->content_id);
 }
 
-// Nobody has said so, but the files have changed.
-TEST_F(AdapterRegistryTest, WhatIsReadAgainIsWhatTheFilesHoldNow) {
+// The files change without a reload request.
+TEST_F(AdapterRegistryTest, ReadsChangedFilesWhenAnAdapterIsLoadedAgain) {
   AdapterRegistry registry = make(1);
   load(registry, {"a"});
-  const std::string before = registry.lease("a").value()->resident->block_name;
+  const std::string before = registry.lease("a").value()->resident->content_id;
   load(registry, {"b"});
   folders_.put("/a", "other bytes");
-  EXPECT_EQ(registry.identify("a").value()->resident->block_name, before);  // as it was read last
+  EXPECT_EQ(registry.identify("a").value()->resident->content_id, before);  // the id of the last read
   EXPECT_EQ(bytes_of(registry.lease("a").value()), "other bytes");
-  EXPECT_EQ(registry.identify("a").value()->resident->block_name, "sha256:other bytes");
+  EXPECT_EQ(registry.identify("a").value()->resident->content_id, "sha256:other bytes");
   folders_.remove("/a");
   load(registry, {"c"});
   EXPECT_EQ(registry.lease("a").error().code, ErrorCode::not_found);
-  EXPECT_EQ(registry.list().size(), 3U);  // it is known all the same: its folder may come back
+  EXPECT_EQ(registry.list().size(), 3U);  // the name stays registered because its folder may come back
 }
 
-TEST_F(AdapterRegistryTest, TheSameBytesUnderTwoNamesAreOneSet) {
+TEST_F(AdapterRegistryTest, SharesWeightsBetweenNamesWithEqualContent) {
   folders_.put("/copy", "bytes of a");
   AdapterRegistry registry = make(1);
   load(registry, {"a"});
   const SharedLease of_a = registry.lease("a").value();
-  // Before it has been read nobody knows that it takes no place.
+  // The registry does not know before the read that the copy needs no slot.
   EXPECT_EQ(registry.load("copy", "/copy", false).error().code, ErrorCode::overloaded);
   AdapterRegistry roomy = make(2);
   load(roomy, {"a"});
@@ -179,12 +179,12 @@ TEST_F(AdapterRegistryTest, TheSameBytesUnderTwoNamesAreOneSet) {
   EXPECT_EQ(first->resident, second->resident);
   EXPECT_EQ(second->name, "copy");
   EXPECT_EQ(roomy.stats().num_resident, 1U);
-  // One of the names is enough to keep it.
+  // One of the names is enough to keep the weights.
   ASSERT_TRUE(roomy.unload("a"));
   EXPECT_EQ(resident(roomy), Names{"copy"});
 }
 
-TEST_F(AdapterRegistryTest, AnUnloadedNameGoesOnForThoseWhoUseIt) {
+TEST_F(AdapterRegistryTest, KeepsWeightsOfAnUnloadedNameWhileALeaseIsHeld) {
   AdapterRegistry registry = make(1);
   load(registry, {"a"});
   SharedLease lease = registry.lease("a").value();
@@ -192,7 +192,7 @@ TEST_F(AdapterRegistryTest, AnUnloadedNameGoesOnForThoseWhoUseIt) {
   ASSERT_TRUE(registry.unload("a"));
   EXPECT_EQ(registry.lease("a").error().code, ErrorCode::not_found);
   EXPECT_EQ(bytes_of(lease), "bytes of a");
-  // They are in memory, so they count.
+  // The weights are in memory, so they count.
   EXPECT_EQ(registry.stats().num_resident, 1U);
   EXPECT_EQ(registry.load("b", "/b", false).error().code, ErrorCode::overloaded);
   lease.reset();
@@ -201,7 +201,7 @@ TEST_F(AdapterRegistryTest, AnUnloadedNameGoesOnForThoseWhoUseIt) {
   EXPECT_TRUE(registry.load("b", "/b", false));
 }
 
-TEST_F(AdapterRegistryTest, ANameThatComesBackFindsTheWeightsOfThoseWhoStillUseThem) {
+TEST_F(AdapterRegistryTest, ReusesLeasedWeightsWhenANameIsLoadedAgain) {
   AdapterRegistry registry = make(2);
   load(registry, {"a"});
   const SharedLease lease = registry.lease("a").value();
@@ -213,7 +213,7 @@ TEST_F(AdapterRegistryTest, ANameThatComesBackFindsTheWeightsOfThoseWhoStillUseT
   }
 }
 
-TEST_F(AdapterRegistryTest, AnUnusedNameTakesItsWeightsWithIt) {
+TEST_F(AdapterRegistryTest, FreesUnusedWeightsWhenANameIsUnloaded) {
   AdapterRegistry registry = make(2);
   load(registry, {"a"});
   const std::weak_ptr<const Adapter> weights = registry.lease("a").value()->resident->weights;
@@ -223,10 +223,10 @@ TEST_F(AdapterRegistryTest, AnUnusedNameTakesItsWeightsWithIt) {
   EXPECT_EQ(registry.stats().num_evictions, 0U);
 }
 
-TEST_F(AdapterRegistryTest, WhoAsksForANameThatIsBeingReadWaitsForIt) {
+TEST_F(AdapterRegistryTest, LeaseWaitsForALoadInProgress) {
   constexpr int kThreads = 8;
   AdapterRegistry registry = make(2);
-  load(registry, {"a", "b", "c"});  // "a" has gone
+  load(registry, {"a", "b", "c"});  // "a" is evicted
   std::latch begun(1);
   std::promise<void> may_end;
   folders_.before_read([&, wait = may_end.get_future().share()](const std::string&) {
@@ -237,7 +237,7 @@ TEST_F(AdapterRegistryTest, WhoAsksForANameThatIsBeingReadWaitsForIt) {
   asked.push_back(std::async(std::launch::async, [&] { return registry.lease("a"); }));
   begun.wait();
   for (int i = 1; i < kThreads; ++i) asked.push_back(std::async(std::launch::async, [&] { return registry.lease("a"); }));
-  // Others are served meanwhile.
+  // The registry serves other adapters meanwhile.
   EXPECT_NE(registry.lease("c").value(), nullptr);
   EXPECT_EQ(registry.list().size(), 3U);
   may_end.set_value();
@@ -246,7 +246,23 @@ TEST_F(AdapterRegistryTest, WhoAsksForANameThatIsBeingReadWaitsForIt) {
   EXPECT_EQ(folders_.num_reads(), 4);
 }
 
-TEST_F(AdapterRegistryTest, OfTwoWhoLoadANameOneDoes) {
+TEST_F(AdapterRegistryTest, CountsALoadInProgressAsASlot) {
+  AdapterRegistry registry = make(1);
+  std::latch begun(1);
+  std::promise<void> may_end;
+  folders_.before_read([&, wait = may_end.get_future().share()](const std::string&) {
+    begun.count_down();
+    wait.wait();
+  });
+  auto first = std::async(std::launch::async, [&] { return registry.load("a", "/a", false).has_value(); });
+  begun.wait();
+  EXPECT_EQ(registry.load("b", "/b", false).error().field, "max_cpu_loras");
+  may_end.set_value();
+  EXPECT_TRUE(first.get());
+  EXPECT_EQ(resident(registry), Names{"a"});
+}
+
+TEST_F(AdapterRegistryTest, LoadsANameOnceWhenThreadsRace) {
   AdapterRegistry registry = make(2);
   std::vector<std::future<bool>> asked;
   for (int i = 0; i < 8; ++i) asked.push_back(std::async(std::launch::async, [&] { return registry.load("a", "/a", false).has_value(); }));
@@ -256,8 +272,8 @@ TEST_F(AdapterRegistryTest, OfTwoWhoLoadANameOneDoes) {
   EXPECT_EQ(folders_.num_reads(), 1);
 }
 
-// Threads that load, replace, lease and unload at random: a lease is always of its bytes, and no more is resident than may be.
-TEST_F(AdapterRegistryTest, ManyThreadsAtOnce) {
+// Threads load, replace, lease and unload at random. A lease always has its own content, and the number of resident adapters stays bounded.
+TEST_F(AdapterRegistryTest, KeepsLeasesConsistentUnderManyThreads) {
   constexpr std::uint32_t kMax = 3;
   AdapterRegistry registry = make(kMax);
   const std::vector<std::string> names = {"a", "b", "c", "d"};
@@ -274,7 +290,7 @@ TEST_F(AdapterRegistryTest, ManyThreadsAtOnce) {
         if (auto lease = registry.lease(name)) held.emplace_back(*lease, bytes_of(*lease));
       if (held.size() > random.below(3)) {
         EXPECT_EQ(bytes_of(held.front().first), held.front().second);
-        EXPECT_EQ(held.front().first->resident->block_name, "sha256:" + held.front().second);
+        EXPECT_EQ(held.front().first->resident->content_id, "sha256:" + held.front().second);
         held.erase(held.begin());
       }
       EXPECT_LE(registry.stats().num_resident, kMax);
@@ -285,7 +301,7 @@ TEST_F(AdapterRegistryTest, ManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST_F(AdapterRegistryTest, TenThousandNames) {
+TEST_F(AdapterRegistryTest, HandlesTenThousandNames) {
   constexpr int kNames = 10'000;
   constexpr std::uint32_t kMax = 16;
   AdapterRegistry registry = make(kMax);

@@ -1,5 +1,5 @@
 #pragma once
-// Folders of adapters that are not there: what is loaded of each is what a test says.
+// Fake adapter folders: a test sets the content of each folder, and no file is read.
 #include <atomic>
 #include <functional>
 #include <map>
@@ -14,7 +14,7 @@ namespace quire::test {
 
 class MadeAdapters {
  public:
-  // What the folder holds from now on.
+  // Sets the content of the folder from now on.
   void put(const std::string& folder, std::string digest) {
     const std::lock_guard lock(mutex_);
     folders_[folder] = std::move(digest);
@@ -27,7 +27,7 @@ class MadeAdapters {
   void before_read(std::function<void(const std::string& folder)> hook) { hook_ = std::move(hook); }
   [[nodiscard]] int num_reads() const { return num_reads_; }
 
-  // This must outlive it.
+  // This object must outlive the loader.
   AdapterLoader loader() {
     return [this](const std::string& folder) { return read(folder); };
   }

@@ -1,4 +1,4 @@
-// An engine that serves adapters, around a worker that looks for each as late as it may: at the end of the step that admits the request.
+// Tests an engine that serves adapters around a worker that looks up each adapter late: at the end of the step that admits the request.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-// Which adapter each request of the core was admitted with, by its digest; without one it is not there.
+// Records the digest of the adapter with which each request was admitted. A request without an adapter has no entry.
 class SeenAdapters {
  public:
   void put(RequestId id, std::string digest) {
@@ -62,7 +62,7 @@ class AdaptedWorker final : public SimulatedWorker {
 
 class ServedAdaptersTest : public testing::TestWithParam<Mode> {
  protected:
-  static constexpr std::uint32_t kPrompt = 65;  // four full blocks, and a token that is computed in any case
+  static constexpr std::uint32_t kPrompt = 65;  // four full blocks, and a token that is always computed
 
   ServedAdaptersTest() {
     folders_.put("/a", "bytes of a");
@@ -75,19 +75,19 @@ class ServedAdaptersTest : public testing::TestWithParam<Mode> {
     EngineOptions options = options_;
     options.scheduler.async_scheduling = GetParam().async_scheduling;
     options.cache.num_blocks = 200;
-    options = resolve_options(options, simulated_model(), {1, 0}).value();
-    const EngineAdapters adapters{.registry = std::make_shared<AdapterRegistry>(options.adapters.max_cpu_loras, folders_.loader()),
+    const ResolvedEngine resolved = resolve_options(options, simulated_model(), {1, 0}).value();
+    const EngineAdapters adapters{.registry = std::make_shared<AdapterRegistry>(resolved.options.adapters.max_cpu_loras, folders_.loader()),
                                   .live = std::make_shared<LiveAdapters>()};
-    SimulatedWorkerOptions worker{.limits = worker_limits(options),
-                                  .block_size = options.cache.block_size,
-                                  .num_blocks = options.cache.num_blocks,
+    SimulatedWorkerOptions worker{.limits = resolved.limits,
+                                  .block_size = resolved.options.cache.block_size,
+                                  .num_blocks = resolved.options.cache.num_blocks,
                                   .vocab_size = kVocab,
                                   .before_step = [this](const StepPlan&) { gate_.pass(); },
                                   .num_threads = GetParam().worker_threads};
     gate_.open_for_good();
-    engine_ = make_engine(options, simulated_model(),
-                          {.worker = std::make_unique<AdaptedWorker>(std::move(worker), adapters.live, seen_), .adapters = adapters})
-                  .value();
+    engine_ =
+        make_engine(resolved, {.worker = std::make_unique<AdaptedWorker>(std::move(worker), adapters.live, seen_), .adapters = adapters})
+            .value();
     for (const char* name : {"a", "b", "copy"}) ASSERT_TRUE(engine_->load_adapter(name, std::string("/") + name));
   }
   ~ServedAdaptersTest() override { gate_.open_for_good(); }
@@ -99,10 +99,10 @@ class ServedAdaptersTest : public testing::TestWithParam<Mode> {
     return request;
   }
   RequestId submit(EngineRequest request) { return engine_->submit(std::move(request), sink_).value(); }
-  // Tokens that a request with this adapter finds in the cache; it runs to its end.
+  // Runs a request with this adapter to its end and returns how many tokens it found in the cache.
   std::uint32_t cached(const std::string& adapter) { return sink_.wait(submit(request_with(adapter))).num_cached_tokens; }
   bool is_in_use(const std::string& name) {
-    // It stays in memory without its name.
+    // The adapter stays in memory without its name.
     const std::uint32_t before = engine_->stats().adapters->num_resident;
     EXPECT_TRUE(engine_->unload_adapter(name));
     return engine_->stats().adapters->num_resident == before;
@@ -116,8 +116,8 @@ class ServedAdaptersTest : public testing::TestWithParam<Mode> {
   std::unique_ptr<Engine> engine_;
 };
 
-// As servers with tenants ask: each has a salt of its own.
-TEST_P(ServedAdaptersTest, ATenantFindsNothingOfAnothersAdapter) {
+// Servers with tenants give each tenant a separate cache salt.
+TEST_P(ServedAdaptersTest, ATenantDoesNotHitBlocksOfAnotherTenantsAdapter) {
   start_engine();
   const auto cached_for = [this](const char* tenant, const std::string& adapter) {
     EngineRequest request = request_with(adapter);
@@ -127,7 +127,7 @@ TEST_P(ServedAdaptersTest, ATenantFindsNothingOfAnothersAdapter) {
   EXPECT_EQ(cached_for("ann", "a"), 0U);
   for (const char* adapter : {"a", "copy", "b", ""})
     EXPECT_EQ(cached_for("ben", adapter), adapter == std::string("copy") ? 64U : 0U) << adapter;
-  EXPECT_EQ(cached_for("ann", "copy"), 64U) << "the same weights are its own";
+  EXPECT_EQ(cached_for("ann", "copy"), 64U) << "the tenant's own blocks of equal weights are found";
   EXPECT_EQ(cached_for("ann", "b"), 0U);
 }
 
@@ -138,7 +138,7 @@ TEST_P(ServedAdaptersTest, TheWorkerFindsTheAdapterOfEachRequest) {
   EXPECT_EQ(seen_.all(), (std::map<RequestId, std::string>{{with_a, "bytes of a"}, {with_b, "bytes of b"}}));
 }
 
-TEST_P(ServedAdaptersTest, BlocksAreCalledByBytesAndNotByNames) {
+TEST_P(ServedAdaptersTest, BlockHashesDependOnAdapterContentAndNotOnItsName) {
   start_engine();
   EXPECT_EQ(cached(""), 0U);
   EXPECT_EQ(cached("a"), 0U);
@@ -168,7 +168,7 @@ TEST_P(ServedAdaptersTest, AProbeLooksForBlocksOfItsAdapter) {
   engine_->probe(request_with("x"), [](const Result<EngineProbe>& probe) { EXPECT_EQ(probe.error().code, ErrorCode::not_found); });
 }
 
-TEST_P(ServedAdaptersTest, UnknownOnesAreRefused) {
+TEST_P(ServedAdaptersTest, RefusesUnknownAdapters) {
   start_engine();
   const auto refused = engine_->submit(request_with("x"), sink_);
   EXPECT_EQ(refused.error().code, ErrorCode::not_found);
@@ -199,7 +199,7 @@ TEST_P(ServedAdaptersTest, SiblingsHaveTheAdapterToo) {
   EXPECT_EQ(seen_.digests(), (std::vector<std::string>(3, "bytes of a")));
 }
 
-TEST_P(ServedAdaptersTest, AForkGoesOnWithTheAdapterOfItsParent) {
+TEST_P(ServedAdaptersTest, AForkKeepsTheAdapterOfItsParent) {
   start_engine();
   gate_.close();
   const RequestId parent = submit(request_with("a", kPrompt, 100));
@@ -218,7 +218,7 @@ TEST_P(ServedAdaptersTest, AForkGoesOnWithTheAdapterOfItsParent) {
   EXPECT_EQ(engine_->stats().adapters->num_resident, 1U);
 }
 
-TEST_P(ServedAdaptersTest, ASessionGoesOnWithItsAdapter) {
+TEST_P(ServedAdaptersTest, ASessionKeepsItsAdapter) {
   start_engine();
   EngineRequest request = request_with("b", 20, 3);
   request.session = true;
@@ -247,8 +247,8 @@ TEST_P(ServedAdaptersTest, EveryBeamOfASearchHasTheAdapter) {
   EXPECT_EQ(cached(""), 0U);
 }
 
-// Clients go while the step that admits their requests is under way.
-TEST_P(ServedAdaptersTest, RequestsEndAtAnyTime) {
+// Clients abort while the step that admits their requests is in flight.
+TEST_P(ServedAdaptersTest, RequestsMayEndWhileTheStepThatAdmitsThemRuns) {
   start_engine();
   Random random(7);
   for (int i = 0; i < 300; ++i) {
@@ -273,7 +273,7 @@ TEST_P(ServedAdaptersTest, RequestsEndAtAnyTime) {
   EXPECT_EQ(engine_->stats().adapters->num_resident, 0U);
 }
 
-TEST_P(ServedAdaptersTest, AReloadedNameGivesNewRequestsTheNewWeights) {
+TEST_P(ServedAdaptersTest, NewRequestsUseTheNewWeightsAfterAReload) {
   start_engine();
   const RequestId before = submit(request_with("b", kPrompt, 100));
   folders_.put("/b", "newer bytes");
@@ -285,7 +285,7 @@ TEST_P(ServedAdaptersTest, AReloadedNameGivesNewRequestsTheNewWeights) {
   EXPECT_EQ(seen_.of(after), "newer bytes");
 }
 
-TEST_P(ServedAdaptersTest, ALeaseTakenBeforeIsUsed) {
+TEST_P(ServedAdaptersTest, UsesALeaseThatTheRequestBrings) {
   start_engine();
   EngineRequest request = request_with("a");
   request.adapter_lease = engine_->lease_adapter("a", false).value();
@@ -296,14 +296,14 @@ TEST_P(ServedAdaptersTest, ALeaseTakenBeforeIsUsed) {
   EXPECT_EQ(seen_.of(id), "bytes of a");
 }
 
-// One waits, for max_loras others run in each step.
-TEST_P(ServedAdaptersTest, TellsWhichAdaptersRunAndWait) {
+// One request waits because other requests use max_loras adapters in each step.
+TEST_P(ServedAdaptersTest, ReportsRunningAndWaitingAdapters) {
   options_.adapters.max_loras = 1;
   start_engine();
   gate_.close();
   const RequestId first = submit(request_with("a", 20, 50)), second = submit(request_with("b", 20, 2));
   gate_.permits.release(5);
-  sink_.wait_for_tokens(first, 4);  // one step passed the gate and two may have been planned before the second request came
+  sink_.wait_for_tokens(first, 4);  // one step passed the gate; two may have been planned before the second request came
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.running_adapters, std::vector<std::string>{"a"});
   EXPECT_EQ(stats.waiting_adapters, std::vector<std::string>{"b"});
@@ -318,7 +318,7 @@ TEST_P(ServedAdaptersTest, TellsWhichAdaptersRunAndWait) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, ServedAdaptersTest, testing::Values(kModes[0], kModes[1], kModes[2]), mode_name);
 
-TEST(ServedNoAdaptersTest, AnEngineWithoutThemSaysSo) {
+TEST(ServedAdaptersOffTest, AnEngineWithoutAdaptersRefusesThem) {
   const auto engine = start(kModes[0], {});
   Collector sink;
   EngineRequest request = make_request(10, 2);

@@ -1,4 +1,4 @@
-// Adapters of an engine around a real model, as far as none has to be read.
+// Tests adapters at the start of an engine around a real model, in cases where no adapter is read.
 #include <gtest/gtest.h>
 
 #include "engine/collector.h"
@@ -18,7 +18,7 @@ EngineOptions adapted_options(const tiny::TempFolder& folder) {
   return options;
 }
 
-TEST(AdaptersAtTheStart, OneThatCannotBeReadIsNamed) {
+TEST(AdaptersAtTheStart, ReportsTheNameOfAnAdapterThatCannotBeRead) {
   const tiny::TempFolder folder;
   EngineOptions options = adapted_options(folder);
   options.adapters.modules = {{.name = "sql", .path = folder.file("absent")}};
@@ -27,7 +27,7 @@ TEST(AdaptersAtTheStart, OneThatCannotBeReadIsNamed) {
   EXPECT_TRUE(engine.error().field.starts_with("lora_modules 'sql'")) << engine.error().to_string();
 }
 
-TEST(AdaptersAtTheStart, WithNoneTheModelAnswersAlone) {
+TEST(AdaptersAtTheStart, ServesTheBaseModelWhenNoAdapterIsLoaded) {
   const tiny::TempFolder folder;
   const auto engine = EngineBuilder(adapted_options(folder)).build().value();
   EXPECT_TRUE(engine->adapters().empty());

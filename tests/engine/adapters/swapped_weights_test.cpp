@@ -1,4 +1,4 @@
-// Other weights under an old name, in turn, with every tier of KV blocks below the cache: a block of one is never met by the other.
+// Reloads an adapter name with other weights in turn, with every KV tier below the cache. Blocks of one content must never serve the other.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -22,7 +22,7 @@ class SwappedWeights : public testing::Test {
     for (const AdapterModule& module : adapters_for(model_).modules) paths_.push_back(module.path);
   }
 
-  // A cache so small that prompts leave it for the tiers, and adapters under one name.
+  // Makes an engine with one adapter name and a cache so small that prompts are evicted to the tiers.
   std::unique_ptr<Engine> make_engine_with_tiers() {
     Made made = make_options({Feature::windows, Feature::dram, Feature::disk}, model_, folder_.file("kv"));
     made.options.adapters.modules.clear();
@@ -31,12 +31,12 @@ class SwappedWeights : public testing::Test {
     EXPECT_TRUE(engine.has_value()) << engine.error().to_string();
     return std::move(*engine);
   }
-  // nullptr: the model alone.
+  // nullptr selects the base model.
   Bits answer(Engine& engine, const char* adapter, std::uint32_t text) {
     EngineRequest request = make_mixed({}, text, std::nullopt);
     for (TokenId i = 0; i < 60; ++i) request.prompt.push_back(60 + i % 7);
     if (adapter != nullptr) request.adapter = adapter;
-    Collector sink;  // its own: each engine counts its requests from 0
+    Collector sink;  // each engine counts its requests from 0, so it needs a separate sink
     const auto id = engine.submit(std::move(request), sink);
     EXPECT_TRUE(id.has_value()) << id.error().to_string();
     return bits_of(sink.wait(*id));
@@ -47,9 +47,9 @@ class SwappedWeights : public testing::Test {
   std::vector<std::string> paths_;
 };
 
-TEST_F(SwappedWeights, NoBlockCrosses) {
+TEST_F(SwappedWeights, NeverReadsBlocksOfTheOtherWeights) {
   constexpr std::uint32_t kTexts = 3;
-  // By text: with the first, with the second, with none; each in an engine that has seen nothing else.
+  // Answers by text: with the first adapter, with the second, and without; each comes from a fresh engine.
   std::vector<std::vector<Bits>> alone;
   for (std::uint32_t text = 0; text < kTexts; ++text) {
     EngineOptions options = plain_options({}, model_);
@@ -63,15 +63,15 @@ TEST_F(SwappedWeights, NoBlockCrosses) {
   std::uint64_t num_loads = 0, num_hits = 0;
   std::unique_ptr<Engine> engine = make_engine_with_tiers();
   for (std::uint64_t round = 0; round < num_rounds; ++round) {
-    if (round % 50 == 49) {  // a restart: what is on disk is there for whoever has the same weights
+    if (round % 50 == 49) {  // a restart: equal weights find their blocks on the disk again
       EXPECT_EQ(engine->stop(60.0), 0U);
       num_loads += engine->stats().num_loads;
       num_hits += engine->stats().prefix_cache_hits;
-      engine.reset();  // the folder is one engine's at a time
+      engine.reset();  // only one engine may use the folder at a time
       engine = make_engine_with_tiers();
     }
     const std::size_t which = round % 2;
-    // Requests that ended keep their weights until their blocks are stored, however slow the disk is: then there is no room for others yet.
+    // Ended requests keep their weights until their blocks are stored, however slow the disk is. Until then other weights have no slot.
     auto loaded = engine->load_adapter("name", paths_[which], true);
     for (; !loaded && loaded.error().code == ErrorCode::overloaded; loaded = engine->load_adapter("name", paths_[which], true))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -86,8 +86,8 @@ TEST_F(SwappedWeights, NoBlockCrosses) {
   num_loads += engine->stats().num_loads;
   num_hits += engine->stats().prefix_cache_hits;
   RecordProperty("loads", static_cast<int>(num_loads));
-  EXPECT_GT(num_loads, num_rounds / 20) << "too little was met";
-  EXPECT_GT(num_hits, num_rounds) << "too little was met";
+  EXPECT_GT(num_loads, num_rounds / 20) << "too few tier loads";
+  EXPECT_GT(num_hits, num_rounds) << "too few cache hits";
 }
 
 }  // namespace

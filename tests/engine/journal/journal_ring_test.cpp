@@ -1,4 +1,4 @@
-// What is kept in memory: the newest parts, whole, within their bytes; and what is saved of it is a journal.
+// Tests the journal in memory: it keeps the newest whole parts within its byte limit, and a saved ring is a valid journal.
 #include "engine/journal/journal_ring.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using Bytes = std::vector<std::uint8_t>;
 
 struct Held {
   std::vector<Bytes> states;
-  Bytes all;  // states and calls, as they follow each other
+  Bytes all;  // states and calls in order
   bool begins_with_state = false;
 };
 
@@ -44,26 +44,26 @@ Bytes random_bytes(Random& random, std::size_t most) {
   return bytes;
 }
 
-TEST(JournalRing, HoldsTheNewestPartsWholeWithinItsBytes) {
+TEST(JournalRing, KeepsTheNewestWholePartsWithinItsBytes) {
   std::uint64_t num_empty = 0, num_several = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Random random(seed);
     const std::uint64_t max_bytes = 4000 + random.below(20'000);
     JournalRing ring(max_bytes);
-    Bytes told;  // since the last hole
-    std::uint64_t num_told = 0;
+    Bytes reported;  // since the last lost part
+    std::uint64_t num_reported = 0;
     for (int i = 0; i < 400; ++i) {
       if (random.chance(0.03)) {
         const Bytes state = random_bytes(random, 1500);
-        if (ring.empty()) told.clear();
-        ring.begin({.num_calls = ++num_told}, state);
-        told.insert(told.end(), state.begin(), state.end());
+        if (ring.empty()) reported.clear();
+        ring.begin({.num_calls = ++num_reported}, state);
+        reported.insert(reported.end(), state.begin(), state.end());
       } else if (random.chance(0.003)) {
         ring.lose();
         EXPECT_TRUE(ring.empty());
       } else {
         const Bytes calls = random_bytes(random, random.chance(0.02) ? 6000 : 300);
-        if (!ring.empty()) told.insert(told.end(), calls.begin(), calls.end());
+        if (!ring.empty()) reported.insert(reported.end(), calls.begin(), calls.end());
         ring.append(calls);
       }
       ASSERT_LE(ring.num_bytes(), max_bytes);
@@ -72,17 +72,17 @@ TEST(JournalRing, HoldsTheNewestPartsWholeWithinItsBytes) {
       num_empty += ring.empty() ? 1 : 0;
       num_several += held.states.size() > 1 ? 1 : 0;
       if (ring.empty()) continue;
-      // The end of what was told, from a state on, or all of it.
-      ASSERT_LE(held.all.size(), told.size());
-      ASSERT_TRUE(std::equal(held.all.rbegin(), held.all.rend(), told.rbegin())) << "seed " << seed << ", " << i;
-      ASSERT_TRUE(held.begins_with_state || held.all.size() == told.size());
+      // The ring holds the end of the reported bytes from a state on, or all of them.
+      ASSERT_LE(held.all.size(), reported.size());
+      ASSERT_TRUE(std::equal(held.all.rbegin(), held.all.rend(), reported.rbegin())) << "seed " << seed << ", " << i;
+      ASSERT_TRUE(held.begins_with_state || held.all.size() == reported.size());
     }
   }
   EXPECT_GT(num_empty, 100U);
   EXPECT_GT(num_several, 10'000U);
 }
 
-TEST(JournalRing, KnowsHowFarTheCoreWasWhereItBegins) {
+TEST(JournalRing, ReportsTheProgressOfTheCoreAtItsStart) {
   JournalRing ring(3000);
   EXPECT_EQ(ring.first(), JournalProgress{});
   for (std::uint64_t part = 1; part < 20; ++part) {
@@ -93,8 +93,8 @@ TEST(JournalRing, KnowsHowFarTheCoreWasWhereItBegins) {
   EXPECT_EQ(ring.first().num_calls, ring.first().num_steps * 10);
 }
 
-// One that is larger than all of it leaves what there is, for as long as that has room.
-TEST(JournalRing, AStateThatDoesNotFitIsLeftOut) {
+// A state larger than the whole ring leaves the present parts as long as they fit.
+TEST(JournalRing, SkipsAStateThatDoesNotFit) {
   JournalRing ring(5000);
   ring.append(Bytes(100, 2));
   ring.begin({.num_calls = 5}, Bytes(6000, 1));
@@ -112,20 +112,20 @@ Result<SavedJournal> save(CoreJournal& journal) {
   return promise.get_future().get();
 }
 
-void tell_some(CoreJournal& journal, std::uint64_t count) {
+void report_some(CoreJournal& journal, std::uint64_t count) {
   CallSink& calls = *journal.seams().calls;
   for (std::uint64_t i = 0; i < count; ++i) {
-    calls.set_pause_state(PauseState::paused_new);
+    calls.on_call(core_call::SetPauseState{PauseState::paused_new});
     calls.answered(0);
   }
 }
 
-TEST(JournalSave, WritesWhatWasToldSoFar) {
+TEST(JournalSave, WritesTheCallsReportedSoFar) {
   const TempFolder folder;
   const auto journal = CoreJournal::create({.save_folder = folder.file("new/one")}, {}, {}).value();
   EXPECT_EQ(journal->path(), "") << "no file is written";
   for (std::uint64_t count = 100; count <= 300; count += 100) {
-    tell_some(*journal, 100);
+    report_some(*journal, 100);
     const auto saved = save(*journal);
     ASSERT_TRUE(saved.has_value()) << saved.error().to_string();
     EXPECT_EQ(fs::file_size(saved->path), saved->num_bytes);
@@ -143,19 +143,19 @@ TEST(JournalSave, WritesWhatWasToldSoFar) {
   EXPECT_GT(journal->memory_bytes(), 0U);
 }
 
-TEST(JournalSave, IsLeftAloneByLaterStarts) {
+TEST(JournalSave, SurvivesLaterStarts) {
   const TempFolder folder;
   std::string path;
   for (int i = 0; i < 5; ++i) {
     const auto journal = CoreJournal::create({.folder = folder.path(), .max_bytes = std::uint64_t{64} << 10U}, {}, {}).value();
-    tell_some(*journal, 10'000);
+    report_some(*journal, 10'000);
     if (i == 0) path = save(*journal).value().path;
     EXPECT_TRUE(fs::exists(path)) << path;
     EXPECT_EQ(fs::path(path).parent_path(), folder.path());
   }
 }
 
-TEST(JournalSave, WhatCannotBeSavedIsAnError) {
+TEST(JournalSave, ReportsAnErrorWhenNothingCanBeSaved) {
   const TempFolder folder;
   const auto nowhere = CoreJournal::create({.folder = ""}, {}, {}).value();
   EXPECT_EQ(save(*nowhere).error().code, ErrorCode::unsupported);

@@ -1,4 +1,4 @@
-// The journal's file: what ends it says so in its last frame, older ones make room, and what was written before is good.
+// Tests the journal file: its last frame reports why it ended, old files are removed for new ones, and every written frame is valid.
 #include "engine/journal/journal_writer.h"
 
 #include <gtest/gtest.h>
@@ -45,12 +45,12 @@ Found read(const std::string& path) {
   return {found.num_calls, (*reader)->end(), (*reader)->damage()};
 }
 
-// As if a core told it.
-void tell(CoreJournal& journal, std::uint64_t count, std::size_t num_tokens = 50'000) {
+// Reports calls like a core does.
+void report_calls(CoreJournal& journal, std::uint64_t count, std::size_t num_tokens = 50'000) {
   CallSink& calls = *journal.seams().calls;
   const std::vector<TokenId> prompt(num_tokens, 7);
   for (std::uint64_t i = 0; i < count; ++i) {
-    calls.add({.id = RequestId{i}, .prompt = prompt}, {});
+    calls.on_call(core_call::Add{{.id = RequestId{i}, .prompt = prompt}});
     calls.answered(0);
   }
 }
@@ -60,27 +60,27 @@ bool wait_for_end(const CoreJournal& journal) {
   return journal.end().has_value();
 }
 
-TEST(JournalWriter, WritesWhatItWasTold) {
+TEST(JournalWriter, WritesTheReportedCalls) {
   const TempFolder folder;
   std::string path;
   {
     const auto journal = CoreJournal::create({.folder = folder.file("new/one")}, {}, {}).value();
     path = journal->path();
-    tell(*journal, 30);
+    report_calls(*journal, 30);
     EXPECT_FALSE(journal->end().has_value());
   }
   const Found found = read(path);
   EXPECT_EQ(found.num_calls, 30U);
   EXPECT_EQ(found.end, JournalEnd::stopped);
   EXPECT_EQ(found.damage, "");
-  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write) << "tokens are nobody else's business";
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write) << "only the owner may read the tokens";
 }
 
-TEST(JournalWriter, WhatIsFlushedIsOnTheDisk) {
+TEST(JournalWriter, FlushedCallsAreOnDisk) {
   const TempFolder folder;
   const auto journal = CoreJournal::create({.folder = folder.path()}, {}, {}).value();
   for (std::uint64_t count = 1; count <= 20; ++count) {
-    tell(*journal, 1);
+    report_calls(*journal, 1);
     journal->flush();
     EXPECT_EQ(read(journal->path()).num_calls, count);
   }
@@ -95,13 +95,13 @@ TEST(JournalWriter, EndsAtItsBudget) {
   const TempFolder folder;
   const auto journal = CoreJournal::create({.folder = folder.path(), .max_bytes = 4 * kMiB}, {}, {}).value();
   for (int i = 0; i < 100 && !journal->end(); ++i) {
-    tell(*journal, 4);
+    report_calls(*journal, 4);
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
   ASSERT_TRUE(wait_for_end(*journal));
   EXPECT_EQ(journal->end(), JournalEnd::budget);
   const std::uint64_t size = journal->num_bytes();
-  tell(*journal, 4);
+  report_calls(*journal, 4);
   EXPECT_EQ(journal->num_bytes(), size);
   const Found found = read(journal->path());
   EXPECT_EQ(found.end, JournalEnd::budget);
@@ -110,14 +110,14 @@ TEST(JournalWriter, EndsAtItsBudget) {
   EXPECT_LE(fs::file_size(journal->path()), 4 * kMiB);
 }
 
-TEST(JournalWriter, OlderOnesMakeRoomTheOldestFirst) {
+TEST(JournalWriter, RemovesTheOldestFilesFirst) {
   const TempFolder folder;
   std::ofstream(folder.file("another.qj")) << "is not ours";
   std::vector<std::string> paths;
   for (int i = 0; i < 5; ++i) {
     const auto journal = CoreJournal::create({.folder = folder.path(), .max_bytes = 3 * kMiB}, {}, {}).value();
     paths.push_back(journal->path());
-    tell(*journal, 20);  // a MiB of calls
+    report_calls(*journal, 20);  // a MiB of calls
   }
   EXPECT_FALSE(fs::exists(paths[0]));
   EXPECT_FALSE(fs::exists(paths[1]));
@@ -126,21 +126,21 @@ TEST(JournalWriter, OlderOnesMakeRoomTheOldestFirst) {
   EXPECT_TRUE(fs::exists(folder.file("another.qj")));
 }
 
-TEST(JournalWriter, LeavesAloneWhatAnotherOneWrites) {
+TEST(JournalWriter, KeepsFilesThatAnotherWriterHasOpen) {
   const TempFolder folder;
   const auto first = CoreJournal::create({.folder = folder.path()}, {}, {}).value();
-  tell(*first, 40);
+  report_calls(*first, 40);
   const auto second = CoreJournal::create({.folder = folder.path(), .max_bytes = kMiB}, {}, {}).value();
   EXPECT_NE(first->path(), second->path());
-  tell(*second, 40);
+  report_calls(*second, 40);
   EXPECT_TRUE(wait_for_end(*second));
   EXPECT_TRUE(fs::exists(first->path()));
 }
 
-TEST(JournalWriter, EndsWhereTheDiskIsTooFarBehind) {
+TEST(JournalWriter, EndsWhenTheDiskIsTooSlow) {
   const TempFolder folder;
   const auto journal = JournalWriter::create({.folder = folder.path()}, {}, {}, {.gather_ms = 500, .max_waiting_bytes = 200'000}).value();
-  tell(*journal, 10);
+  report_calls(*journal, 10);
   ASSERT_TRUE(wait_for_end(*journal));
   EXPECT_EQ(journal->end(), JournalEnd::too_slow);
   const Found found = read(journal->path());
@@ -149,7 +149,7 @@ TEST(JournalWriter, EndsWhereTheDiskIsTooFarBehind) {
   EXPECT_LT(found.num_calls, 10U);
 }
 
-TEST(JournalWriter, AFullDiskEndsItAndSaysSo) {
+TEST(JournalWriter, EndsWithAReasonWhenTheDiskIsFull) {
   const TempFolder folder;
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit limit{};
@@ -159,7 +159,7 @@ TEST(JournalWriter, AFullDiskEndsItAndSaysSo) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto journal = CoreJournal::create({.folder = folder.path()}, {}, {}).value();
   for (int i = 0; i < 200 && !journal->end(); ++i) {
-    tell(*journal, 10);
+    report_calls(*journal, 10);
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
   EXPECT_TRUE(wait_for_end(*journal));
@@ -171,16 +171,16 @@ TEST(JournalWriter, AFullDiskEndsItAndSaysSo) {
   EXPECT_GT(found.num_calls, 0U);
 }
 
-TEST(JournalWriter, AFolderThatCannotBeIsAnErrorAtTheStart) {
+TEST(JournalWriter, ReportsAnInvalidFolderAtTheStart) {
   const TempFolder folder;
   std::ofstream(folder.file("file")) << "text";
   EXPECT_EQ(CoreJournal::create({.folder = folder.file("file")}, {}, {}).error().field, "journal");
   EXPECT_EQ(CoreJournal::create({.folder = folder.path(), .max_bytes = 1000}, {}, {}).error().field, "journal_max_bytes");
-  EXPECT_TRUE(journals_in(folder.path()).size() == 1) << "nothing was begun";
+  EXPECT_TRUE(journals_in(folder.path()).size() == 1) << "no new file exists";
 }
 
-// No second file fits beside one with the state of so many blocks, so the budget is its end.
-TEST(JournalWriter, AnEngineKeepsOneAndGoesOnWithoutIt) {
+// No second file fits next to one with the state of so many blocks, so the journal ends at its budget.
+TEST(JournalWriter, AnEngineContinuesAfterItsJournalEnds) {
   constexpr std::uint64_t kBudget = kMiB / 16;
   const TempFolder folder;
   EngineOptions options;

@@ -1,4 +1,4 @@
-// CONTINUUM in the engine: pins live and end while nobody waits, and leave nothing at a reset and a shutdown.
+// Tests CONTINUUM in the engine: pins expire while no request waits, and leave nothing at a reset or a shutdown.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -26,20 +26,19 @@ EngineRequest turn(const std::string& job, const std::string& tool) {
   return request;
 }
 
-TEST(Continuum, AnIdleLoopWaitsForTheExpiryOfAPinAndThenFreesItsBlocks) {
+TEST(Continuum, AnIdleLoopWaitsForAPinToExpireAndThenFreesItsBlocks) {
   for (const bool async_scheduling : {false, true}) {
     EngineOptions given = continuum_options();
     given.scheduler.async_scheduling = async_scheduling;
-    const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
+    const ResolvedEngine resolved = resolve_options(given, simulated_model(), {1, 0}).value();
     SimulatedWorkerOptions worker{
-        .limits = worker_limits(options), .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = -1, .before_step = {}};
+        .limits = resolved.limits, .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = -1, .before_step = {}};
     const auto clock = std::make_shared<ManualClock>(100.0);
     Collector sink;
     StepLoop::Options looping{.eos_ids = {kEos}, .async_scheduling = async_scheduling};
     looping.seams.clock = clock;
-    StepLoop loop(Core::create(core_config(options, simulated_model())).value(), std::make_unique<SimulatedWorker>(std::move(worker)),
-                  std::move(looping));
-    loop.add({.id = RequestId{7}, .request = turn("job", "ls"), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
+    StepLoop loop(Core::create(resolved.core).value(), std::make_unique<SimulatedWorker>(std::move(worker)), std::move(looping));
+    loop.add({.id = RequestId{7}, .request = turn("job", "ls"), .block_keys = {}, .sink = &sink, .arrival_s = 0.0});
     while (loop.has_work()) loop.step();
     loop.deliver();
     EXPECT_EQ(sink.wait(RequestId{7}).num_finals, 1U);
@@ -50,7 +49,7 @@ TEST(Continuum, AnIdleLoopWaitsForTheExpiryOfAPinAndThenFreesItsBlocks) {
     EXPECT_TRUE(loop.can_step());
     int num_steps = 0;
     for (; loop.can_step() && num_steps < 10; ++num_steps) loop.step();
-    EXPECT_LE(num_steps, 2) << "one plan, and its result";
+    EXPECT_LE(num_steps, 2) << "at most one plan and its result";
     EXPECT_EQ(loop.wait_s(), std::nullopt);
     EXPECT_EQ(loop.stats().num_pinned, 0U);
     loop.check_all_free();
@@ -58,14 +57,14 @@ TEST(Continuum, AnIdleLoopWaitsForTheExpiryOfAPinAndThenFreesItsBlocks) {
 }
 
 class ContinuumTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, ContinuumTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, ContinuumTest, testing::ValuesIn(played_modes()), mode_name);
 
-TEST_P(ContinuumTest, TheOutputNamesTheToolWhereTheTagsDoNot) {
+TEST_P(ContinuumTest, ReadsTheToolNameFromTheOutputWhenTheTagsHaveNone) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = continuum_options()});
   EngineRequest request = turn("job", "");
   std::vector<TokenId> seen;
-  request.name_tool = [&seen](std::span<const TokenId> outputs) {
+  request.tool_name_function = [&seen](std::span<const TokenId> outputs) {
     seen.assign(outputs.begin(), outputs.end());
     return std::string("ls");
   };
@@ -78,7 +77,7 @@ TEST_P(ContinuumTest, TheOutputNamesTheToolWhereTheTagsDoNot) {
   EXPECT_EQ(engine->stats().num_pinned, 0U) << "the job is over";
 }
 
-TEST_P(ContinuumTest, AResetEndsPins) {
+TEST_P(ContinuumTest, AResetReleasesPins) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = continuum_options()});
   sink.wait(engine->submit(turn("job", "ls"), sink).value());
@@ -89,16 +88,16 @@ TEST_P(ContinuumTest, AResetEndsPins) {
   EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
 }
 
-TEST_P(ContinuumTest, AStopEndsPinsAndDoesNotWaitForThem) {
+TEST_P(ContinuumTest, AStopReleasesPinsWithoutWaitingForThem) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = continuum_options()});
   for (const char* job : {"a", "b"}) sink.wait(engine->submit(turn(job, "ls"), sink).value());
   EXPECT_EQ(engine->stats().num_pinned, 2U);
-  EXPECT_EQ(engine->stop(60.0), 0U);  // stops the program if a block is still held
+  EXPECT_EQ(engine->stop(60.0), 0U);  // aborts the program if a block is still held
   EXPECT_EQ(engine->stats().num_pinned, 0U);
 }
 
-TEST_P(ContinuumTest, APinEndsByItselfWhileTheEngineIsIdle) {
+TEST_P(ContinuumTest, APinExpiresWhileTheEngineIsIdle) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = continuum_options()});
   sink.wait(engine->submit(turn("job", "ls"), sink).value());
@@ -106,10 +105,10 @@ TEST_P(ContinuumTest, APinEndsByItselfWhileTheEngineIsIdle) {
   while (engine->stats().num_pinned > 0 && std::chrono::steady_clock::now() - start < std::chrono::seconds(60))
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(engine->stats().num_pinned, 0U);
-  EXPECT_LT(engine->stats().num_steps, 100U) << "it waits, and does not spin";
+  EXPECT_LT(engine->stats().num_steps, 100U) << "the loop sleeps instead of spinning";
 }
 
-TEST_P(ContinuumTest, ATagThatIsTooLongIsRefused) {
+TEST_P(ContinuumTest, RefusesATagThatIsTooLong) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = continuum_options()});
   EXPECT_EQ(engine->submit(turn(std::string(257, 'x'), "ls"), sink).error().field, "job_id");

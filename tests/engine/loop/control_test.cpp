@@ -17,9 +17,9 @@ class ControlTest : public testing::TestWithParam<Mode> {
     return request;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Modes, ControlTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, ControlTest, testing::ValuesIn(played_modes()), mode_name);
 
-TEST_P(ControlTest, SmallerPrioritiesGoFirst) {
+TEST_P(ControlTest, RunsRequestsWithSmallerPriorityValuesFirst) {
   Gate gate;
   EngineOptions options;
   options.scheduler.policy = SchedulingPolicy::priority;
@@ -41,7 +41,7 @@ TEST_P(ControlTest, SmallerPrioritiesGoFirst) {
   EXPECT_EQ(sink.finished_order(), (std::vector<RequestId>{first, ids[1], ids[2], ids[0]}));
 }
 
-TEST_P(ControlTest, PrioritiesAreRefusedUnderFirstComeFirstServed) {
+TEST_P(ControlTest, RefusesPrioritiesUnderFirstComeFirstServed) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   EngineRequest request = make_request(5, 2);
@@ -49,7 +49,7 @@ TEST_P(ControlTest, PrioritiesAreRefusedUnderFirstComeFirstServed) {
   EXPECT_EQ(engine->submit(request, sink).error().field, "priority");
 }
 
-TEST_P(ControlTest, KeptRequestsGoOnAfterResumeAndAnswerTheSame) {
+TEST_P(ControlTest, KeptRequestsContinueAfterResumeWithTheSameAnswers) {
   for (const bool clear_cache : {false, true}) {
     Gate gate;
     const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
@@ -64,11 +64,11 @@ TEST_P(ControlTest, KeptRequestsGoOnAfterResumeAndAnswerTheSame) {
     EXPECT_EQ(paused.wait(), true);
     EXPECT_TRUE(engine->stats().is_paused);
     const EngineStats before = engine->stats();
-    EXPECT_EQ(before.num_free_blocks == before.num_blocks, clear_cache) << "cleared: it is computed again";
+    EXPECT_EQ(before.num_free_blocks == before.num_blocks, clear_cache) << "the blocks of a cleared cache are free";
     const EngineRequest late = make_request(30, 5, 60);
     const RequestId late_id = engine->submit(late, sink).value();
-    EXPECT_FALSE(sink.wait_for_end(late_id, 20)) << "new ones wait";
-    EXPECT_EQ(engine->stats().num_steps, before.num_steps) << "nothing runs";
+    EXPECT_FALSE(sink.wait_for_end(late_id, 20)) << "new requests wait";
+    EXPECT_EQ(engine->stats().num_steps, before.num_steps) << "no step runs";
     Answered resumed;
     engine->resume(resumed.callback());
     EXPECT_EQ(resumed.wait(), true);
@@ -79,7 +79,7 @@ TEST_P(ControlTest, KeptRequestsGoOnAfterResumeAndAnswerTheSame) {
   }
 }
 
-TEST_P(ControlTest, WaitLetsRunningRequestsEndAndHoldsNewOnesBack) {
+TEST_P(ControlTest, PauseWithWaitDrainsRunningRequestsAndHoldsNewOnes) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
@@ -104,7 +104,7 @@ TEST_P(ControlTest, WaitLetsRunningRequestsEndAndHoldsNewOnesBack) {
   EXPECT_EQ(answer.num_cached_tokens, 0U) << "the cache was cleared";
 }
 
-TEST_P(ControlTest, AbortEndsEverythingThatIsKnown) {
+TEST_P(ControlTest, PauseWithAbortEndsAllRequests) {
   Gate gate;
   EngineOptions options;
   options.scheduler.max_num_seqs = 1;
@@ -128,7 +128,7 @@ TEST_P(ControlTest, AbortEndsEverythingThatIsKnown) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-TEST_P(ControlTest, AResumeEndsTheWaitOfAPause) {
+TEST_P(ControlTest, ResumeEndsTheWaitOfAPause) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
@@ -145,7 +145,14 @@ TEST_P(ControlTest, AResumeEndsTheWaitOfAPause) {
   expect_equal(sink.wait(id), expected(request));
 }
 
-TEST_P(ControlTest, TheCacheIsResetWhenIdleAndWithPreemptionAlsoWhenBusy) {
+TEST_P(ControlTest, ATextModelHasNoEncoderCacheToReset) {
+  const auto engine = start(GetParam(), {.options = {}});
+  Answered answered;
+  engine->reset_encoder_cache(answered.callback());
+  EXPECT_EQ(answered.wait(), false);
+}
+
+TEST_P(ControlTest, ResetsTheCacheWhenIdleAndWhenBusyOnlyWithPreemption) {
   Gate gate;
   gate.open_for_good();
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
@@ -179,7 +186,7 @@ TEST_P(ControlTest, TheCacheIsResetWhenIdleAndWithPreemptionAlsoWhenBusy) {
   expect_equal(sink.wait(id), expected(running));
 }
 
-// Resets in the middle of steps: tokens in flight are dropped and sampled again.
+// Resets come in the middle of steps: tokens in flight are dropped and sampled again.
 TEST_P(ControlTest, ResetsUnderLoadChangeNoAnswer) {
   EngineOptions options;
   options.cache.block_size = 4;
@@ -210,7 +217,7 @@ TEST_P(ControlTest, ResetsUnderLoadChangeNoAnswer) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
-TEST_P(ControlTest, StoppingAPausedEngineAbortsWhatIsKept) {
+TEST_P(ControlTest, StoppingAPausedEngineAbortsItsKeptRequests) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&](const StepPlan&) { gate.pass(); }});
   Collector sink;
@@ -221,16 +228,16 @@ TEST_P(ControlTest, StoppingAPausedEngineAbortsWhatIsKept) {
   engine->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
   gate.open_for_good();
   EXPECT_EQ(paused.wait(), true);
-  EXPECT_EQ(engine->stop(60.0), 1U) << "without waiting for what cannot come";
+  EXPECT_EQ(engine->stop(60.0), 1U) << "stop does not wait for paused requests";
   EXPECT_EQ(sink.wait(id).reason, FinishReason::abort);
   Answered late;
   engine->resume(late.callback());
   EXPECT_EQ(late.wait().error().code, ErrorCode::shutting_down);
 }
 
-// Each better request puts back the ones before it. They pile up as far as the bound goes, clients beyond it hear so when they submit,
-// and whatever was accepted ends with its answer.
-TEST_P(ControlTest, PrioritiesThatAlwaysImproveAreRefusedAtTheBorderOrServed) {
+// Each request has a better priority than the ones before it and delays them. They accumulate up to the bound. Clients beyond the bound get
+// an error when they submit, and every accepted request ends with its answer.
+TEST_P(ControlTest, RequestsWithEverBetterPrioritiesAreRefusedOrAnswered) {
   Gate gate;
   EngineOptions options;
   options.scheduler.policy = SchedulingPolicy::priority;
@@ -263,7 +270,7 @@ TEST_P(ControlTest, PrioritiesThatAlwaysImproveAreRefusedAtTheBorderOrServed) {
   EXPECT_EQ(engine->stats().finished_error, 0U);
 }
 
-TEST_P(ControlTest, AResetOfAnExternalCacheIsRefusedWhereThereIsNone) {
+TEST_P(ControlTest, RefusesAResetOfAnExternalCacheWhenThereIsNone) {
   const auto engine = start(GetParam(), {});
   Answered refused;
   engine->reset_prefix_cache({.external = true}, refused.callback());

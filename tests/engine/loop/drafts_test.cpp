@@ -1,4 +1,4 @@
-// Drafts change how many steps an answer takes, and nothing of the answer.
+// Draft tokens change how many steps an answer takes, but not the answer.
 #include "engine/check_served.h"
 #include "engine/loop/step_loop.h"
 #include "engine/simulated_engine.h"
@@ -24,11 +24,11 @@ Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_t
   given.cache.num_blocks = 60;
   given.scheduler.max_num_seqs = 5;
   given.scheduler.async_scheduling = async_scheduling;
-  const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
-  CoreConfig config = core_config(options, simulated_model());
+  const ResolvedEngine resolved = resolve_options(given, simulated_model(), {1, 0}).value();
+  CoreConfig config = resolved.core;
   config.speculation.num_spec_tokens = num_spec_tokens;
   Outcome outcome;
-  SimulatedWorkerOptions worker{.limits = worker_limits(options),
+  SimulatedWorkerOptions worker{.limits = resolved.limits,
                                 .block_size = 4,
                                 .num_blocks = 60,
                                 .vocab_size = kVocab,
@@ -45,7 +45,7 @@ Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_t
                 StepLoop::Options{.eos_ids = {kEos}, .async_scheduling = async_scheduling});
   Collector sink;
   for (std::size_t i = 0; i < requests.size(); ++i)
-    loop.add({.id = RequestId{8 * i}, .request = requests[i], .block_names = {}, .sink = &sink, .arrival_s = static_cast<double>(i)});
+    loop.add({.id = RequestId{8 * i}, .request = requests[i], .block_keys = {}, .sink = &sink, .arrival_s = static_cast<double>(i)});
   while (loop.has_work()) {
     loop.step();
     loop.deliver();
@@ -59,7 +59,7 @@ Outcome run(const std::vector<EngineRequest>& requests, std::uint32_t num_spec_t
 class Drafts : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Modes, Drafts, testing::Bool(), [](const auto& mode) { return std::string(mode.param ? "async" : "sync"); });
 
-TEST_P(Drafts, LeaveEveryAnswerAsItIsAndTakeFewerSteps) {
+TEST_P(Drafts, TakeFewerStepsWithoutChangingAnswers) {
   Random random(5);
   std::uint64_t num_steps = 0, num_fewer = 0, num_drafts = 0, num_preemptions = 0, num_failed = 0;
   for (int round = 0; round < 60; ++round) {
@@ -79,13 +79,13 @@ TEST_P(Drafts, LeaveEveryAnswerAsItIsAndTakeFewerSteps) {
     num_drafts += drafted.num_drafts;
     num_preemptions += drafted.num_preemptions;
   }
-  EXPECT_GT(num_drafts, 10'000U) << "too little was met";
+  EXPECT_GT(num_drafts, 10'000U) << "too few draft tokens";
   EXPECT_GT(num_preemptions, 20U);
   EXPECT_GT(num_failed, 20U);
-  EXPECT_GT(num_fewer * 3, num_steps) << "three of four guesses are right";
+  EXPECT_GT(num_fewer * 3, num_steps) << "three of four draft tokens are right";
 }
 
-TEST(DraftsTest, AreRefusedWhereNobodyServesThem) {
+TEST(DraftsTest, AreRefusedWhenTheWorkerDoesNotSupportThem) {
   CoreConfig config;
   config.speculation.num_spec_tokens = 3;
   EXPECT_TRUE(check_served(config, {.num_spec_tokens = 3}).has_value());

@@ -1,4 +1,4 @@
-// The order in which steps are planned, run, applied and delivered, stepped by hand.
+// Tests the order in which steps are planned, run, applied and delivered. The test runs each step by hand.
 #include "engine/loop/step_loop.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Writes down what happens to steps and outputs, in order: +N a step starts, =N it is over, dN a token is delivered to request N.
+// Records the order of steps and outputs: +N a step starts, =N it ends, dN a token is delivered to request N.
 struct Log {
   std::string text;
   void add(char what, std::uint64_t number) { text += std::string(text.empty() ? "" : " ") + what + std::to_string(number); }
@@ -57,15 +57,14 @@ struct Bench {
     EngineOptions given;
     given.cache.num_blocks = 100;
     given.scheduler.async_scheduling = async_scheduling;
-    const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
+    const ResolvedEngine resolved = resolve_options(given, simulated_model(), {1, 0}).value();
     SimulatedWorkerOptions worker{
-        .limits = worker_limits(options), .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = poison, .before_step = {}};
-    loop =
-        std::make_unique<StepLoop>(Core::create(core_config(options, simulated_model())).value(),
-                                   std::make_unique<LoggingWorker>(std::move(worker), log), StepLoop::Options{{kEos}, 0, async_scheduling});
+        .limits = resolved.limits, .block_size = 16, .num_blocks = 100, .vocab_size = kVocab, .poison = poison, .before_step = {}};
+    loop = std::make_unique<StepLoop>(Core::create(resolved.core).value(), std::make_unique<LoggingWorker>(std::move(worker), log),
+                                      StepLoop::Options{.eos_ids = {kEos}, .async_scheduling = async_scheduling});
   }
   void add(std::uint64_t id, EngineRequest request) {
-    loop->add({.id = RequestId{id}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
+    loop->add({.id = RequestId{id}, .request = std::move(request), .block_keys = {}, .sink = &sink, .arrival_s = 0.0});
   }
   void step() {
     loop->step();
@@ -88,10 +87,10 @@ TEST(StepLoop, SynchronousStepsAreDeliveredBeforeTheNextIsPlanned) {
   EXPECT_EQ(bench.run(), "+0 =0 d7 +1 =1 d7 +2 =2 d7");
 }
 
-TEST(StepLoop, AnAsynchronousStepRunsWhileTheOneBeforeIsDelivered) {
+TEST(StepLoop, AnAsynchronousStepRunsWhileThePreviousOneIsDelivered) {
   Bench bench(true);
   bench.add(7, make_request(5, 3));
-  // Step 3 has nothing to run: that the third token is the last was known when it was planned.
+  // Step 3 runs no request: the scheduler knew when it planned the step that the third token is the last.
   EXPECT_EQ(bench.run(), "+0 =0 +1 d7 =1 +2 d7 =2 +3 d7 =3");
 }
 
@@ -105,7 +104,7 @@ TEST(StepLoop, ATokenSampledAfterTheEndIsDropped) {
   EXPECT_EQ(bench.sink.finals, 1U);
 }
 
-TEST(StepLoop, ARequestThatFailsWhileItsNextStepRunsEndsOnceAndLeavesNothing) {
+TEST(StepLoop, ARequestThatFailsWhileItsNextStepRunsEndsOnceAndReleasesItsBlocks) {
   for (const bool async_scheduling : {false, true}) {
     Bench bench(async_scheduling, kPoison);
     EngineRequest failing = make_request(5, 50);
@@ -120,7 +119,7 @@ TEST(StepLoop, ARequestThatFailsWhileItsNextStepRunsEndsOnceAndLeavesNothing) {
   }
 }
 
-TEST(StepLoop, ARequestEndedFromOutsideMayStillBeUnderWay) {
+TEST(StepLoop, AnAbortedRequestMayStillBeInFlight) {
   Bench bench(true);
   bench.add(7, make_request(5, 50));
   bench.step();
@@ -132,7 +131,7 @@ TEST(StepLoop, ARequestEndedFromOutsideMayStillBeUnderWay) {
   EXPECT_EQ(bench.loop->stats().num_free_blocks, bench.loop->stats().num_blocks);
 }
 
-TEST(StepLoop, APausedLoopFinishesWhatItHasBegunAndStandsStill) {
+TEST(StepLoop, APausedLoopFinishesStepsInFlightAndThenStops) {
   Bench bench(true);
   bench.add(7, make_request(5, 4));
   bench.step();
@@ -146,25 +145,24 @@ TEST(StepLoop, APausedLoopFinishesWhatItHasBegunAndStandsStill) {
   EXPECT_EQ(bench.run().substr(9), "+1 =1 +2 d7 =2 +3 d7 =3 +4 d7 =4");
 }
 
-// A whole engine in virtual time: what requests wait for is what the model says of the steps.
-TEST(StepLoop, InVirtualTimeOnlyStepsTakeTime) {
+// A whole engine runs in virtual time: latencies are exactly the durations that the model gives for the steps.
+TEST(StepLoop, VirtualTimeAdvancesOnlyByStepDurations) {
   EngineOptions given;
   given.cache.num_blocks = 100;
   given.scheduler.async_scheduling = false;
-  const EngineOptions options = resolve_options(given, simulated_model(), {1, 0}).value();
+  const ResolvedEngine resolved = resolve_options(given, simulated_model(), {1, 0}).value();
   const auto clock = std::make_shared<ManualClock>();
-  auto worker = std::make_unique<SimulatedWorker>(SimulatedWorkerOptions{.limits = worker_limits(options),
+  auto worker = std::make_unique<SimulatedWorker>(SimulatedWorkerOptions{.limits = resolved.limits,
                                                                          .block_size = 16,
                                                                          .num_blocks = 100,
                                                                          .vocab_size = kVocab,
                                                                          .clock = clock,
                                                                          .step_time = {.step_s = 1.0, .prompt_token_s = 0.5}});
-  StepLoop loop(Core::create(core_config(options, simulated_model())).value(), std::move(worker),
-                {.eos_ids = {kEos}, .seams = {.clock = clock}});
+  StepLoop loop(Core::create(resolved.core).value(), std::move(worker), {.eos_ids = {kEos}, .seams = {.clock = clock}});
   Collector sink;
   EngineRequest request = make_request(21, 5);
   request.sampling.ignore_eos = true;
-  loop.add({.id = RequestId{0}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
+  loop.add({.id = RequestId{0}, .request = std::move(request), .block_keys = {}, .sink = &sink, .arrival_s = 0.0});
   while (loop.has_work()) {
     loop.step();
     loop.deliver();

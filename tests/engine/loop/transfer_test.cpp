@@ -1,4 +1,4 @@
-// The loop while a connector's transfers hold blocks, and results of several tokens: what no engine makes use of today, stepped by hand.
+// Steps the loop by hand while transfers of a connector hold blocks, and with several tokens per result. No engine uses these cases today.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,12 +17,13 @@ namespace {
 
 constexpr TokenId kFirstToken = 10;
 
-// Computes nothing: samples kFirstToken, and one more than the last for each draft. Reports the transfers that the test says are over.
+// Computes nothing: samples kFirstToken, and one more than the last token for each draft. Reports the transfers that the test marks as
+// done.
 class TransferWorker final : public WorkerBase {
  public:
   void start(const StepPlan& plan) override {
     plan_ = &plan;
-    if (++num_steps == sends_0_at_step) sent = {RequestId{0}};
+    if (++num_steps == sends_first_at_step) sent = {RequestId{1}};
   }
   WorkerResult finish() override {
     Results& results = results_[plan_->step.value % 2];
@@ -46,8 +47,8 @@ class TransferWorker final : public WorkerBase {
   }
   [[nodiscard]] std::optional<double> next_transfer_s() const override { return due_s; }
 
-  std::vector<RequestId> sent, received;  // over at the end of the next step
-  std::uint32_t sends_0_at_step = UINT32_MAX;
+  std::vector<RequestId> sent, received;  // transfers that end with the next step
+  std::uint32_t sends_first_at_step = UINT32_MAX;
   std::optional<double> due_s;
   std::atomic<std::uint32_t> num_steps = 0;
 
@@ -61,7 +62,7 @@ class TransferWorker final : public WorkerBase {
   std::array<Results, 2> results_;
 };
 
-EngineOptions options_of(bool async_scheduling, std::uint32_t num_blocks) {
+ResolvedEngine resolved_for(bool async_scheduling, std::uint32_t num_blocks) {
   EngineOptions options;
   options.cache.block_size = 4;
   options.cache.num_blocks = num_blocks;
@@ -71,7 +72,7 @@ EngineOptions options_of(bool async_scheduling, std::uint32_t num_blocks) {
 
 struct TransferBench {
   explicit TransferBench(bool async_scheduling, std::uint32_t num_blocks = 40, std::uint32_t num_spec_tokens = 0) {
-    CoreConfig config = core_config(options_of(async_scheduling, num_blocks), simulated_model());
+    CoreConfig config = resolved_for(async_scheduling, num_blocks).core;
     config.speculation.num_spec_tokens = num_spec_tokens;
     auto made = Core::create(config, {.connector = &connector}).value();
     core = made.get();
@@ -82,9 +83,9 @@ struct TransferBench {
     loop = std::make_unique<StepLoop>(std::move(made), std::move(made_worker), std::move(options));
   }
   void add(std::uint64_t id, EngineRequest request) {
-    loop->add({.id = RequestId{id}, .request = std::move(request), .block_names = {}, .sink = &sink, .arrival_s = 0.0});
+    loop->add({.id = RequestId{id}, .request = std::move(request), .block_keys = {}, .sink = &sink, .arrival_s = 0.0});
   }
-  // Requests 7, 8 and 9, of which the first waits for blocks that come at 5 seconds.
+  // Adds requests 7, 8 and 9; the first waits for blocks that arrive at 5 seconds.
   void add_loading_siblings() {
     connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
     worker->due_s = 5.0;
@@ -93,7 +94,7 @@ struct TransferBench {
     add(7, request);
     run();
   }
-  // Until there is nothing to do now; the number of steps.
+  // Steps until there is nothing left to do now and returns the number of steps.
   std::uint32_t run() {
     const std::uint32_t before = worker->num_steps;
     while (loop->can_step() && worker->num_steps < before + 100) {
@@ -114,7 +115,7 @@ struct TransferBench {
 class TransferTest : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Modes, TransferTest, testing::Bool(), [](const auto& mode) { return std::string(mode.param ? "async" : "sync"); });
 
-TEST_P(TransferTest, TheLoopLooksForTheEndOfATransferWhenItIsDueAndNotBefore) {
+TEST_P(TransferTest, TheLoopChecksATransferWhenItIsDueAndNotBefore) {
   TransferBench bench(GetParam());
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.worker->due_s = 5.0;
@@ -126,32 +127,32 @@ TEST_P(TransferTest, TheLoopLooksForTheEndOfATransferWhenItIsDueAndNotBefore) {
   EXPECT_EQ(bench.loop->wait_s(), 5.0);
   bench.clock->now = 4.5;
   EXPECT_EQ(bench.loop->wait_s(), 0.5);
-  EXPECT_EQ(bench.run(), 0U) << "no spin";
+  EXPECT_EQ(bench.run(), 0U) << "the loop does not spin";
   bench.clock->now = 5.0;
   bench.worker->due_s = 7.0;
-  EXPECT_EQ(bench.run(), 1U) << "it takes longer than was said";
+  EXPECT_EQ(bench.run(), 1U) << "the transfer takes longer than estimated";
   EXPECT_EQ(bench.loop->wait_s(), 2.0);
   bench.loop->check_all_free();
   bench.clock->now = 7.0;
   bench.worker->sent = {RequestId{7}};
   bench.run();
   EXPECT_FALSE(bench.loop->awaits_transfers());
-  EXPECT_FALSE(bench.loop->wait_s().has_value()) << "until a command comes";
+  EXPECT_FALSE(bench.loop->wait_s().has_value()) << "it waits for a command";
   bench.loop->check_all_free();
   EXPECT_EQ(bench.loop->stats().num_free_blocks, bench.loop->stats().num_blocks);
 }
 
-// An empty step has looked already when the transfer ends: the loop hears of it, and looks again.
-TEST(AsyncTransfers, AnEndThatTheStepUnderWayIsTooEarlyForIsLookedFor) {
+// An empty step has already polled when the transfer ends. The loop is notified and polls again.
+TEST(AsyncTransfers, PollsAgainWhenATransferEndsAfterTheStepInFlightHasPolled) {
   TransferBench bench(true);
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.worker->due_s = std::numeric_limits<double>::infinity();
   bench.add(7, make_request(10, 3));
   bench.run();
-  ASSERT_EQ(bench.loop->wait_s(), std::nullopt) << "until it is told";
-  bench.loop->look_for_news();
+  ASSERT_EQ(bench.loop->wait_s(), std::nullopt) << "it waits for a notification";
+  bench.loop->note_change();
   bench.loop->step();
-  bench.loop->look_for_news();
+  bench.loop->note_change();
   bench.loop->step();
   EXPECT_EQ(bench.loop->wait_s(), 0.0);
   bench.worker->sent = {RequestId{7}};
@@ -159,21 +160,21 @@ TEST(AsyncTransfers, AnEndThatTheStepUnderWayIsTooEarlyForIsLookedFor) {
   EXPECT_FALSE(bench.loop->awaits_transfers());
 }
 
-// The empty step under way finds no news: that says nothing of a request which came since it began.
-TEST(AsyncTransfers, ARequestThatTheStepUnderWayIsTooEarlyForIsComputed) {
+// The empty step in flight finds no ended transfer. This says nothing about a request that came after the step began.
+TEST(AsyncTransfers, RunsARequestThatArrivesAfterTheStepInFlightBegan) {
   TransferBench bench(true);
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.worker->due_s = std::numeric_limits<double>::infinity();
   bench.add(7, make_request(10, 3));
   bench.run();
-  bench.loop->look_for_news();
+  bench.loop->note_change();
   bench.loop->step();
   bench.add(8, make_request(10, 3));
   bench.run();
   EXPECT_TRUE(bench.sink.wait_for_end(RequestId{8}, 0));
 }
 
-TEST_P(TransferTest, AWorkerThatNamesNoTimeIsAskedSoon) {
+TEST_P(TransferTest, PollsSoonWhenTheWorkerGivesNoDueTime) {
   TransferBench bench(GetParam());
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.add(7, make_request(10, 1));
@@ -195,7 +196,7 @@ TEST_P(TransferTest, SiblingsWaitForTheBlocksOfTheFirstAndShareThem) {
   bench.loop->check_all_free();
 }
 
-TEST_P(TransferTest, SiblingsOfOneThatEndsWhileItLoadsAreRequestsOfTheirOwn) {
+TEST_P(TransferTest, SiblingsOfARequestAbortedWhileItLoadsRunOnTheirOwn) {
   TransferBench bench(GetParam());
   bench.add_loading_siblings();
   bench.loop->finish(RequestId{7}, FinishReason::abort);
@@ -208,7 +209,7 @@ TEST_P(TransferTest, SiblingsOfOneThatEndsWhileItLoadsAreRequestsOfTheirOwn) {
   bench.loop->check_all_free();
 }
 
-TEST_P(TransferTest, OthersAreServedWhileARequestWaitsForItsBlocks) {
+TEST_P(TransferTest, OtherRequestsRunWhileARequestWaitsForItsBlocks) {
   TransferBench bench(GetParam());
   bench.connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
   bench.worker->due_s = 5.0;
@@ -229,14 +230,14 @@ TEST_P(TransferTest, OthersAreServedWhileARequestWaitsForItsBlocks) {
   bench.loop->check_all_free();
 }
 
-TEST_P(TransferTest, ARequestThatLacksTheBlocksOfATransferWaitsForItsEnd) {
+TEST_P(TransferTest, ARequestWithMissingBlocksWaitsForTheEndOfATransfer) {
   TransferBench bench(GetParam(), 8);
   bench.connector.keeps_blocks = {RequestId{7}};
   bench.worker->due_s = 5.0;
   bench.add(7, make_request(16, 3));
   bench.run();
   bench.add(8, make_request(16, 3, 60));
-  EXPECT_LE(bench.run(), 2U) << "no spin over a plan that is empty";
+  EXPECT_LE(bench.run(), 2U) << "the loop does not spin over an empty plan";
   EXPECT_TRUE(bench.loop->has_work());
   bench.clock->now = 5.0;
   bench.worker->sent = {RequestId{7}};
@@ -272,22 +273,22 @@ TEST_P(TransferTest, EachTokenOfAStepHasItsLogprobs) {
             bench.sink.wait(RequestId{7}).tokens.size() + bench.sink.wait(RequestId{8}).tokens.size());
 }
 
-TEST(EngineTransfers, StopWaitsForThemOrSaysHowManyAreLeft) {
+TEST(EngineTransfers, StopWaitsForTransfersOrReportsHowManyAreLeft) {
   for (const bool ends : {true, false}) {
-    const EngineOptions options = options_of(true, 40);
+    const ResolvedEngine resolved = resolved_for(true, 40);
     test::ScriptedConnector connector;
-    connector.keeps_blocks = {RequestId{0}};
+    connector.keeps_blocks = {RequestId{1}};
     auto made_worker = std::make_unique<TransferWorker>();
     const TransferWorker* worker = made_worker.get();
-    if (ends) made_worker->sends_0_at_step = 30;  // long after the request has ended
-    auto core = Core::create(core_config(options, simulated_model()), {.connector = &connector}).value();
-    StepLoop::Options loop{.eos_ids = {kEos}, .async_scheduling = options.scheduler.async_scheduling};
-    EngineImpl engine(options, simulated_model(), std::move(core), std::move(loop), {std::move(made_worker)});
+    if (ends) made_worker->sends_first_at_step = 30;  // long after the request has ended
+    auto core = Core::create(resolved.core, {.connector = &connector}).value();
+    StepLoop::Options loop{.eos_ids = {kEos}, .async_scheduling = resolved.options.scheduler.async_scheduling};
+    EngineImpl engine(resolved, std::move(core), std::move(loop), {std::move(made_worker)});
     Collector sink;
     sink.wait(engine.submit(make_request(10, 3), sink).value());
     EXPECT_EQ(engine.stop(ends ? 60.0 : 0.05), 0U);
     EXPECT_EQ(engine.stats().num_awaiting_transfers, ends ? 0U : 1U);
-    EXPECT_LT(worker->num_steps, 1000U) << "no spin";
+    EXPECT_LT(worker->num_steps, 1000U) << "the loop does not spin";
   }
 }
 

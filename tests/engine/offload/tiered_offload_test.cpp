@@ -1,5 +1,5 @@
-// Host memory over a disk that hangs, fails and loses: what is promised to the host comes, whatever the disk does, and every wait ends.
-// What a host sees of a good disk, of kills and of damaged files is tried from Python (tests/python/test_tiered_offload.py).
+// Host memory over a disk that hangs, fails and loses blocks: every block promised to the host arrives and every wait ends.
+// tests/python/test_tiered_offload.py tests a working disk, kills and damaged files.
 #include "quire/tiered_offload.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using test::FlakyFiles;
 using test::Flaws;
 using test::MemoryDisk;
 
-constexpr std::uint64_t kPageBytes = 5000;  // two of them are a block
+constexpr std::uint64_t kPageBytes = 5000;  // a block has two pages
 constexpr std::uint32_t kNumSlots = 8;
 
 OffloadKey key_of(std::uint64_t number) {
@@ -35,7 +35,7 @@ std::vector<OffloadKey> keys_of(std::uint64_t first, std::uint64_t count) {
   return keys;
 }
 
-// A host with one worker, whose block `n` has bytes that follow from n.
+// A host with one worker; the bytes of block `n` follow from n.
 class TieredHost {
  public:
   TieredHost(const std::shared_ptr<MemoryDisk>& disk, const std::shared_ptr<Flaws>& flaws) {
@@ -51,7 +51,7 @@ class TieredHost {
   }
 
   void store(std::uint64_t first, std::uint64_t count) {
-    const std::optional<NumberedStore> store = tiers_->prepare_store(keys_of(first, count));
+    const std::optional<StoreWithNumbers> store = tiers_->prepare_store(keys_of(first, count));
     ASSERT_TRUE(store);
     ASSERT_EQ(store->keys.size(), count);
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -63,7 +63,7 @@ class TieredHost {
     tiers_->complete_store(keys_of(first, count));
   }
 
-  // As a scheduler asks, in step after step; no call may take long.
+  // Asks like a scheduler, in step after step; no call may take long.
   std::uint32_t look_up(std::uint64_t first, std::uint64_t count) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     for (;;) {
@@ -71,7 +71,7 @@ class TieredHost {
       if (std::chrono::steady_clock::now() > end) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    ADD_FAILURE() << "it says 'ask again' for ever";
+    ADD_FAILURE() << "lookup answers 'ask again' forever";
     return 0;
   }
 
@@ -117,26 +117,26 @@ class TieredOffloadTest : public testing::Test {
   }
 };
 
-TEST_F(TieredOffloadTest, WhatLeftHostMemoryComesBack) {
+TEST_F(TieredOffloadTest, LoadsEvictedBlocksFromDisk) {
   store_and_push_out(1);
   EXPECT_EQ(host_.load(1, 5), 4U);
   EXPECT_EQ(host_.tiers().stats().num_read, 4U);
 }
 
-TEST_F(TieredOffloadTest, ADiskThatHangsIsAMissAndNobodyWaitsForItInACall) {
+TEST_F(TieredOffloadTest, AHangingDiskIsAMissAndDoesNotBlockCalls) {
   store_and_push_out(1);
   flaws_->hangs = true;
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(host_.tiers().lookup(keys_of(1, 4)), std::nullopt);
-  host_.store(300, 4);  // gives up what hangs in its way
+  host_.store(300, 4);  // abandons the read that hangs
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
   EXPECT_EQ(host_.look_up(1, 4), 0U);
   EXPECT_EQ(host_.load(300, 4), 4U);
   flaws_->hangs = false;
-  EXPECT_EQ(host_.load(300, 4), 4U) << "what came late has touched nothing";
+  EXPECT_EQ(host_.load(300, 4), 4U) << "the late read has changed nothing";
 }
 
-TEST_F(TieredOffloadTest, ADiskThatFailsIsAMiss) {
+TEST_F(TieredOffloadTest, AFailingDiskIsAMiss) {
   store_and_push_out(1);
   flaws_->fails_reads = true;
   EXPECT_EQ(host_.load(1, 4), 0U);
@@ -144,28 +144,28 @@ TEST_F(TieredOffloadTest, ADiskThatFailsIsAMiss) {
   flaws_->fails_reads = false;
 }
 
-TEST_F(TieredOffloadTest, WhatWasNotWrittenIsNotFoundBelow) {
+TEST_F(TieredOffloadTest, DoesNotFindBlocksWhoseWriteFailed) {
   flaws_->fails_writes = true;
   host_.store(1, 4);
   host_.wait([](const TieredOffloadStats& stats) { return stats.num_failed > 0; });
-  EXPECT_EQ(host_.load(1, 4), 4U) << "host memory has it";
+  EXPECT_EQ(host_.load(1, 4), 4U) << "host memory has the blocks";
   host_.store(100, kNumSlots);
   EXPECT_EQ(host_.look_up(1, 4), 0U);
 }
 
-TEST_F(TieredOffloadTest, HostMemoryDecidesAsWithoutADisk) {
+TEST_F(TieredOffloadTest, HostMemoryEvictsAsItDoesWithoutADisk) {
   std::uint64_t next = 1;
   for (int i = 0; i < 200; ++i) {
     host_.store(next, 1 + next % 3);
     next += 1 + next % 3;
   }
-  // LRU: the last ones are there, and are loaded without the disk.
+  // LRU keeps the last blocks in host memory: they are loaded without the disk.
   const std::uint64_t before = host_.tiers().stats().num_read;
   EXPECT_EQ(host_.load(next - kNumSlots, kNumSlots), kNumSlots);
   EXPECT_EQ(host_.tiers().stats().num_read, before);
 }
 
-TEST(BlockCopier, WhatIsDroppedAtTheEndIsNotWaitedFor) {
+TEST(BlockCopier, DestructorDropsRemainingCopies) {
   std::vector<std::byte> device(64 * 100), host(64 * 100);
   std::uint64_t mark = 0;
   {

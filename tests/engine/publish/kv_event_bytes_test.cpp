@@ -1,4 +1,4 @@
-// KV cache events as bytes: those that msgspec makes of vLLM's structs (tools/record_kv_event_bytes.py).
+// KV cache events as bytes must equal msgspec's encoding of vLLM's structs (tools/record/kv_event_bytes.py).
 #include "engine/publish/kv_event_bytes.h"
 
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ std::string batch(double time_s, const std::vector<KvEvent>& events, std::uint32
   return hex(out);
 }
 
-// Of two blocks on disk.
+// An event for two blocks on disk.
 BlockStored moved_down() {
   BlockStored stored;
   stored.block_hashes = {hash_of(6), hash_of(7)};
@@ -51,7 +51,7 @@ BlockStored moved_down() {
   return stored;
 }
 
-TEST(KvEventBytes, AreThoseOfVllm) {
+TEST(KvEventBytes, EqualVllmsBytes) {
   const std::vector<std::string> wanted = recorded();
   ASSERT_EQ(wanted.size(), 15U);
   std::vector<TokenId> tokens = {0, 1, 127, 128, 255, 256, 65535, 65536, INT32_MAX, -1, -32, -33, -128, -129, -32768, -32769};
@@ -103,24 +103,25 @@ TEST(KvEventBytes, AreThoseOfVllm) {
 }
 
 // vLLM's get_kv_cache_spec_kind and get_kv_cache_spec_sliding_window.
-TEST(KvEventBytes, GroupsHaveVllmsNames) {
+TEST(KvEventBytes, UseVllmsGroupKinds) {
   const LayerKvSpec mla = MlaAttentionSpec{};
   const LayerKvSpec full = FullAttentionSpec{};
   const LayerKvSpec window = SlidingWindowSpec{{}, 5};
   const LayerKvSpec other_window = SlidingWindowSpec{{}, 9};
-  const auto told = [](const LayerKvSpec& spec, std::vector<LayerKvSpec> layers) {
+  const auto group_of = [](const LayerKvSpec& spec, std::vector<LayerKvSpec> layers) {
     return kv_event_groups(std::vector<KvCacheGroup>{{.layer_names = {}, .spec = spec, .layer_specs = std::move(layers)}}).front();
   };
-  EXPECT_EQ(told(full, {}), (KvEventGroup{"full_attention", std::nullopt}));
-  EXPECT_EQ(told(window, {}), (KvEventGroup{"sliding_window", 5}));
-  EXPECT_EQ(told(MambaSpec{}, {}), (KvEventGroup{"mamba", std::nullopt}));
-  EXPECT_EQ(told(mla, {mla, mla}), (KvEventGroup{"mla_attention", std::nullopt}));
-  EXPECT_EQ(told(mla, {mla, full}), (KvEventGroup{"full_attention", std::nullopt}));
-  EXPECT_EQ(told(window, {window, other_window}), (KvEventGroup{"sliding_window", std::nullopt})) << "which of them is not told";
+  EXPECT_EQ(group_of(full, {}), (KvEventGroup{"full_attention", std::nullopt}));
+  EXPECT_EQ(group_of(window, {}), (KvEventGroup{"sliding_window", 5}));
+  EXPECT_EQ(group_of(MambaSpec{}, {}), (KvEventGroup{"mamba", std::nullopt}));
+  EXPECT_EQ(group_of(mla, {mla, mla}), (KvEventGroup{"mla_attention", std::nullopt}));
+  EXPECT_EQ(group_of(mla, {mla, full}), (KvEventGroup{"full_attention", std::nullopt}));
+  EXPECT_EQ(group_of(window, {window, other_window}), (KvEventGroup{"sliding_window", std::nullopt}))
+      << "layers with different windows report none";
 }
 
-// A group whose number has no entry is told of by that number alone.
-TEST(KvEventBytes, AGroupThatNobodyDescribedIsANumber) {
+// A group without an entry is reported by its index alone.
+TEST(KvEventBytes, ReportAGroupWithoutDescriptionByItsIndex) {
   BlockStored stored;
   stored.token_ids = {1};
   stored.block_size = 1;

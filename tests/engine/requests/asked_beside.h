@@ -1,6 +1,6 @@
 #pragma once
-// What a request may ask for beside its tokens (log probabilities of the prompt, experts), in the engine around the simulated worker: the
-// same runs for each, with how it is asked for and what an answer must have.
+// Shared runs for extra outputs of requests (prompt log probabilities, routed experts) in the engine around the simulated worker. Each
+// caller passes how a request asks for the output and how an answer is checked.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,10 +11,10 @@ namespace quire {
 
 using Check = std::function<void(const Collector::Answer&, const EngineRequest&)>;
 
-// Random requests, 40 in each engine: prompts cut into chunks, many blocks and so few that requests are preempted. ask(request, i) makes
-// some of them ask.
-inline void expect_however_cut(const Mode& mode, std::initializer_list<std::uint32_t> chunks,
-                               const std::function<void(EngineRequest&, std::uint32_t)>& ask, const Check& check) {
+// Runs 40 random requests per engine: prompts in chunks, with many blocks and with so few that requests are preempted. ask(request, i)
+// makes some of them ask.
+inline void expect_for_any_chunking(const Mode& mode, std::initializer_list<std::uint32_t> chunks,
+                                    const std::function<void(EngineRequest&, std::uint32_t)>& ask, const Check& check) {
   for (const std::uint32_t chunk : chunks) {
     for (const std::uint32_t num_blocks : {200U, 20U}) {
       EngineOptions options;
@@ -41,7 +41,7 @@ inline void expect_however_cut(const Mode& mode, std::initializer_list<std::uint
   }
 }
 
-// `asking` has a prompt of 50 tokens, of which the same request that does not ask finds three blocks.
+// `asking` has a prompt of 50 tokens. Without the extra output, a request with this prompt finds three blocks.
 inline void expect_reads_no_prefix_cache(const Mode& mode, const EngineRequest& asking, EngineRequest silent, const Check& check) {
   Collector sink;
   const auto engine = start(mode, {});
@@ -52,9 +52,10 @@ inline void expect_reads_no_prefix_cache(const Mode& mode, const EngineRequest& 
   EXPECT_EQ(sink.wait(engine->submit(std::move(silent), sink).value()).num_cached_tokens, 48U);
 }
 
-// Twelve requests of four siblings each, with many blocks and with so few that some are preempted. check(answers, request) gets the four.
-inline void expect_of_siblings(const Mode& mode, const std::function<EngineRequest(std::uint32_t length)>& asking,
-                               const std::function<void(const std::vector<Collector::Answer>&, const EngineRequest&)>& check) {
+// Runs twelve requests of four siblings each, with many blocks and with so few that some are preempted. check(answers, request) gets the
+// four.
+inline void expect_for_siblings(const Mode& mode, const std::function<EngineRequest(std::uint32_t length)>& asking,
+                                const std::function<void(const std::vector<Collector::Answer>&, const EngineRequest&)>& check) {
   for (const std::uint32_t num_blocks : {200U, 24U}) {
     EngineOptions options;
     options.cache.num_blocks = num_blocks;
@@ -78,10 +79,9 @@ inline void expect_of_siblings(const Mode& mode, const std::function<EngineReque
   }
 }
 
-// Of three siblings the first is aborted, whatever the engine thread is at: with the prompt done, and its siblings forked, or before.
-// check_first: of its answer.
-inline void expect_of_siblings_of_an_aborted_one(const Mode& mode, const std::function<EngineRequest(std::uint32_t length)>& asking,
-                                                 const Check& check_first, const Check& check) {
+// Aborts the first of three siblings at any point: with the prompt done and the siblings forked, or before. check_first checks its answer.
+inline void expect_for_siblings_of_an_aborted_request(const Mode& mode, const std::function<EngineRequest(std::uint32_t length)>& asking,
+                                                      const Check& check_first, const Check& check) {
   Collector sink;
   const auto engine = start(mode, {});
   for (std::uint32_t round = 0; round < 60; ++round) {
@@ -99,8 +99,8 @@ inline void expect_of_siblings_of_an_aborted_one(const Mode& mode, const std::fu
   }
 }
 
-// Two siblings, which a reset of the cache puts back; the engine has given out some tokens or none.
-inline void expect_though_put_back(const Mode& mode, EngineRequest asking, const Check& check) {
+// A cache reset preempts two siblings; the engine has delivered some tokens or none.
+inline void expect_survives_cache_reset(const Mode& mode, EngineRequest asking, const Check& check) {
   Collector sink;
   const auto engine = start(mode, {});
   asking.n = 2;
@@ -118,7 +118,7 @@ inline void expect_though_put_back(const Mode& mode, EngineRequest asking, const
   }
 }
 
-// A client's fork of a running request that asks: (parent, child).
+// Forks a running request that asks and returns the answers (parent, child).
 inline std::pair<Collector::Answer, Collector::Answer> answers_of_a_fork(const Mode& mode, const EngineRequest& asking) {
   Gate gate;
   const auto engine = start(mode, {.options = {}, .before_step = [&gate](const StepPlan&) { gate.pass(); }});

@@ -1,5 +1,5 @@
-// Beam searches on a small model, everything in f32: against vLLM's (tools/record_beams.py), and against themselves, however they are
-// scheduled.
+// Beam searches on a small model, everything in f32, must match vLLM's (tools/record/beams.py). They must also match themselves, however
+// they are scheduled.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -30,7 +30,7 @@ struct Found {
 struct BeamCase {
   EngineRequest request;
   std::vector<Found> found;
-  bool library_differs = false;  // LLM.beam_search found others than vLLM's server
+  bool library_differs = false;  // LLM.beam_search found other beams than vLLM's server
 };
 
 std::vector<TokenId> ids(const boost::json::value& array) {
@@ -63,7 +63,7 @@ class BeamRecord : public testing::Test {
     ASSERT_TRUE(config) << config.error().to_string();
     options.model = folder.file("beams");
     tiny::write_hf_folder(options.model, record->at("config"), tiny::make_tensors(*config, false, "F32"));
-    // As many tokens as the model has, so that its EOS is one; nothing is tokenised.
+    // The vocabulary has as many tokens as the model, so that the model's EOS is one of them. Nothing is tokenised.
     std::string vocab;
     for (std::uint32_t i = 0; i < config->vocab_size; ++i)
       vocab += (i == 0 ? "\"t" : ", \"t") + std::to_string(i) + "\": " + std::to_string(i);
@@ -95,7 +95,7 @@ Found found_in(const Collector::Answer& answer) {
   return found;
 }
 
-TEST_F(BeamRecord, SearchesFindWhatVllmsFind) {
+TEST_F(BeamRecord, SearchesFindVllmsBeams) {
   Collector sink;
   const auto engine = start();
   std::vector<RequestId> searches;
@@ -108,7 +108,7 @@ TEST_F(BeamRecord, SearchesFindWhatVllmsFind) {
     for (std::uint32_t k = 0; k < cases[i].request.n; ++k, ++num_answers) {
       const Found found = found_in(sink.wait(RequestId{searches[i].value + k}));
       const Found& wanted = cases[i].found[k];
-      EXPECT_EQ(found.tokens, wanted.tokens) << "prompt " << i << ", answer " << k << ": " << found.cum_logprob << " beside "
+      EXPECT_EQ(found.tokens, wanted.tokens) << "prompt " << i << ", answer " << k << ": " << found.cum_logprob << " instead of "
                                              << wanted.cum_logprob;
       EXPECT_EQ(found.by_eos, wanted.by_eos);
       EXPECT_NEAR(found.cum_logprob, wanted.cum_logprob, kMaxDifference) << "prompt " << i << ", answer " << k;
@@ -118,14 +118,14 @@ TEST_F(BeamRecord, SearchesFindWhatVllmsFind) {
   }
   engine->stop(60.0);
   EXPECT_EQ(cases.size(), 200U);
-  EXPECT_GT(num_by_eos, 100U) << "the record must meet what it is about";
+  EXPECT_GT(num_by_eos, 100U) << "the record must contain beams that end by EOS";
   EXPECT_GT(num_answers - num_by_eos, 100U);
   std::printf("%zu searches, %u answers, %u of them by EOS; largest difference of a cumulative log probability %.2g\n", cases.size(),
               num_answers, num_by_eos, largest);
   std::printf("vLLM's LLM.beam_search differs from its server's in %u of them\n", num_library_differs);
 }
 
-// The bits of everything: tokens and log probabilities of searches, and of requests beside them.
+// The bits of all tokens and log probabilities: of searches, and of the requests that run concurrently.
 struct Bits {
   std::vector<std::uint32_t> searches, others;
 };
@@ -152,7 +152,7 @@ Bits bits_of(Engine& engine, const std::vector<EngineRequest>& searches, const s
   return bits;
 }
 
-TEST_F(BeamRecord, NeitherSearchesNorRequestsBesideThemDependOnEachOther) {
+TEST_F(BeamRecord, SearchesAndConcurrentRequestsDoNotAffectEachOther) {
   std::vector<EngineRequest> searches, others;
   for (std::size_t i = 0; i < (kSanitized ? 8 : 40); ++i) {
     searches.push_back(cases[i].request);

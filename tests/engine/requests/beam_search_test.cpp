@@ -1,4 +1,4 @@
-// The search alone, beside one that is written plainly.
+// Compares the search alone with a naive implementation.
 #include "engine/requests/beam_search.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ std::vector<std::vector<TokenId>> answers(const BeamSearch& search) {
   return found;
 }
 
-// Whatever comes next is a function of what was before. Log probabilities have so few values that many are equal.
+// The next token is a function of the tokens before. Log probabilities take so few values that many are equal.
 class RandomModel {
  public:
   RandomModel(std::uint64_t seed, std::uint32_t vocab_size) : seed_(seed), vocab_size_(vocab_size) {}
@@ -49,7 +49,7 @@ class RandomModel {
   std::uint32_t vocab_size_;
 };
 
-TEST(BeamSearch, FindsWhatTheNaiveOneFinds) {
+TEST(BeamSearch, MatchesTheNaiveSearch) {
   std::uint32_t num_early = 0, num_by_eos = 0, num_beams = 0;
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     Random random(seed);
@@ -102,18 +102,18 @@ TEST(BeamSearch, FindsWhatTheNaiveOneFinds) {
     }
     num_early += search.num_steps() < wanted.max_tokens ? 1 : 0;
   }
-  EXPECT_GT(num_early, 300U) << "the run must meet what it is about";
+  EXPECT_GT(num_early, 300U) << "the run must contain searches that end early";
   EXPECT_GT(num_by_eos, 1000U);
   EXPECT_GT(num_beams, 1000U);
 }
 
-TEST(BeamSearch, FollowsTheLikeliestOverAllBeams) {
+TEST(BeamSearch, ContinuesTheLikeliestTokensOverAllBeams) {
   BeamSearch search({.width = 2, .num_prompt_tokens = 4, .max_tokens = 3});
   search.step(std::vector<Offer>{{{10, -1.0F}, {11, -1.5F}, {12, -4.0F}, {13, -5.0F}}});
   EXPECT_EQ(tokens_of(search.beams()), (std::vector<TokenId>{10, 11}));
   search.step(
       std::vector<Offer>{{{20, -3.0F}, {21, -3.5F}, {22, -4.0F}, {23, -5.0F}}, {{30, -0.5F}, {31, -1.0F}, {32, -2.0F}, {33, -9.0F}}});
-  EXPECT_EQ(tokens_of(search.beams()), (std::vector<TokenId>{30, 31})) << "both go on from the second";
+  EXPECT_EQ(tokens_of(search.beams()), (std::vector<TokenId>{30, 31})) << "both continue the second beam";
   EXPECT_EQ(search.beams()[0].parent, 1U);
   EXPECT_EQ(search.beams()[1].parent, 1U);
   EXPECT_FALSE(search.is_over());
@@ -124,7 +124,7 @@ TEST(BeamSearch, FollowsTheLikeliestOverAllBeams) {
   EXPECT_EQ(search.best()[0].score, -2.75 / 7.0);
 }
 
-TEST(BeamSearch, EqualOnesStayInTheOrderInWhichTheyWereOffered) {
+TEST(BeamSearch, KeepsEqualCandidatesInTheirOrder) {
   BeamSearch search({.width = 3, .num_prompt_tokens = 1, .max_tokens = 2});
   search.step(std::vector<Offer>{{{7, -1.0F}, {3, -1.0F}, {5, -1.0F}, {1, -1.0F}}});
   EXPECT_EQ(tokens_of(search.beams()), (std::vector<TokenId>{7, 3, 5}));
@@ -132,8 +132,8 @@ TEST(BeamSearch, EqualOnesStayInTheOrderInWhichTheyWereOffered) {
   EXPECT_EQ(answers(search), (std::vector<std::vector<TokenId>>{{5, 4}, {7, 2}, {3, 9}}));
 }
 
-// The EOS counts for the log probability and not for the length.
-TEST(BeamSearch, TheLengthPenaltyIsVllms) {
+// The EOS counts towards the log probability but not towards the length.
+TEST(BeamSearch, AppliesVllmsLengthPenalty) {
   EXPECT_EQ(beam_score(-6.0, 4, 1.0), -1.5);
   EXPECT_EQ(beam_score(-6.0, 4, 0.0), -6.0);
   EXPECT_EQ(beam_score(-6.0, 4, 0.5), -3.0);
@@ -151,11 +151,11 @@ TEST(BeamSearch, TheLengthPenaltyIsVllms) {
   }
 }
 
-TEST(BeamSearch, EosMayBeIgnored) {
+TEST(BeamSearch, CanIgnoreEos) {
   for (const bool ignore : {false, true}) {
     BeamSearch search({.width = 1, .num_prompt_tokens = 1, .max_tokens = 2, .length_penalty = 1.0, .ignore_eos = ignore, .eos_ids = {0}});
     search.step(std::vector<Offer>{{{0, -0.5F}, {5, -3.0F}}});
-    EXPECT_EQ(search.is_over(), !ignore) << "nothing can be better than what is complete";
+    EXPECT_EQ(search.is_over(), !ignore) << "no open beam can exceed the complete one";
     if (ignore) {
       EXPECT_EQ(tokens_of(search.beams()), (std::vector<TokenId>{0}));
       search.step(std::vector<Offer>{{{0, -0.5F}, {5, -3.0F}}});
@@ -165,8 +165,8 @@ TEST(BeamSearch, EosMayBeIgnored) {
   }
 }
 
-// A beam that is likely enough to become better keeps the search going, and only such a one.
-TEST(BeamSearch, EndsWhenNothingOpenCanComeIntoTheAnswer) {
+// Only a beam that may still exceed the answers keeps the search running.
+TEST(BeamSearch, EndsWhenNoOpenBeamCanEnterTheAnswers) {
   BeamSearch search({.width = 1, .num_prompt_tokens = 4, .max_tokens = 12, .length_penalty = 1.0, .eos_ids = {0}});
   search.step(std::vector<Offer>{{{0, -2.0F}, {5, -2.5F}}});
   EXPECT_FALSE(search.is_over()) << "-2.5 / 16 is more than -2 / 4";
@@ -177,12 +177,12 @@ TEST(BeamSearch, EndsWhenNothingOpenCanComeIntoTheAnswer) {
   EXPECT_EQ(answers(search), (std::vector<std::vector<TokenId>>{{0}}));
 }
 
-TEST(BeamSearch, WithFewTokensThereAreFewBeams) {
+TEST(BeamSearch, FewTokensGiveFewBeams) {
   BeamSearch search({.width = 4, .num_prompt_tokens = 1, .max_tokens = 3, .eos_ids = {0}});
   search.step(std::vector<Offer>{{{0, -0.5F}, {5, -3.0F}}});
   EXPECT_EQ(search.beams().size(), 1U);
   search.step(std::vector<Offer>{{{0, -0.5F}}});
-  EXPECT_TRUE(search.is_over()) << "none is left";
+  EXPECT_TRUE(search.is_over()) << "no beam is left";
   EXPECT_EQ(search.best().size(), 2U);
 }
 

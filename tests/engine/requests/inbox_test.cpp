@@ -1,8 +1,9 @@
-// What client threads may put into the queue of the engine thread, and how much of it that takes between two steps.
+// Tests which submissions client threads may queue for the engine thread, and how many it takes between two steps.
 #include "engine/requests/inbox.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "engine/collector.h"
@@ -12,24 +13,30 @@ namespace {
 
 constexpr double kAtOnce = 0.0;
 
-Submission prompt_of(std::size_t num_tokens) {
+Inbox::Limits limits_of(std::uint32_t max_num_waiting, std::uint32_t max_num_seqs) {
+  return {.max_num_waiting = max_num_waiting, .max_tenant_waiting = max_num_waiting, .max_num_seqs = max_num_seqs};
+}
+
+Submission prompt_of(std::size_t num_tokens, std::string tenant = {}, std::uint32_t n = 1) {
   Submission submission;
+  submission.request.tags.tenant = std::move(tenant);
+  submission.request.n = n;
   submission.request.prompt.resize(num_tokens, 1);
   return submission;
 }
 
-std::size_t num_tokens(const Intake& intake) {
+std::size_t num_tokens(const InboxBatch& intake) {
   return std::accumulate(intake.submissions.begin(), intake.submissions.end(), std::size_t{0},
                          [](std::size_t sum, const Submission& one) { return sum + one.request.prompt.size(); });
 }
 
-// All that is left, round by round; each round is within the limits, and ids come in the order of submission.
+// Takes all remaining submissions round by round. Each round stays within the limits, and ids come in the order of submission.
 std::vector<std::uint64_t> take_all(Inbox& inbox) {
   std::vector<std::uint64_t> ids;
-  Intake intake;
+  InboxBatch intake;
   do {
     inbox.take(intake, kAtOnce);
-    EXPECT_LE(intake.submissions.size(), Inbox::kMaxTaken);
+    EXPECT_LE(intake.submissions.size(), Inbox::kMaxSubmissionsPerTake);
     if (intake.submissions.size() > 1) EXPECT_LE(num_tokens(intake), Inbox::kMaxPromptTokens);
     for (const Submission& submission : intake.submissions) ids.push_back(submission.id.value);
   } while (intake.num_left > 0);
@@ -38,67 +45,157 @@ std::vector<std::uint64_t> take_all(Inbox& inbox) {
 
 std::vector<std::uint64_t> first_ids(std::size_t count) {
   std::vector<std::uint64_t> ids(count);
-  std::iota(ids.begin(), ids.end(), 0U);
+  std::iota(ids.begin(), ids.end(), 1U);
   return ids;
 }
 
-TEST(Inbox, ShortPromptsAreTakenInBoundedNumbersInTheirOrder) {
-  Inbox inbox(1024, 4);
+TEST(Inbox, TakesShortPromptsInOrderInBoundedBatches) {
+  Inbox inbox(limits_of(1024, 4));
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(inbox.submit(prompt_of(3)));
   EXPECT_EQ(take_all(inbox), first_ids(1000));
 }
 
-TEST(Inbox, OfLongPromptsFewAreTakenAtOnceButAlwaysOne) {
-  Inbox inbox(1024, 4);
+TEST(Inbox, TakesFewLongPromptsPerRoundButAtLeastOne) {
+  Inbox inbox(limits_of(1024, 4));
   for (int i = 0; i < 40; ++i) ASSERT_TRUE(inbox.submit(prompt_of(i == 7 ? 2 * Inbox::kMaxPromptTokens : 131'072)));
-  Intake intake;
+  InboxBatch intake;
   inbox.take(intake, kAtOnce);
   EXPECT_EQ(intake.submissions.size(), 2U);
   EXPECT_EQ(intake.num_left, 38U);
   const std::vector<std::uint64_t> rest = take_all(inbox);
   EXPECT_EQ(rest.size(), 38U);
-  EXPECT_EQ(rest.front(), 2U);
+  EXPECT_EQ(rest.front(), 3U);
 }
 
-TEST(Inbox, EndingsAndControlsDoNotWaitBehindSubmissions) {
-  Inbox inbox(2048, 4);
+TEST(Inbox, TakesAsManySubmissionsAsTheStepHasRows) {
+  for (const std::uint32_t num_rows : {0U, 63U, 65U, 700U, 5000U}) {
+    Inbox inbox(limits_of(1024, 4));
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(inbox.submit(prompt_of(3)));
+    InboxBatch intake;
+    inbox.take(intake, kAtOnce, num_rows);
+    EXPECT_EQ(intake.submissions.size(), std::clamp<std::size_t>(num_rows, Inbox::kMaxSubmissionsPerTake, 1000));
+  }
+}
+
+TEST(Inbox, CountsEachAnswerOfARequestAsARow) {
+  Inbox inbox(limits_of(10'000, 4));
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(inbox.submit(prompt_of(3, {}, 10)));
+  InboxBatch intake;
+  inbox.take(intake, kAtOnce, 1005);
+  EXPECT_EQ(intake.submissions.size(), 101U);
+}
+
+TEST(Inbox, TakesMorePromptTokensWhenAStepComputesMore) {
+  Inbox::Limits limits = limits_of(1024, 4);
+  limits.max_num_batched_tokens = 4 * Inbox::kMaxPromptTokens;
+  Inbox inbox(limits);
+  for (int i = 0; i < 40; ++i) ASSERT_TRUE(inbox.submit(prompt_of(131'072)));
+  InboxBatch intake;
+  inbox.take(intake, kAtOnce);
+  EXPECT_EQ(intake.submissions.size(), 8U);
+}
+
+// However much was submitted before, a tenant with short prompts is served immediately.
+TEST(Inbox, TakesTurnsBetweenTenants) {
+  Inbox inbox(limits_of(4096, 4));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(inbox.submit(prompt_of(5000, "long")));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(inbox.submit(prompt_of(7, "many")));
+  InboxBatch intake;
+  inbox.take(intake, kAtOnce);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(inbox.submit(prompt_of(7, "late")));
+  inbox.take(intake, kAtOnce);
+  const auto count = [&](const char* tenant) {
+    return std::ranges::count(intake.submissions, tenant, [](const Submission& one) { return one.request.tags.tenant; });
+  };
+  EXPECT_EQ(count("late"), 20);
+  EXPECT_LE(count("long"), 1);
+  EXPECT_GT(count("many"), 40);
+}
+
+// A tenant that was away gets no larger share later for requests that it did not send.
+TEST(Inbox, AReturningTenantGetsNoMoreTurnsThanOthers) {
+  Inbox inbox(limits_of(4096, 4));
+  ASSERT_TRUE(inbox.submit(prompt_of(10, "back")));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(inbox.submit(prompt_of(10, "steady")));
+  InboxBatch intake;
+  for (int i = 0; i < 5; ++i) inbox.take(intake, kAtOnce);
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(inbox.submit(prompt_of(10, "back")));
+  inbox.take(intake, kAtOnce);
+  const auto num_back =
+      std::ranges::count(intake.submissions, std::string("back"), [](const Submission& one) { return one.request.tags.tenant; });
+  EXPECT_NEAR(static_cast<double>(num_back), 32.0, 2.0);
+}
+
+TEST(Inbox, LimitsATenantToItsShareOfTheQueue) {
+  Inbox::Limits limits = limits_of(100, 4);
+  limits.max_tenant_waiting = 60;
+  Inbox inbox(limits);
+  ASSERT_TRUE(inbox.submit(prompt_of(3, "a", 50)));
+  const auto refused = inbox.submit(prompt_of(3, "a", 11));
+  EXPECT_EQ(refused.error().code, ErrorCode::overloaded);
+  EXPECT_EQ(inbox.check_room(11, "a").error().code, ErrorCode::overloaded);
+  EXPECT_TRUE(inbox.check_room(11, "b").has_value());
+  ASSERT_TRUE(inbox.submit(prompt_of(3, "a", 10)));
+  ASSERT_TRUE(inbox.submit(prompt_of(3, "b", 40)));
+  EXPECT_EQ(inbox.submit(prompt_of(3, "b")).error().code, ErrorCode::overloaded) << "the bound for all tenants";
+  InboxBatch intake;
+  inbox.take(intake, kAtOnce);
+  std::vector<RequestId> ids;
+  for (std::uint64_t i = 0; i < 100; ++i) ids.push_back({i});
+  inbox.admitted(ids);
+  inbox.ended(ids);
+  EXPECT_TRUE(inbox.submit(prompt_of(3, "a", 60)).has_value());
+}
+
+// A later retry can never succeed, so the error is the client's.
+TEST(Inbox, RefusesMoreAnswersThanTheQueueCanHoldAsInvalid) {
+  Inbox inbox(limits_of(20, 4));
+  const auto refused = inbox.submit(prompt_of(3, {}, 21));
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(refused.error().field, "n");
+  EXPECT_TRUE(inbox.submit(prompt_of(3, {}, 20)).has_value());
+}
+
+TEST(Inbox, FinishesAndControlsAreNotDelayedBySubmissions) {
+  Inbox inbox(limits_of(2048, 4));
   const RequestId known = inbox.submit(prompt_of(3)).value();
-  Intake intake;
+  InboxBatch intake;
   inbox.take(intake, kAtOnce);
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(inbox.submit(prompt_of(3)));
   inbox.finish(known, FinishReason::abort);
   inbox.finish(known, FinishReason::stop);
   inbox.control({PauseOptions{.mode = PauseMode::keep}, {}});
   inbox.take(intake, kAtOnce);
-  ASSERT_EQ(intake.commands.size(), 2U) << "one ending per request";
-  EXPECT_EQ(std::get<Ending>(intake.commands[0]).id, known);
+  ASSERT_EQ(intake.commands.size(), 2U) << "one finish per request";
+  EXPECT_EQ(std::get<FinishCommand>(intake.commands[0]).id, known);
   EXPECT_TRUE(std::holds_alternative<Control>(intake.commands[1]));
   EXPECT_GT(intake.num_left, 0U);
 }
 
-TEST(Inbox, EndingsAreTakenInBoundedNumbersToo) {
-  Inbox inbox(1024, 4);
+TEST(Inbox, TakesFinishesInBoundedNumbers) {
+  constexpr std::uint32_t kCount = Inbox::kMaxEndings + 1000;
+  Inbox inbox(limits_of(kCount, 4));
   std::vector<RequestId> ids;
-  for (int i = 0; i < 500; ++i) ids.push_back(inbox.submit(prompt_of(3)).value());
+  for (std::uint32_t i = 0; i < kCount; ++i) ids.push_back(inbox.submit(prompt_of(3)).value());
   take_all(inbox);
   for (const RequestId id : ids) inbox.finish(id, FinishReason::abort);
   std::vector<RequestId> ended;
-  Intake intake;
+  InboxBatch intake;
   do {
     inbox.take(intake, kAtOnce);
-    EXPECT_LE(intake.commands.size(), Inbox::kMaxTaken);
-    for (const Command& command : intake.commands) ended.push_back(std::get<Ending>(command).id);
+    EXPECT_EQ(intake.commands.size(), std::min<std::size_t>(Inbox::kMaxEndings, kCount - ended.size()));
+    for (const Command& command : intake.commands) ended.push_back(std::get<FinishCommand>(command).id);
   } while (intake.has_more);
   EXPECT_EQ(ended, ids);
 }
 
-TEST(Inbox, ARequestEndedBeforeItWasTakenIsNeverTaken) {
-  Inbox inbox(1024, 4);
+TEST(Inbox, NeverTakesARequestThatEndedInTheQueue) {
+  Inbox inbox(limits_of(1024, 4));
   std::vector<RequestId> ids;
   for (int i = 0; i < 200; ++i) ids.push_back(inbox.submit(prompt_of(3)).value());
   inbox.finish(ids[150], FinishReason::abort);
   inbox.finish(ids[3], FinishReason::stop);
-  Intake intake;
+  InboxBatch intake;
   inbox.take(intake, kAtOnce);
   ASSERT_EQ(intake.cancelled.size(), 2U);
   EXPECT_EQ(intake.cancelled[0].submission.id, ids[150]);
@@ -109,25 +206,21 @@ TEST(Inbox, ARequestEndedBeforeItWasTakenIsNeverTaken) {
   EXPECT_EQ(intake.submissions.size() + take_all(inbox).size(), 198U);
 }
 
-TEST(Inbox, APauseThatAbortsEndsWhatWasSubmittedBeforeItAndNothingAfter) {
-  Inbox inbox(1024, 4);
+TEST(Inbox, AnAbortingPauseCancelsOnlyEarlierSubmissions) {
+  Inbox inbox(limits_of(1024, 4));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(inbox.submit(prompt_of(3)));
   inbox.control({PauseOptions{.mode = PauseMode::abort}, {}});
   const RequestId late = inbox.submit(prompt_of(3)).value();
-  Intake intake;
+  InboxBatch intake;
   inbox.take(intake, kAtOnce);
   ASSERT_EQ(intake.submissions.size(), 1U);
   EXPECT_EQ(intake.submissions[0].id, late);
-  std::size_t num_cancelled = intake.cancelled.size();
-  EXPECT_EQ(num_cancelled, Inbox::kMaxTaken);
-  EXPECT_TRUE(intake.has_more);
-  inbox.take(intake, kAtOnce);
-  EXPECT_EQ(num_cancelled + intake.cancelled.size(), 100U);
+  EXPECT_EQ(intake.cancelled.size(), 100U);
   EXPECT_FALSE(intake.has_more);
 }
 
-TEST(Inbox, PreemptedRequestsDoNotCountAsNewOnesAndEverythingIsBounded) {
-  Inbox inbox(3, 2);
+TEST(Inbox, PreemptedRequestsDoNotCountAsWaitingAndOpenRequestsAreBounded) {
+  Inbox inbox(limits_of(3, 2));
   std::vector<RequestId> ids;
   const auto submit = [&] {
     const Result<RequestId> id = inbox.submit(prompt_of(3));
@@ -135,34 +228,34 @@ TEST(Inbox, PreemptedRequestsDoNotCountAsNewOnesAndEverythingIsBounded) {
     return id.has_value();
   };
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(submit());
-  EXPECT_FALSE(submit()) << "three wait";
+  EXPECT_FALSE(submit()) << "three requests wait";
   EXPECT_EQ(inbox.check_room().error().code, ErrorCode::overloaded);
-  // Each is admitted once; all but two of them may have been preempted since.
+  // Each request is admitted once; all but two may have been preempted since.
   inbox.admitted(ids);
   EXPECT_TRUE(submit());
   EXPECT_TRUE(submit());
-  EXPECT_FALSE(submit()) << "two that run and three that wait are open";
+  EXPECT_FALSE(submit()) << "two running and three waiting requests are open";
   const RequestId ended[] = {ids[0]};
   inbox.ended(ended);
   EXPECT_TRUE(inbox.check_room().has_value());
   EXPECT_TRUE(submit());
 }
 
-TEST(Inbox, AClosedOneRefusesAndAnAbortedOneEndsTheRest) {
-  Inbox inbox(1024, 4);
+TEST(Inbox, ACloseRefusesNewRequestsAndAnAbortCancelsTheRest) {
+  Inbox inbox(limits_of(1024, 4));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(inbox.submit(prompt_of(3)));
   inbox.close();
   EXPECT_EQ(inbox.submit(prompt_of(3)).error().code, ErrorCode::shutting_down);
-  Intake intake;
+  InboxBatch intake;
   inbox.take(intake, kAtOnce);
   EXPECT_TRUE(intake.closed);
   EXPECT_FALSE(intake.aborting);
-  EXPECT_EQ(intake.submissions.size(), Inbox::kMaxTaken);
+  EXPECT_EQ(intake.submissions.size(), Inbox::kMaxSubmissionsPerTake);
   EXPECT_FALSE(inbox.wait_until_done(0.0));
   inbox.abort_rest();
   inbox.take(intake, kAtOnce);
   EXPECT_TRUE(intake.aborting);
-  EXPECT_EQ(intake.cancelled.size(), 100 - Inbox::kMaxTaken);
+  EXPECT_EQ(intake.cancelled.size(), 100 - Inbox::kMaxSubmissionsPerTake);
   inbox.set_done();
   EXPECT_TRUE(inbox.wait_until_done(0.0));
 }

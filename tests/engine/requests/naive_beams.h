@@ -1,6 +1,6 @@
 #pragma once
-// Beam search as vLLM's server has it, written plainly: every hypothesis is kept whole and with all its tokens, no search ends early, and
-// everything is sorted in full. Equal ones stay in the order in which they came.
+// A naive beam search like the one in vLLM's server. It keeps every hypothesis with all its tokens, never ends early, and sorts everything
+// in full. Equal hypotheses stay in their order.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -13,7 +13,7 @@
 namespace quire {
 
 struct NaiveHypothesis {
-  std::vector<TokenId> tokens;  // outputs, a last EOS among them
+  std::vector<TokenId> tokens;  // output tokens, including a last EOS
   double cum_logprob = 0.0;
   double score = 0.0;
   bool by_eos = false;
@@ -28,7 +28,7 @@ struct NaiveSearch {
   std::vector<TokenId> eos_ids{};
 };
 
-// What may come next, likeliest first, so many.
+// Returns the `count` likeliest next tokens, likeliest first.
 using NaiveModel = std::function<std::vector<TokenLogprob>(std::span<const TokenId> history, std::uint32_t count)>;
 
 template <class Key>

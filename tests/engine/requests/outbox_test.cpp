@@ -1,4 +1,4 @@
-// Outputs on their way: one call per sink, requests apart, and those of a request in order.
+// Delivers outputs with one call per sink, separately for each request, and in order within a request.
 #include "engine/requests/outbox.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ RequestOutput output_of(std::uint64_t id, TokenId token) {
   return output;
 }
 
-TEST(Outbox, EachSinkIsCalledOnceWithItsOwn) {
+TEST(Outbox, CallsEachSinkOnceWithItsOutputs) {
   CountingSink first, second, silent;
   Outbox outbox;
   outbox.send(&second, output_of(7, 1));
@@ -39,9 +39,9 @@ TEST(Outbox, EachSinkIsCalledOnceWithItsOwn) {
   EXPECT_EQ(second.calls[0][0].id, RequestId{3});
   EXPECT_EQ(second.calls[0][1].tokens, (std::vector<TokenId>{1}));
   EXPECT_EQ(second.calls[0][2].tokens, (std::vector<TokenId>{4}));
-  EXPECT_TRUE(second.calls[0][2].finished) << "what is done to an output that was sent";
+  EXPECT_TRUE(second.calls[0][2].finished) << "a later change to a sent output";
   outbox.deliver();
-  EXPECT_EQ(second.calls.size(), 1U) << "nothing goes out twice";
+  EXPECT_EQ(second.calls.size(), 1U) << "no output is sent twice";
 }
 
 TEST(Outbox, OutputsOfARequestStayInOrder) {

@@ -1,4 +1,4 @@
-// Requests that end with the hidden row of their last token, around the simulated worker.
+// Pooling requests around the simulated worker: they end with the hidden row of their last token.
 #include <gtest/gtest.h>
 
 #include "engine/simulated_engine.h"
@@ -7,7 +7,7 @@ namespace quire {
 namespace {
 
 class Pooling : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, Pooling, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, Pooling, testing::ValuesIn(played_modes()), mode_name);
 
 constexpr PoolingKind kKinds[] = {PoolingKind::last, PoolingKind::first, PoolingKind::mean, PoolingKind::all};
 
@@ -25,7 +25,7 @@ void expect_pooled(const Collector::Answer& answer, const EngineRequest& request
   EXPECT_EQ(answer.num_outputs_after_final, 0U);
 }
 
-TEST_P(Pooling, GivesTheRowOfTheLastTokenAmongRequestsThatDraw) {
+TEST_P(Pooling, ReturnsTheRowOfTheLastTokenAmongSamplingRequests) {
   for (const std::uint32_t chunk : {0U, 7U}) {
     for (const std::uint32_t num_blocks : {200U, 20U}) {
       EngineOptions options;
@@ -55,7 +55,7 @@ TEST_P(Pooling, GivesTheRowOfTheLastTokenAmongRequestsThatDraw) {
   }
 }
 
-TEST_P(Pooling, ReadsThePrefixCacheAndComputesTheLastTokenAnew) {
+TEST_P(Pooling, ReadsThePrefixCacheAndRecomputesTheLastToken) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   const EngineRequest request = pooled_request(48);
@@ -65,8 +65,8 @@ TEST_P(Pooling, ReadsThePrefixCacheAndComputesTheLastTokenAnew) {
   expect_pooled(again, request);
 }
 
-// As in vLLM: cached blocks have no rows.
-TEST_P(Pooling, OfMoreThanTheLastRowReadsNoPrefixCacheButFillsIt) {
+// Cached blocks have no hidden rows, as in vLLM.
+TEST_P(Pooling, OfMoreThanTheLastRowSkipsThePrefixCacheButFillsIt) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   EngineRequest whole = pooled_request(48);
@@ -80,8 +80,8 @@ TEST_P(Pooling, OfMoreThanTheLastRowReadsNoPrefixCacheButFillsIt) {
   EXPECT_EQ(sink.wait(engine->submit(last, sink).value()).num_cached_tokens, 32U);
 }
 
-// What was swapped out would come back without the rows before it.
-TEST_P(Pooling, OfAllRowsIsComputedAgainWhereOthersAreSwapped) {
+// A swapped-in request would have no hidden rows for its earlier tokens.
+TEST_P(Pooling, OfAllRowsIsRecomputedWhenOtherRequestsAreSwapped) {
   EngineOptions options;
   options.cache.num_blocks = 20;
   options.kv_swap = {.bytes = std::uint64_t{1} << 20U, .choice = SwapChoice::always};
@@ -103,7 +103,7 @@ TEST_P(Pooling, OfAllRowsIsComputedAgainWhereOthersAreSwapped) {
   EXPECT_GT(engine->stats().num_preemptions, 0U);
 }
 
-TEST_P(Pooling, ARowThatIsNotFiniteIsAnErrorOfItsRequestAlone) {
+TEST_P(Pooling, ANonFiniteRowFailsOnlyItsRequest) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});
   EngineRequest poisoned = pooled_request(20);
@@ -126,7 +126,7 @@ TEST_P(Pooling, MayBeAbortedButNotForked) {
   const RequestId running = engine->submit(other, sink).value();
   gate.permits.release(2);
   sink.wait_for_tokens(running, 1);
-  gate.is_full.wait(false);  // no step is left that could run what is submitted before it is aborted
+  gate.is_full.wait(false);  // no step is left that could run the next submissions before the abort
   const RequestId parent = engine->submit(pooled_request(30), sink).value();
   const RequestId aborted = engine->submit(pooled_request(30, 5), sink).value();
   engine->finish(aborted, FinishReason::abort);
@@ -138,7 +138,7 @@ TEST_P(Pooling, MayBeAbortedButNotForked) {
   EXPECT_FALSE(sink.wait(running).tokens.empty());
 }
 
-TEST(PoolingRefused, WithWhatOnlyTokensHave) {
+TEST(PoolingRefused, RefusesOptionsThatNeedOutputTokens) {
   Collector sink;
   const auto engine = start(kModes[0], {});
   const auto field = [&](auto change) {
@@ -163,9 +163,9 @@ TEST(PoolingRefused, WithWhatOnlyTokensHave) {
 }
 
 // The rows of all tokens wait in memory for the last one.
-TEST(PoolingRefused, WhereAllRowsAreMoreThanARequestMayHave) {
+TEST(PoolingRefused, RefusesRowsBeyondTheRequestLimit) {
   ModelInfo model = simulated_model();
-  model.hidden_size = static_cast<std::uint32_t>(kMaxPooledNumbers / 20);
+  model.hidden_size = static_cast<std::uint32_t>(kMaxPooledValues / 20);
   Collector sink;
   const auto engine = start(kModes[0], {.options = {}, .model = model});
   EngineRequest request = pooled_request(21);
@@ -180,7 +180,7 @@ TEST(PoolingRefused, WhereAllRowsAreMoreThanARequestMayHave) {
   expect_pooled(sink.wait(engine->submit(request, sink).value()), request);
 }
 
-TEST(PoolingRefused, WhereTheWorkerDoesNotPool) {
+TEST(PoolingRefused, IsRefusedWhenTheWorkerDoesNotPool) {
   const auto engine = engine_without(&WorkerCapabilities::pooling);
   Collector sink;
   const auto refused = engine->submit(pooled_request(10), sink);

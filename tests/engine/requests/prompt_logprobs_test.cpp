@@ -1,4 +1,4 @@
-// Log probabilities of prompts in the engine, around the simulated worker.
+// Prompt log probabilities in the engine around the simulated worker.
 #include <gtest/gtest.h>
 
 #include "engine/requests/asked_beside.h"
@@ -38,14 +38,14 @@ EngineRequest asking(std::uint32_t length, std::uint32_t max_tokens, std::uint32
   return request;
 }
 
-TEST_P(PromptLogprobs, AreThoseOfThePromptHoweverItIsCut) {
+TEST_P(PromptLogprobs, MatchThePromptForAnyChunking) {
   const auto ask = [](EngineRequest& request, std::uint32_t i) {
     if (i % 3 != 0) request.sampling.prompt_logprobs = i % 5;
   };
-  expect_however_cut(GetParam(), {0U, 1U, 7U, 16U}, ask, expect_prompt_logprobs);
+  expect_for_any_chunking(GetParam(), {0U, 1U, 7U, 16U}, ask, expect_prompt_logprobs);
 }
 
-TEST_P(PromptLogprobs, OfAPromptOfOneTokenThereAreNone) {
+TEST_P(PromptLogprobs, AreEmptyForAPromptOfOneToken) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   const EngineRequest request = asking(1, 3, 2);
@@ -54,23 +54,23 @@ TEST_P(PromptLogprobs, OfAPromptOfOneTokenThereAreNone) {
   EXPECT_TRUE(answer.prompt_logprobs->empty());
 }
 
-TEST_P(PromptLogprobs, SuchARequestReadsNoPrefixCacheAndOthersReadItsBlocks) {
+TEST_P(PromptLogprobs, ARequestForThemSkipsThePrefixCacheButFillsIt) {
   EngineRequest silent = asking(50, 3, 2);
   silent.sampling.prompt_logprobs.reset();
   expect_reads_no_prefix_cache(GetParam(), asking(50, 3, 2), std::move(silent), expect_prompt_logprobs);
 }
 
-TEST_P(PromptLogprobs, SiblingsShareThem) {
+TEST_P(PromptLogprobs, AreSharedBetweenSiblings) {
   const auto check = [](const std::vector<Collector::Answer>& answers, const EngineRequest& request) {
     for (const Collector::Answer& answer : answers) {
       expect_prompt_logprobs(answer, request);
-      EXPECT_EQ(answer.prompt_logprobs, answers.front().prompt_logprobs) << "one copy for all";
+      EXPECT_EQ(answer.prompt_logprobs, answers.front().prompt_logprobs) << "siblings share one copy";
     }
   };
-  expect_of_siblings(GetParam(), [](std::uint32_t length) { return asking(length, 20, 1); }, check);
+  expect_for_siblings(GetParam(), [](std::uint32_t length) { return asking(length, 20, 1); }, check);
 }
 
-TEST_P(PromptLogprobs, SiblingsOfOneThatEndsFirstHaveTheirOwn) {
+TEST_P(PromptLogprobs, SiblingsHaveACopyAfterTheFirstEnds) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   Answered paused, resumed;
@@ -84,13 +84,13 @@ TEST_P(PromptLogprobs, SiblingsOfOneThatEndsFirstHaveTheirOwn) {
   for (std::uint32_t i = 1; i < 3; ++i) expect_prompt_logprobs(sink.wait(RequestId{first.value + i}), request);
 }
 
-TEST_P(PromptLogprobs, SiblingsDoNotMissThemWhenTheFirstIsAborted) {
+TEST_P(PromptLogprobs, SiblingsGetThemWhenTheFirstIsAborted) {
   const auto ask = [](std::uint32_t length) { return asking(length, 30, 2); };
-  const auto any = [](const Collector::Answer&, const EngineRequest&) {};  // it ended with them or before
-  expect_of_siblings_of_an_aborted_one(GetParam(), ask, any, expect_prompt_logprobs);
+  const auto any = [](const Collector::Answer&, const EngineRequest&) {};  // the aborted request ended with prompt logprobs or before them
+  expect_for_siblings_of_an_aborted_request(GetParam(), ask, any, expect_prompt_logprobs);
 }
 
-TEST_P(PromptLogprobs, AForkHasNone) {
+TEST_P(PromptLogprobs, AForkedChildHasNone) {
   const EngineRequest request = asking(30, 60, 2);
   const auto [parent, child] = answers_of_a_fork(GetParam(), request);
   expect_prompt_logprobs(parent, request);
@@ -98,12 +98,12 @@ TEST_P(PromptLogprobs, AForkHasNone) {
   expect_equal(child, expected(request));
 }
 
-// What was in flight is drawn again after a reset that puts requests back, and the prompt computed again.
-TEST_P(PromptLogprobs, ComeOnceThoughACacheResetPutsRequestsBack) {
-  expect_though_put_back(GetParam(), asking(60, 40, 3), expect_prompt_logprobs);
+// The reset preempts requests: tokens in flight are sampled again, and the prompt is computed again.
+TEST_P(PromptLogprobs, AreDeliveredOnceDespiteACacheReset) {
+  expect_survives_cache_reset(GetParam(), asking(60, 40, 3), expect_prompt_logprobs);
 }
 
-TEST_P(PromptLogprobs, ATokenWithoutADistributionEndsItsRequestAndSiblings) {
+TEST_P(PromptLogprobs, ATokenWithoutADistributionFailsItsRequestAndSiblings) {
   for (const std::uint32_t chunk : {0U, 16U}) {
     EngineOptions options;
     options.scheduler.long_prefill_token_threshold = chunk;
@@ -118,7 +118,7 @@ TEST_P(PromptLogprobs, ATokenWithoutADistributionEndsItsRequestAndSiblings) {
     for (std::uint32_t i = 0; i < 3; ++i) {
       const Collector::Answer answer = sink.wait(RequestId{first.value + i});
       EXPECT_EQ(answer.reason, FinishReason::error);
-      EXPECT_NE(answer.error.find("token of the prompt"), std::string::npos) << answer.error;
+      EXPECT_NE(answer.error.find("a prompt token"), std::string::npos) << answer.error;
       EXPECT_EQ(answer.prompt_logprobs, nullptr);
       EXPECT_EQ(answer.num_finals, 1U);
     }
@@ -128,9 +128,9 @@ TEST_P(PromptLogprobs, ATokenWithoutADistributionEndsItsRequestAndSiblings) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, PromptLogprobs, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, PromptLogprobs, testing::ValuesIn(played_modes()), mode_name);
 
-TEST(PromptLogprobsRefused, OutOfRangeOrWithASearch) {
+TEST(PromptLogprobsRefused, OutOfRangeOrWithABeamSearch) {
   Collector sink;
   const auto engine = start(kModes[0], {});
   EXPECT_EQ(engine->submit(asking(10, 3, 21), sink).error().field, "prompt_logprobs");
@@ -139,7 +139,7 @@ TEST(PromptLogprobsRefused, OutOfRangeOrWithASearch) {
   EXPECT_EQ(engine->submit(search, sink).error().field, "prompt_logprobs");
 }
 
-TEST(PromptLogprobsRefused, WhereTheWorkerHasNone) {
+TEST(PromptLogprobsRefused, WhenTheWorkerDoesNotSupportThem) {
   const auto engine = engine_without(&WorkerCapabilities::prompt_logprobs);
   Collector sink;
   const auto refused = engine->submit(asking(10, 3, 1), sink);

@@ -1,6 +1,8 @@
-// Streaming sessions: each answer is what a request of its own gets whose prompt is all that came before.
+// Streaming sessions: each answer equals the answer of a separate request whose prompt is everything before it.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "engine/simulated_engine.h"
@@ -10,7 +12,7 @@ namespace {
 
 class SessionsTest : public testing::TestWithParam<Mode> {};
 
-INSTANTIATE_TEST_SUITE_P(Modes, SessionsTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, SessionsTest, testing::ValuesIn(played_modes()), mode_name);
 
 EngineRequest session_of(std::uint32_t length, std::uint32_t max_tokens, TokenId first = 1) {
   EngineRequest request = make_request(length, max_tokens, first);
@@ -18,7 +20,7 @@ EngineRequest session_of(std::uint32_t length, std::uint32_t max_tokens, TokenId
   return request;
 }
 
-// What a session must answer to each of its inputs.
+// Computes what a session must answer to each of its inputs.
 struct NaiveSession {
   EngineRequest request;
   std::vector<TokenId> answer(const std::vector<TokenId>& input) {
@@ -31,7 +33,7 @@ struct NaiveSession {
   std::uint32_t num_stopped = 0;
 };
 
-TEST_P(SessionsTest, AnswerAsRequestsThatHaveAllThatCameBefore) {
+TEST_P(SessionsTest, AnswerLikeRequestsWithAllEarlierTokens) {
   Random random(7);
   std::uint32_t num_stopped = 0, num_answers = 0;
   for (const std::uint32_t num_blocks : {200U, 40U}) {
@@ -62,7 +64,7 @@ TEST_P(SessionsTest, AnswerAsRequestsThatHaveAllThatCameBefore) {
         }
         sessions.push_back(std::move(open));
       }
-      // All at once, or one when the last is answered.
+      // Sends all inputs together, or each one after the previous answer.
       const bool waits = random.chance(0.5);
       for (Open& open : sessions) {
         for (std::uint32_t k = 0; k < open.inputs.size(); ++k) {
@@ -85,10 +87,10 @@ TEST_P(SessionsTest, AnswerAsRequestsThatHaveAllThatCameBefore) {
     EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
   }
   EXPECT_GT(num_answers, 300U);
-  EXPECT_GT(num_stopped, 30U) << "a step may have gone on behind these";
+  EXPECT_GT(num_stopped, 30U) << "an async step may run past these answers";
 }
 
-TEST_P(SessionsTest, OneThatWaitsHasItsBlocksAndNobodyWaitsForIt) {
+TEST_P(SessionsTest, AnIdleSessionKeepsItsBlocksWithoutDelayingOthers) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   const RequestId id = engine->submit(session_of(40, 4), sink).value();
@@ -102,8 +104,55 @@ TEST_P(SessionsTest, OneThatWaitsHasItsBlocksAndNobodyWaitsForIt) {
   EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
 }
 
-// Any one of them fits into the cache with all its inputs, and no two.
-TEST_P(SessionsTest, ThatDoNotFitTogetherAreAllAnswered) {
+// Idle sessions hold the whole cache. Other requests are answered immediately, and the sessions continue with the same tokens.
+TEST_P(SessionsTest, IdleSessionsYieldTheirBlocksAndContinueWithTheSameTokens) {
+  for (const bool caches : {true, false}) {
+    for (const SchedulingPolicy policy : {SchedulingPolicy::fcfs, SchedulingPolicy::continuum}) {
+      EngineOptions options;
+      options.cache.num_blocks = 16;
+      options.cache.enable_prefix_caching = caches;
+      options.scheduler.policy = policy;
+      Collector sink;
+      const auto engine = start(GetParam(), {.options = options});
+      Random random(3);
+      struct Open {
+        RequestId id;
+        NaiveSession naive;
+        std::vector<TokenId> wanted;
+      };
+      std::vector<Open> sessions;
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        const EngineRequest request = session_of(50, 6, static_cast<TokenId>(20 * i));
+        Open open{.id = engine->submit(request, sink).value(), .naive = {.request = request}, .wanted = {}};
+        open.wanted = open.naive.answer({});
+        (void)sink.wait_for_inputs(open.id, 1);
+        sessions.push_back(std::move(open));
+      }
+      const RequestId child = engine->fork(sessions[0].id, {}, sink).value();
+      (void)sink.wait_for_inputs(child, 1);
+      for (std::uint32_t round = 2; round <= 5; ++round) {
+        const EngineRequest other = make_request(150, 20, static_cast<TokenId>(random.below(100)));
+        const RequestId id = engine->submit(other, sink).value();
+        ASSERT_TRUE(sink.wait_for_end(id, 20'000)) << "idle sessions keep another request waiting";
+        expect_equal(sink.wait(id), expected(other));
+        for (Open& open : sessions) {
+          const std::vector<TokenId> input(random.between(1, 9), static_cast<TokenId>(random.below(190)));
+          const auto answer = open.naive.answer(input);
+          open.wanted.insert(open.wanted.end(), answer.begin(), answer.end());
+          ASSERT_TRUE(engine->append(open.id, input).has_value());
+          EXPECT_EQ(sink.wait_for_inputs(open.id, round).tokens, open.wanted) << "caches " << caches << ", round " << round;
+        }
+      }
+      engine->finish(child, FinishReason::stop);
+      for (const Open& open : sessions) engine->finish(open.id, FinishReason::stop);
+      engine->stop(10.0);
+      EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
+    }
+  }
+}
+
+// Any session fits into the cache with all its inputs, but no two do.
+TEST_P(SessionsTest, SessionsThatDoNotFitTogetherAreAllAnswered) {
   EngineOptions options;
   options.cache.num_blocks = 9;
   Collector sink;
@@ -134,7 +183,7 @@ TEST_P(SessionsTest, ThatDoNotFitTogetherAreAllAnswered) {
   EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
 }
 
-TEST_P(SessionsTest, WhatIsForgottenIsComputedAgain) {
+TEST_P(SessionsTest, ContinueAfterACacheReset) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   const EngineRequest request = session_of(40, 5);
@@ -151,22 +200,49 @@ TEST_P(SessionsTest, WhatIsForgottenIsComputedAgain) {
   EXPECT_EQ(sink.wait_for_inputs(id, 2).tokens, wanted);
 }
 
-TEST_P(SessionsTest, WhatDoesNotFitIsSaid) {
+TEST_P(SessionsTest, ReportInputThatDoesNotFit) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   const RequestId id = engine->submit(session_of(100, 60), sink).value();
   (void)sink.wait_for_inputs(id, 1);
-  EXPECT_EQ(engine->append(id, std::vector<TokenId>(200, 1)).error().code, ErrorCode::invalid_argument) << "whatever the answers are";
+  EXPECT_EQ(engine->append(id, std::vector<TokenId>(200, 1)).error().code, ErrorCode::invalid_argument)
+      << "it exceeds the context whatever the answers are";
   EXPECT_EQ(engine->append(id, {kVocab}).error().field, "prompt");
   ASSERT_TRUE(engine->append(id, std::vector<TokenId>(150, 1)).has_value());
   const Collector::Answer answer = sink.wait(id);
   EXPECT_EQ(answer.reason, FinishReason::error);
   ASSERT_TRUE(answer.refusal.has_value());
   EXPECT_EQ(answer.refusal->field, "session");
-  EXPECT_EQ(engine->append(id, {1}).error().code, ErrorCode::not_found);
+  // The engine accepts and drops input while its thread is still in the round that delivered the end.
+  Result<void> late;
+  for (int i = 0; i < 10'000 && (late = engine->append(id, {1})).has_value(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_FALSE(late.has_value());
+  EXPECT_EQ(late.error().code, ErrorCode::not_found);
 }
 
-TEST_P(SessionsTest, OnlyWhatIsOneTakesInput) {
+// A session may fill its context except for one token, which the answer needs.
+TEST_P(SessionsTest, MayFillTheContextExceptForOneToken) {
+  for (const std::uint32_t left : {0U, 1U}) {
+    Collector sink;
+    const auto engine = start(GetParam(), {});
+    const std::uint32_t max_model_len = engine->options().scheduler.max_model_len;
+    const RequestId id = engine->submit(session_of(10, 5), sink).value();
+    const auto num_tokens = static_cast<std::uint32_t>(10 + sink.wait_for_inputs(id, 1).tokens.size());
+    EXPECT_FALSE(engine->append(id, std::vector<TokenId>(max_model_len - 10, 1)).has_value());
+    ASSERT_TRUE(engine->append(id, std::vector<TokenId>(max_model_len - num_tokens - left, 1)).has_value());
+    if (left == 0) {
+      const Collector::Answer answer = sink.wait(id);
+      EXPECT_EQ(answer.reason, FinishReason::error);
+      ASSERT_TRUE(answer.refusal.has_value());
+      EXPECT_EQ(answer.refusal->field, "session");
+    } else {
+      EXPECT_EQ(sink.wait_for_inputs(id, 2).tokens.size(), num_tokens - 10 + 1) << "one more token";
+    }
+  }
+}
+
+TEST_P(SessionsTest, OnlySessionsTakeInput) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   Gate gate;
@@ -176,9 +252,9 @@ TEST_P(SessionsTest, OnlyWhatIsOneTakesInput) {
   const RequestId plain = engine->submit(make_request(20, 3), sink).value();
   EXPECT_EQ(engine->append(plain, {1}).error().code, ErrorCode::invalid_argument);
   const RequestId id = engine->submit(session_of(20, 3), sink).value();
-  ASSERT_TRUE(engine->append(id, {1}).has_value()) << "before it has begun";
+  ASSERT_TRUE(engine->append(id, {1}).has_value()) << "input may come before the session starts";
   ASSERT_TRUE(engine->append(id, {}).has_value());
-  EXPECT_EQ(engine->append(id, {1}).error().code, ErrorCode::invalid_argument) << "it was told that no more comes";
+  EXPECT_EQ(engine->append(id, {1}).error().code, ErrorCode::invalid_argument) << "the client has closed the input";
   Answered resumed;
   engine->resume(resumed.callback());
   EXPECT_EQ(sink.wait(id).num_inputs_ended, 2U);
@@ -204,8 +280,8 @@ TEST_P(SessionsTest, EndWithTheEngine) {
   EXPECT_EQ(sink.wait(id).reason, FinishReason::abort);
 }
 
-// In the midst of an answer and behind it; the parent, its children and theirs each go their own way.
-TEST_P(SessionsTest, AForkIsASessionWithAllThatCameBefore) {
+// Forks happen during an answer and after it. The parent, its children and its grandchild then continue independently.
+TEST_P(SessionsTest, AForkContinuesWithAllEarlierTokens) {
   for (const std::uint32_t num_blocks : {200U, 30U}) {
     EngineOptions options;
     options.cache.num_blocks = num_blocks;
@@ -247,9 +323,9 @@ TEST_P(SessionsTest, AForkIsASessionWithAllThatCameBefore) {
   }
 }
 
-// With async scheduling a step that was begun too early samples behind the answer, and that token would fill a block: its name would say
-// so.
-TEST_P(SessionsTest, NoBlockIsNamedByWhatStoodBehindAnAnswer) {
+// With async scheduling a step that starts too early samples a token after the answer. That token would fill a block, and the block hash
+// must not contain it.
+TEST_P(SessionsTest, BlockHashesContainNoTokenSampledAfterAnAnswer) {
   EngineOptions options;
   options.cache.block_size = 4;
   Collector sink;
@@ -258,7 +334,7 @@ TEST_P(SessionsTest, NoBlockIsNamedByWhatStoodBehindAnAnswer) {
     EngineRequest request = session_of(length, 40, static_cast<TokenId>(length));
     std::vector<TokenId> known = request.prompt;
     for (int i = 0; i < 3; ++i) known.push_back(simulated_token(known, kVocab));
-    request.sampling.stop_token_ids = {known.back()};  // nobody knows before it is there
+    request.sampling.stop_token_ids = {known.back()};  // the scheduler cannot foresee this token
     request.sampling.ignore_eos = true;
     const EngineRequest as_sent = request;
     const Expected first = expected(as_sent);
@@ -268,7 +344,7 @@ TEST_P(SessionsTest, NoBlockIsNamedByWhatStoodBehindAnAnswer) {
     (void)sink.wait_for_inputs(id, 1);
     ASSERT_TRUE(engine->append(id, {3, 1, 4, 1, 5}).has_value());
     (void)sink.wait_for_inputs(id, 2);
-    // One that has in its prompt what the early step has sampled.
+    // The prompt of this request contains the token that the early step sampled.
     EngineRequest other = make_request(1, 8);
     other.prompt = known;
     other.prompt.push_back(simulated_token(other.prompt, kVocab));

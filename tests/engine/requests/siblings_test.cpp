@@ -1,4 +1,4 @@
-// Several requests with one prompt: all but the first are forked from it.
+// Several requests with one prompt: the engine forks all but the first from the first.
 #include <gtest/gtest.h>
 
 #include "engine/simulated_engine.h"
@@ -19,7 +19,7 @@ EngineRequest siblings_of(std::uint32_t n, std::uint32_t length, std::uint32_t m
   return request;
 }
 
-TEST_P(Siblings, GetWhatRequestsOfTheirOwnGet) {
+TEST_P(Siblings, GetTheAnswersOfSeparateRequests) {
   for (const std::uint32_t num_blocks : {200U, 24U}) {
     EngineOptions options;
     options.cache.num_blocks = num_blocks;
@@ -39,7 +39,7 @@ TEST_P(Siblings, GetWhatRequestsOfTheirOwnGet) {
   }
 }
 
-TEST_P(Siblings, OneThatEndsFirstTakesNobodyAlong) {
+TEST_P(Siblings, AnAbortedSiblingEndsAlone) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   Answered paused, resumed;
@@ -62,11 +62,11 @@ TEST_P(Siblings, OneThatEndsFirstTakesNobodyAlong) {
       expect_equal(sink.wait(after(second, i)), expected(request));
   }
   engine->stop(10.0);
-  EXPECT_EQ(engine->stats().num_forks, 2U) << "of the second";
+  EXPECT_EQ(engine->stats().num_forks, 2U) << "only the second request forks";
 }
 
-// Whether or not the engine thread has taken them.
-TEST_P(Siblings, AllMayEndAtOnce) {
+// The finish may come before or after the engine thread takes the requests.
+TEST_P(Siblings, AllMayEndImmediately) {
   Collector sink;
   const auto engine = start(GetParam(), {});
   for (int round = 0; round < 50; ++round) {
@@ -88,7 +88,7 @@ TEST_P(Siblings, EndWithTheEngine) {
   for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(sink.wait(after(first, i)).reason, FinishReason::abort);
 }
 
-// By then nobody waits for the first one's prompt any more.
+// When the prompt would begin, no sibling waits for it any more.
 TEST_P(Siblings, AllMayEndBeforeTheirPromptBegins) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = {}});
@@ -99,7 +99,7 @@ TEST_P(Siblings, AllMayEndBeforeTheirPromptBegins) {
   };
   pause();
   const RequestId first = engine->submit(siblings_of(2, 30, 100), sink).value();
-  pause();  // the engine thread has taken it
+  pause();  // the engine thread has taken the request
   for (const RequestId id : {after(first, 1), first}) {
     engine->finish(id, FinishReason::abort);
     EXPECT_EQ(sink.wait(id).reason, FinishReason::abort);
@@ -110,20 +110,23 @@ TEST_P(Siblings, AllMayEndBeforeTheirPromptBegins) {
   for (std::uint32_t i = 0; i < 2; ++i) expect_equal(sink.wait(after(next, i)), expected(request));
 }
 
-TEST_P(Siblings, MoreThanFitAreRefused) {
+TEST_P(Siblings, RefusesMoreThanTheQueueCanHold) {
   EngineOptions options;
   options.scheduler.max_num_waiting = 3;
   Collector sink;
   const auto engine = start(GetParam(), {.options = options});
   EXPECT_EQ(engine->submit(siblings_of(0, 30, 4), sink).error().field, "n");
   EXPECT_EQ(engine->submit(siblings_of(1000, 30, 4), sink).error().field, "n");
-  EXPECT_EQ(engine->submit(siblings_of(4, 30, 4), sink).error().code, ErrorCode::overloaded);
+  const Error never = engine->submit(siblings_of(4, 30, 4), sink).error();
+  EXPECT_EQ(never.code, ErrorCode::invalid_argument) << "a retry cannot succeed";
+  EXPECT_EQ(never.field, "n");
+  EXPECT_NE(never.remedy.find('3'), std::string::npos);
   const EngineRequest request = siblings_of(3, 30, 4);
   const RequestId first = engine->submit(request, sink).value();
   for (std::uint32_t i = 0; i < 3; ++i) expect_equal(sink.wait(after(first, i)), expected(request));
 }
 
-TEST_P(Siblings, AChildGoesOnFromWhereItsParentIs) {
+TEST_P(Siblings, AChildContinuesFromItsParentsToken) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&gate](const StepPlan&) { gate.pass(); }});
   Collector sink;
@@ -139,13 +142,13 @@ TEST_P(Siblings, AChildGoesOnFromWhereItsParentIs) {
   for (std::uint32_t i = 0; i < 3; ++i) {
     const Collector::Answer answer = sink.wait(after(first, i));
     expect_equal(answer, expected(request));
-    EXPECT_EQ(answer.logprobs.size(), 90U) << "those before the fork are empty";
+    EXPECT_EQ(answer.logprobs.size(), 90U) << "entries before the fork are empty";
   }
   engine->stop(10.0);
   EXPECT_EQ(engine->stats().num_forks, 3U);
 }
 
-TEST_P(Siblings, OfNothingThereIsNoChild) {
+TEST_P(Siblings, RefusesForksOfUnknownRequestsAndTooSmallLimits) {
   Gate gate;
   const auto engine = start(GetParam(), {.options = {}, .before_step = [&gate](const StepPlan&) { gate.pass(); }});
   Collector sink;
@@ -166,8 +169,8 @@ TEST_P(Siblings, OfNothingThereIsNoChild) {
   EXPECT_EQ(engine->stats().num_forks, 0U);
 }
 
-// Forks of forks have no end but the bound of a family, whose members that end make room for others.
-TEST_P(Siblings, AFamilyIsBounded) {
+// Only the family bound limits forks of forks. Members that end make room for others.
+TEST_P(Siblings, BoundsAForkFamily) {
   EngineOptions options;
   options.cache.num_blocks = 2000;
   Gate gate;
@@ -187,13 +190,13 @@ TEST_P(Siblings, AFamilyIsBounded) {
     const Collector::Answer answer = sink.wait(child);
     if (answer.reason != FinishReason::error) continue;
     ++num_refused;
-    EXPECT_NE(answer.error.find("max_fork_family"), std::string::npos) << answer.error;
+    EXPECT_NE(answer.error.find("requests of one fork family have not ended"), std::string::npos) << answer.error;
   }
-  EXPECT_EQ(num_refused, 45U) << "256 with the parent";
+  EXPECT_EQ(num_refused, 45U) << "the bound is 256 including the parent";
   engine->stop(10.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, Siblings, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Engine, Siblings, testing::ValuesIn(played_modes()), mode_name);
 
 }  // namespace
 }  // namespace quire

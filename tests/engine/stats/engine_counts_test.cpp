@@ -1,4 +1,4 @@
-// What the engine counts: each event in its place, and nothing twice.
+// Tests the engine's counters: each event goes to its own counter and counts once.
 #include "engine/stats/engine_counts.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ std::uint64_t total(const HistogramSnapshot& histogram) {
   return histogram.counts.back();
 }
 
-TEST(EngineCounts, APromptCountsWithItsFirstTokens) {
+TEST(EngineCounts, CountsAPromptWithItsFirstTokens) {
   EngineCounts counts;
   counts.first_tokens(2, 30, 16, 0.5);
   counts.next_tokens(1, 0.25);
@@ -24,22 +24,23 @@ TEST(EngineCounts, APromptCountsWithItsFirstTokens) {
   EXPECT_EQ(stats.inter_token_latency_s.sum, 0.25);
 }
 
-TEST(EngineCounts, EveryEndHasAReason) {
+TEST(EngineCounts, CountsEveryFinishReason) {
   EngineCounts counts;
   for (const FinishReason reason :
        {FinishReason::stop, FinishReason::repetition, FinishReason::length, FinishReason::abort, FinishReason::error})
     counts.ended(reason, 1.0);
   const EngineStats& stats = counts.stats();
-  EXPECT_EQ(stats.finished_stop, 2U) << "a repetition is a stop";
+  EXPECT_EQ(stats.finished_stop, 1U);
+  EXPECT_EQ(stats.finished_repetition, 1U);
   EXPECT_EQ(stats.finished_length, 1U);
   EXPECT_EQ(stats.finished_abort, 1U);
   EXPECT_EQ(stats.finished_error, 1U);
   EXPECT_EQ(total(stats.e2e_latency_s), 5U);
 }
 
-TEST(EngineCounts, DraftsCountByPosition) {
+TEST(EngineCounts, CountsDraftsByPosition) {
   EngineCounts counts;
-  EXPECT_FALSE(counts.stats().speculation.has_value()) << "no drafts, no numbers of them";
+  EXPECT_FALSE(counts.stats().speculation.has_value()) << "no statistics without drafts";
   counts.drafts(4, 0);
   counts.drafts(4, 3);
   counts.drafts(2, 1);
@@ -50,11 +51,11 @@ TEST(EngineCounts, DraftsCountByPosition) {
   EXPECT_EQ(stats.num_accepted_per_position, (std::vector<std::uint64_t>{2, 1, 1}));
 }
 
-TEST(EngineCounts, EachEvictedBlockHasOneLifeAndAsManyGapsAsItHad) {
+TEST(EngineCounts, CountsOneLifetimePerEvictedBlockAndEachReuseGap) {
   EngineCounts counts;
-  EXPECT_FALSE(counts.stats().kv_residency.has_value()) << "nobody follows blocks";
+  EXPECT_FALSE(counts.stats().kv_residency.has_value()) << "residency metrics are off";
   counts.evictions({});
-  ASSERT_TRUE(counts.stats().kv_residency.has_value()) << "somebody does";
+  ASSERT_TRUE(counts.stats().kv_residency.has_value()) << "residency metrics are on";
   const KvEvictionEvent events[] = {{.lifetime = 8.0, .idle = 0.5, .reuse_gaps = {1.0, 2.0}},
                                     {.lifetime = 2000.0, .idle = 4.0, .reuse_gaps = {}}};
   counts.evictions(events);
@@ -68,7 +69,7 @@ TEST(EngineCounts, EachEvictedBlockHasOneLifeAndAsManyGapsAsItHad) {
   EXPECT_EQ(stats.reuse_gap_s.sum, 3.0);
 }
 
-TEST(EngineCounts, CommonBlocksAreSummedOverGroupsWhereTwoRequestsRun) {
+TEST(EngineCounts, SumsCommonBlocksOverGroupsWhenTwoRequestsRun) {
   EngineCounts counts;
   const std::uint32_t blocks[] = {3, 2};
   counts.common_prefix(1, blocks);
@@ -79,16 +80,16 @@ TEST(EngineCounts, CommonBlocksAreSummedOverGroupsWhereTwoRequestsRun) {
   ASSERT_TRUE(counts.stats().common_prefix_blocks.has_value());
   EXPECT_EQ(total(*counts.stats().common_prefix_blocks), 2U);
   EXPECT_EQ(counts.stats().common_prefix_blocks->sum, 5.0);
-  EXPECT_EQ(counts.stats().common_prefix_blocks->counts[0], 1U) << "none in common is a bucket of its own";
+  EXPECT_EQ(counts.stats().common_prefix_blocks->counts[0], 1U) << "zero common blocks have a separate bucket";
 }
 
-TEST(EngineCounts, AStepIsPlannedRunAndApplied) {
+TEST(EngineCounts, SplitsAStepIntoPlanRunAndApply) {
   EngineCounts counts;
   counts.step({.plan_s = 0.5, .run_s = 2.0, .apply_s = 0.25});
   EXPECT_EQ(counts.stats().step_time_s.sum, 2.75);
   EXPECT_EQ(counts.stats().scheduler_time_s.sum, 0.75);
-  EXPECT_EQ(total(counts.stats().forward_time_s), 0U) << "it computed nothing";
-  counts.pass(1.5, 0.125);
+  EXPECT_EQ(total(counts.stats().forward_time_s), 0U) << "the step computed nothing";
+  counts.forward_pass(1.5, 0.125);
   EXPECT_EQ(counts.stats().forward_time_s.sum, 1.5);
   EXPECT_EQ(counts.stats().sample_time_s.sum, 0.125);
 }

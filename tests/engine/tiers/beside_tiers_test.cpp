@@ -1,5 +1,5 @@
-// Requests of every kind beside whatever loads and stores blocks: each gets what it gets without. The simulated worker stops the program
-// when a block does not hold what the plan says.
+// Requests of every kind run with connectors and tiers, and each gets the same answer as without them. The simulated worker stops the
+// program when a block does not hold what the plan says.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::uint32_t kBlock = 4;  // tokens
 
-class BesideTiers : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, BesideTiers, testing::ValuesIn(kModes), mode_name);
+class RequestsWithTiers : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Modes, RequestsWithTiers, testing::ValuesIn(played_modes()), mode_name);
 
 EngineOptions small_options(std::uint32_t num_blocks) {
   EngineOptions options;
@@ -29,7 +29,7 @@ EngineOptions small_options(std::uint32_t num_blocks) {
   return options;
 }
 
-// As the simulated worker lays its blocks out: a name for each token.
+// Returns the block layout of the simulated worker: one hash per token.
 KvLayout layout_of(const CoreConfig& config) {
   KvLayout layout{.num_blocks = config.kv.num_blocks,
                   .dtype = KvDtype::f32,
@@ -41,11 +41,11 @@ KvLayout layout_of(const CoreConfig& config) {
   return layout;
 }
 
-// What was submitted, and what it must get.
+// A submitted request. The expected answer is computed from it.
 struct Asked {
   RequestId id;
   EngineRequest request;
-  std::vector<std::vector<TokenId>> inputs = {};  // of a session
+  std::vector<std::vector<TokenId>> inputs = {};  // inputs of a session
 };
 
 EngineRequest request_of_any_kind(Random& random) {
@@ -105,7 +105,7 @@ void expect_session(const Collector::Answer& answer, const Asked& asked) {
     part.prompt.insert(part.prompt.end(), tokens.begin(), tokens.end());
     if (i < asked.inputs.size()) part.prompt.insert(part.prompt.end(), asked.inputs[i].begin(), asked.inputs[i].end());
   }
-  EXPECT_EQ(answer.tokens, wanted) << "of a session";
+  EXPECT_EQ(answer.tokens, wanted) << "tokens of a session";
 }
 
 void expect_prompt(const Collector::Answer& answer, const EngineRequest& request) {
@@ -126,9 +126,9 @@ void expect_beams(Collector& sink, const Asked& asked) {
                            .ignore_eos = request.sampling.ignore_eos,
                            .eos_ids = {kEos}};
   const auto wanted = naive_beam_search(
-      search, [](std::span<const TokenId> history, std::uint32_t count) { return simulated_likeliest(history, kVocab, count); });
+      search, [](std::span<const TokenId> history, std::uint32_t count) { return simulated_top_logprobs(history, kVocab, count); });
   for (std::uint32_t i = 0; i < request.n; ++i)
-    EXPECT_EQ(sink.wait(RequestId{asked.id.value + i}).tokens, wanted.at(i).tokens) << "of a search";
+    EXPECT_EQ(sink.wait(RequestId{asked.id.value + i}).tokens, wanted.at(i).tokens) << "tokens of a beam search";
 }
 
 void expect_all(Collector& sink, const std::vector<Asked>& all) {
@@ -150,7 +150,7 @@ void expect_all(Collector& sink, const std::vector<Asked>& all) {
   }
 }
 
-// Twice, so that the second time blocks are found in the tiers.
+// Runs the requests twice, so that the second run finds blocks in the tiers.
 EngineStats expect_twice(Engine& engine, std::uint64_t seed, std::uint32_t count) {
   Collector sink;
   for (int round = 0; round < 2; ++round) {
@@ -164,20 +164,20 @@ EngineStats expect_twice(Engine& engine, std::uint64_t seed, std::uint32_t count
   return stats;
 }
 
-// A connector that loads now before a step, now while the request waits, and whose stores come late.
-TEST_P(BesideTiers, EachRequestGetsWhatItGetsAlone) {
+// The connector loads either before a step or while the request waits, and its stores end late.
+TEST_P(RequestsWithTiers, EachRequestGetsTheSameAnswerWithAConnector) {
   for (const std::uint32_t num_blocks : {300U, 75U}) {
     const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = kBlock, .load_async = 0.5, .seed = num_blocks});
     const auto engine = start(GetParam(), {.options = small_options(num_blocks), .seams = {.connector = tier, .transport = tier}});
     const EngineStats stats = expect_twice(*engine, num_blocks, 120);
-    EXPECT_GT(stats.num_forks, 50U) << "too little was met";
+    EXPECT_GT(stats.num_forks, 50U) << "the test covers too few cases";
     EXPECT_GT(stats.num_loads, 20U);
     if (num_blocks == 75) EXPECT_GT(stats.num_preemptions, 3U);
   }
 }
 
-// The engine's own tiers above each other, with windows or without, with swap or without.
-TEST_P(BesideTiers, EachRequestGetsWhatItGetsAloneBesideMemoryAndDisk) {
+// The engine stacks its built-in tiers, with and without windows, and with and without swap.
+TEST_P(RequestsWithTiers, EachRequestGetsTheSameAnswerWithMemoryAndDiskTiers) {
   for (const std::vector<std::uint32_t>& windows : {std::vector<std::uint32_t>{}, std::vector{24U, 24U, 0U}}) {
     for (const KvTierPolicy policy : {KvTierPolicy::exact, KvTierPolicy::measured}) {
       const test::TempFolder folder;
@@ -187,7 +187,7 @@ TEST_P(BesideTiers, EachRequestGetsWhatItGetsAloneBesideMemoryAndDisk) {
         setup.model.sliding_windows = windows;
       }
       if (policy == KvTierPolicy::measured) setup.options.kv_swap = {.bytes = 16 * 200, .choice = SwapChoice::always};
-      const CoreConfig config = core_config(resolve_options(setup.options, setup.model, {1, 0}).value(), setup.model);
+      const CoreConfig config = resolve_options(setup.options, setup.model, {1, 0}).value().core;
       const KvLayout layout = layout_of(config);
       const KvDramOptions dram{.bytes = 60 * kBlock * sizeof(std::uint64_t), .policy = policy};
       setup.tiers.push_back(DramTier::create(dram, config, layout).value());
@@ -196,17 +196,17 @@ TEST_P(BesideTiers, EachRequestGetsWhatItGetsAloneBesideMemoryAndDisk) {
               .value());
       ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
       const auto engine = start(GetParam(), setup);
-      while (engine->stats().kv_tiers.at(1).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while (engine->stats().kv_tiers.at(1).num_unread_slots > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const EngineStats stats = expect_twice(*engine, 5, 100);
-      EXPECT_GT(stats.num_forks, 50U) << "too little was met";
+      EXPECT_GT(stats.num_forks, 50U) << "the test covers too few cases";
       if (policy == KvTierPolicy::exact) EXPECT_GT(stats.num_loads, 20U);
-      for (const KvTierStats& tier : stats.kv_tiers) EXPECT_EQ(tier.num_refused_blocks, 0U);
+      for (const KvTierStats& tier : stats.kv_tiers) EXPECT_EQ(tier.num_corrupted_blocks, 0U);
     }
   }
 }
 
-// What rows of the prompt are made of is computed; others find it in the tier.
-TEST_P(BesideTiers, WhereRowsOfThePromptAreWantedNothingIsLoadedButAllIsStored) {
+// Blocks whose prompt rows are requested are computed. Other requests find them in the tier.
+TEST_P(RequestsWithTiers, StoresButDoesNotLoadBlocksWhenPromptRowsAreRequested) {
   const auto tier = std::make_shared<test::ToyTier>(test::ToyOptions{.block_size = kBlock});
   Collector sink;
   const auto engine = start(GetParam(), {.options = small_options(100), .seams = {.connector = tier, .transport = tier}});

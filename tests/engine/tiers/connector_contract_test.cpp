@@ -1,11 +1,8 @@
-// What every connector promises, whoever wrote it: the tokens are those without it, whatever becomes of its transfers, a reset or a
-// preemption, and when all is over nothing is left. The simulated worker stops the program when a block does not hold what the plan says.
+// Tests the contract of every connector: it changes no token, also after failed transfers, a reset or a preemption, and it leaves nothing
+// at the end. The simulated worker stops the program when a block does not hold what the plan says.
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <thread>
 
 #include "engine/simulated_engine.h"
 #include "engine/tiers/dram_tier.h"
@@ -16,6 +13,7 @@
 #include "runtime/remote/remote_value.h"
 #include "runtime/remote/toy_redis.h"
 #include "runtime/tier/tier_support.h"
+#include "support/faulty_transport.h"
 #include "support/simulated_device.h"
 #include "support/small_cache.h"
 
@@ -24,80 +22,11 @@ namespace {
 
 constexpr std::uint32_t kContractRequests = 120;
 
-// Whose ends come late, or as failures, or not at all; the bytes are moved.
-struct EndFaults {
-  double late = 0.0, failed = 0.0, lost_stores = 0.0;
-};
-
-class FaultyTransport final : public Transport {
- public:
-  FaultyTransport(std::shared_ptr<Transport> inner, const EndFaults& faults) : inner_(std::move(inner)), faults_(faults) {}
-
-  void attach(const KvPages& pages, std::function<void()> notify) override {
-    inner_->attach(pages, notify);
-    reminder_ = std::thread([this, notify] {
-      std::unique_lock lock(mutex_);
-      while (!stops_) {
-        changed_.wait_for(lock, std::chrono::microseconds(300));
-        lock.unlock();
-        notify();
-        lock.lock();
-      }
-    });
-  }
-  void start(const Transfer& transfer) override {
-    if (transfer.direction == TransferDirection::store) stores_.insert(transfer.id);
-    inner_->start(transfer);
-  }
-  void poll(std::vector<TransferCompletion>& over) override {
-    std::vector<TransferCompletion> fresh;
-    inner_->poll(fresh);
-    for (const TransferCompletion& one : fresh) {
-      Held& held = held_.emplace_back(Held{one, {one.bad_blocks.begin(), one.bad_blocks.end()}});
-      if (random_.chance(faults_.failed)) held.completion.outcome = TransferOutcome::failed;
-    }
-    told_.clear();
-    std::erase_if(held_, [&](Held& held) {
-      if (random_.chance(faults_.late)) return false;
-      if (!stores_.contains(held.completion.transfer) || !random_.chance(faults_.lost_stores)) told_.push_back(std::move(held));
-      return true;
-    });
-    for (Held& held : told_) over.push_back(held.completion), over.back().bad_blocks = held.bad;
-  }
-  void wait(TransferId transfer) override { inner_->wait(transfer); }
-  void wait_for_layer(TransferId transfer, std::uint32_t layer) override { inner_->wait_for_layer(transfer, layer); }
-  void layer_written(std::uint32_t layer) override { inner_->layer_written(layer); }
-  void detach() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stops_ = true;
-    }
-    changed_.notify_all();
-    reminder_.join();
-    inner_->detach();
-  }
-
- private:
-  struct Held {
-    TransferCompletion completion;
-    std::vector<BlockId> bad;
-  };
-  std::shared_ptr<Transport> inner_;
-  EndFaults faults_;
-  Random random_{99};
-  std::set<TransferId> stores_;
-  std::vector<Held> held_, told_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stops_ = false;
-  std::thread reminder_;
-};
-
-// A connector of the suite, and what its parameters must say.
+// A connector of the suite and its parameters.
 struct Contracted {
   const char* name;
-  std::vector<std::string> connectors;  // FOLDER stands for a fresh one
-  bool loads_longest = false;
+  std::vector<std::string> connectors;  // FOLDER stands for a new folder
+  bool prefers_longest_match = false;
   friend void PrintTo(const Contracted& contracted, std::ostream* out) { *out << contracted.name; }
 };
 
@@ -123,7 +52,7 @@ const Contracted kContracted[] = {
 
 class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, Mode>> {
  protected:
-  void make(const EndFaults& faults = {}) {
+  void make(const test::EndFaults& faults = {}) {
     const auto& [contracted, mode] = GetParam();
     const CoreConfig config = test::small_config();
     ConnectorRegistry registry;
@@ -138,14 +67,14 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
       const std::uint64_t budget = reader.number("places", 0U) * remote_value_bytes(test::kSmallBlockBytes);
       auto tier = RemoteTier::open({.address = redis_.url(), .budget_bytes = budget, .policy = KvTierPolicy::exact}, *context.config,
                                    test::small_layout(), test::tier_fingerprint());
-      if (!tier) return Result<ConnectorHalves>(std::unexpected(tier.error()));
-      return Result<ConnectorHalves>({.connector = KvTier::connector_of(*tier), .transport = KvTier::transport_of(*tier)});
+      if (!tier) return Result<ConnectorAndTransport>(std::unexpected(tier.error()));
+      return Result<ConnectorAndTransport>({.connector = KvTier::connector_of(*tier), .transport = KvTier::transport_of(*tier)});
     }));
     ASSERT_TRUE(registry.add("PeerCache", [&](const ConnectorParameters&, const ConnectorContext& context) {
       auto tier = open_peer_cache({.peers = {"127.0.0.1:" + std::to_string(start_holder())}, .policy = KvTierPolicy::exact},
                                   *context.config, test::small_layout(), test::tier_fingerprint(), nullptr);
-      if (!tier) return Result<ConnectorHalves>(std::unexpected(tier.error()));
-      return Result<ConnectorHalves>({.connector = KvTier::connector_of(*tier), .transport = KvTier::transport_of(*tier)});
+      if (!tier) return Result<ConnectorAndTransport>(std::unexpected(tier.error()));
+      return Result<ConnectorAndTransport>({.connector = KvTier::connector_of(*tier), .transport = KvTier::transport_of(*tier)});
     }));
     std::vector<NamedConnector> connectors;
     for (std::string text : contracted.connectors) {
@@ -153,12 +82,13 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
       connectors.push_back(parse_named_connector(text).value());
     }
     auto halves =
-        registry.create(connectors, contracted.loads_longest, {.config = &config, .bytes_per_block = test::kSmallBlockBytes}).value();
-    engine_ =
-        start(mode, {.options = options_,
-                     .seams = {.connector = halves.connector, .transport = std::make_shared<FaultyTransport>(halves.transport, faults)}});
+        registry.create(connectors, contracted.prefers_longest_match, {.config = &config, .bytes_per_block = test::kSmallBlockBytes})
+            .value();
+    engine_ = start(
+        mode, {.options = options_,
+               .seams = {.connector = halves.connector, .transport = std::make_shared<test::FaultyTransport>(halves.transport, faults)}});
   }
-  // Another engine, which has computed some of what is asked here, and gives it; its port.
+  // Starts another engine that has computed some of the requests and shares its blocks. Returns its port.
   std::uint16_t start_holder() {
     const auto dram = DramTier::create({.bytes = 2000 * test::kSmallBlockBytes, .policy = KvTierPolicy::exact}, test::small_config(),
                                        test::small_layout())
@@ -169,7 +99,7 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
                                 .secret = {},
                                 .fingerprint = test::tier_fingerprint(),
                                 .engine_id = "holder",
-                                .shelf = DramTier::share(dram)})
+                                .block_source = DramTier::share(dram)})
                   .value();
     EXPECT_TRUE(connect_tiers(setup.tiers, setup.seams));
     holder_ = start(std::get<1>(GetParam()), setup);
@@ -209,40 +139,40 @@ class ConnectorContract : public testing::TestWithParam<std::tuple<Contracted, M
   std::unique_ptr<Engine> engine_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Connectors, ConnectorContract, testing::Combine(testing::ValuesIn(kContracted), testing::ValuesIn(kModes)),
+INSTANTIATE_TEST_SUITE_P(Connectors, ConnectorContract, testing::Combine(testing::ValuesIn(kContracted), testing::ValuesIn(played_modes())),
                          [](const auto& tested) {
                            return std::string(std::get<0>(tested.param).name) + "_" + std::get<1>(tested.param).name;
                          });
 
-TEST_P(ConnectorContract, TokensAreThoseWithoutItAlsoOfPreemptedRequests) {
+TEST_P(ConnectorContract, ChangesNoTokenOfAnyRequestAlsoAfterPreemption) {
   make();
-  // How much a small tier still has when it is asked depends on how busy the machine is.
+  // How many blocks a small tier still has at a lookup depends on the machine's load.
   for (std::uint64_t round = 0; round == 0 || (round < 20 && engine_->stats().num_loads == 0); ++round) run(61 + 1000 * round);
   expect_nothing_left();
-  EXPECT_GT(engine_->stats().num_stores, 5U) << "too little was met";
+  EXPECT_GT(engine_->stats().num_stores, 5U) << "the test covers too few cases";
   EXPECT_GT(engine_->stats().num_loads, 0U);
   EXPECT_GT(engine_->stats().num_preemptions, 0U);
 }
 
-TEST_P(ConnectorContract, TransfersThatEndLateOrFailChangeNoToken) {
+TEST_P(ConnectorContract, ChangesNoTokenWhenTransfersEndLateOrFail) {
   make({.late = 0.5, .failed = 0.25, .lost_stores = 0.0});
   // How many transfers there are depends on when they end.
   for (std::uint64_t round = 0; round < 10 && engine_->stats().num_failed_transfers <= 3; ++round) run(62 + 100 * round);
   expect_nothing_left();
-  EXPECT_GT(engine_->stats().num_failed_transfers, 3U) << "too little was met";
+  EXPECT_GT(engine_->stats().num_failed_transfers, 3U) << "the test covers too few cases";
 }
 
-TEST_P(ConnectorContract, StoresWhoseEndIsNeverToldHoldUpNobody) {
+TEST_P(ConnectorContract, BlocksNoRequestWhenAStoreNeverEnds) {
   make({.late = 0.0, .failed = 0.0, .lost_stores = 1.0});
   const EngineRequest request = make_request(20, 4);
   expect_equal(sink_.wait(engine_->submit(request, sink_).value()), expected(request));
   const EngineRequest other = make_request(20, 4, 60);
   expect_equal(sink_.wait(engine_->submit(other, sink_).value()), expected(other));
-  EXPECT_EQ(engine_->stop(0.05), 0U) << "both have ended";
-  EXPECT_GT(engine_->stats().num_open_transfers, 0U) << "too little was met";
+  EXPECT_EQ(engine_->stop(0.05), 0U) << "both requests have ended";
+  EXPECT_GT(engine_->stats().num_open_transfers, 0U) << "the test covers too few cases";
 }
 
-TEST_P(ConnectorContract, AResetInTheMiddleChangesNoToken) {
+TEST_P(ConnectorContract, ChangesNoTokenWhenTheCacheIsResetMeanwhile) {
   make({.late = 0.3, .failed = 0.0, .lost_stores = 0.0});
   std::vector<Answered> answers;
   run(63, [&](std::uint32_t i) {
@@ -253,7 +183,7 @@ TEST_P(ConnectorContract, AResetInTheMiddleChangesNoToken) {
   expect_nothing_left();
 }
 
-TEST_P(ConnectorContract, RequestsThatAreAbortedLeaveNothing) {
+TEST_P(ConnectorContract, LeavesNothingOfAbortedRequests) {
   make({.late = 0.5, .failed = 0.0, .lost_stores = 0.0});
   Random random(64);
   std::vector<RequestId> ids;

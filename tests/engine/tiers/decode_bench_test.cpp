@@ -1,4 +1,4 @@
-// The example that does not keep what it says: DecodeBenchConnector, as its library gives it.
+// Tests DecodeBenchConnector, an example that reports tokens that it does not have. It is loaded from its library.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -10,16 +10,16 @@
 namespace quire {
 namespace {
 
-ConnectorHalves decode_bench(const CoreConfig& config, ConnectorParameters parameters) {
+ConnectorAndTransport decode_bench(const CoreConfig& config, ConnectorParameters parameters) {
   ConnectorRegistry registry;
   registry.add_library(QUIRE_EXAMPLE_CONNECTORS);
   const NamedConnector connector{.name = "DecodeBenchConnector", .parameters = std::move(parameters)};
   return registry.create(connector, {.config = &config, .bytes_per_block = 16}).value();
 }
 
-TEST(DecodeBench, APromptIsFilledButForItsLastToken) {
+TEST(DecodeBench, FillsAPromptExceptItsLastToken) {
   const CoreConfig config = test::sync_config();
-  const ConnectorHalves halves = decode_bench(config, {});
+  const ConnectorAndTransport halves = decode_bench(config, {});
   test::CoreDriver d(config, {.connector = halves.connector.get()});
   d.add(1, 15, 4);
   const StepPlan& plan = d.plan();
@@ -31,7 +31,7 @@ TEST(DecodeBench, APromptIsFilledButForItsLastToken) {
   EXPECT_EQ(plan.transfers[0].blocks.size(), 4U);
 }
 
-TEST(DecodeBench, BlocksHoldNumbersAroundTheMean) {
+TEST(DecodeBench, FillsBlocksWithNumbersAroundTheMean) {
   for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32}) {
     KvLayout layout;
     layout.num_blocks = 3;
@@ -39,7 +39,7 @@ TEST(DecodeBench, BlocksHoldNumbersAroundTheMean) {
     layout.groups = {{.spec = FullAttentionSpec{}, .block_size = 4, .kernel_block_size = 4, .layers = {0, 1}}};
     layout.page_bytes = {64, 32};
     std::vector<std::byte> first(3 * 64), second(3 * 32);
-    const ConnectorHalves halves = decode_bench(test::sync_config(), {{"fill_mean", "0.5"}, {"fill_std", "0.0"}});
+    const ConnectorAndTransport halves = decode_bench(test::sync_config(), {{"fill_mean", "0.5"}, {"fill_std", "0.0"}});
     int num_notified = 0;
     halves.transport->attach({.layout = &layout, .tensors = {first.data(), second.data()}}, [&] { ++num_notified; });
     const BlockId blocks[] = {BlockId{1}};
@@ -62,7 +62,7 @@ TEST(DecodeBench, BlocksHoldNumbersAroundTheMean) {
         std::memcpy(reinterpret_cast<std::byte*>(&value) + offset, tensor->data() + page + at, layout.element_bytes());
         ASSERT_EQ(value, bits);
       }
-      EXPECT_EQ(tensor->front(), std::byte{0}) << "other blocks are left alone";
+      EXPECT_EQ(tensor->front(), std::byte{0}) << "other blocks are unchanged";
     }
     halves.transport->detach();
   }

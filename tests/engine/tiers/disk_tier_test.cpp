@@ -1,5 +1,4 @@
-// A disk tier's transport in the engine, under a connector that knows nothing of it: the tokens are those without it, and what one engine
-// stored another one loads.
+// Tests a disk tier's transport in the engine with a connector that does not know it. The tokens are the same as without it.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -15,7 +14,7 @@
 namespace quire {
 namespace {
 
-// The toy's scheduler half above, a disk below: the toy numbers places without end, each of which is a name here.
+// Puts a disk below the toy's scheduler half. The toy numbers its slots without a bound, and each number is a key here.
 class DiskUnderToy final : public Transport {
  public:
   explicit DiskUnderToy(const std::string& folder) : store_(open(folder)), disk_(store_, 60.0) {}
@@ -46,11 +45,11 @@ class DiskUnderToy final : public Transport {
   }
   std::shared_ptr<DiskStore> store_;
   StoreTransport disk_;
-  std::map<std::uint64_t, std::uint64_t> numbers_;  // by the toy's place
+  std::map<std::uint64_t, std::uint64_t> numbers_;  // slot numbers by the toy's slot
 };
 
 class DiskTierTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, DiskTierTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, DiskTierTest, testing::ValuesIn(played_modes()), mode_name);
 
 TEST_P(DiskTierTest, LoadsAndStoresChangeNoToken) {
   for (const double load_async : {0.0, 0.5, 1.0}) {
@@ -61,7 +60,7 @@ TEST_P(DiskTierTest, LoadsAndStoresChangeNoToken) {
     const std::unique_ptr<Engine> engine =
         start(GetParam(), {.options = test::small_cache(), .seams = {.connector = toy, .transport = disk}});
     const EngineStats stats = test::run_random(*engine, 17);
-    EXPECT_GT(stats.num_loads, 10U) << "too little was met";
+    EXPECT_GT(stats.num_loads, 10U) << "the test covers too few cases";
     EXPECT_GT(stats.num_stores, 50U);
     EXPECT_GT(stats.num_preemptions, 0U);
     const DiskStoreStats moved = disk->stats();

@@ -1,5 +1,5 @@
-// The engine's own disk tier: the tokens are those without it, whatever goes to disk and comes back, and what one engine has computed the
-// next one finds. The simulated worker stops the program when a block does not hold what the plan says.
+// Tests the engine's built-in disk tier: the tokens are the same as without it, and the next engine finds the blocks of the previous one.
+// The simulated worker stops the program when a block does not hold what the plan says.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -33,7 +33,7 @@ ModelInfo windowed_tier_model(std::vector<std::uint32_t> windows) {
 }
 
 CoreConfig tier_config(const ModelInfo& model = simulated_model(), const EngineOptions& options = small_cache()) {
-  return core_config(resolve_options(options, model, {1, 0}).value(), model);
+  return resolve_options(options, model, {1, 0}).value().core;
 }
 
 Result<std::shared_ptr<DiskTier>> open_tier_in(const std::string& folder, std::uint64_t budget_bytes, std::uint8_t fingerprint = 1,
@@ -52,10 +52,10 @@ std::unique_ptr<Engine> start_with_tier(const Mode& mode, const std::string& fol
 }
 
 void wait_until_read(const Engine& engine) {
-  while (engine.stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (engine.stats().kv_tiers.at(0).num_unread_slots > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// The load of a request that was aborted may end behind the last answer.
+// The load of an aborted request may end after the last answer.
 KvTierStats stats_behind_loads(const Engine& engine) {
   for (int tries = 0;; ++tries) {
     const KvTierStats tier = engine.stats().kv_tiers.at(0);
@@ -65,35 +65,35 @@ KvTierStats stats_behind_loads(const Engine& engine) {
 }
 
 class KvTierTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, KvTierTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, KvTierTest, testing::ValuesIn(played_modes()), mode_name);
 
-TEST_P(KvTierTest, TokensAreThoseWithoutItAndTheNextEngineFindsThem) {
+TEST_P(KvTierTest, ChangesNoTokenAndTheNextEngineFindsTheBlocks) {
   for (const auto& [budget_bytes, policy] :
        {std::pair(std::uint64_t{256} << 10, KvTierPolicy::exact), std::pair(std::uint64_t{16} << 20, KvTierPolicy::exact),
         std::pair(std::uint64_t{16} << 20, KvTierPolicy::measured)}) {
     const test::TempFolder folder;
     for (std::uint64_t run = 0; run < 3; ++run) {
       const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), budget_bytes, nullptr, policy);
-      const bool reads_first = run != 1;  // else requests come while places are unread
+      const bool reads_first = run != 1;  // otherwise requests arrive while slots are unread
       if (reads_first) wait_until_read(*engine);
-      const bool is_read = reads_first && policy == KvTierPolicy::exact;  // else times decide how much is stored and loaded
+      const bool is_read = reads_first && policy == KvTierPolicy::exact;  // otherwise timing decides how many blocks are stored and loaded
       run_random(*engine, run == 2 ? 71 : 71 + run);
       const KvTierStats tier = stats_behind_loads(*engine);
-      EXPECT_GE(tier.num_stored_blocks + tier.num_loaded_blocks, is_read ? 50U : 0U) << "too little was met";
+      EXPECT_GE(tier.num_stored_blocks + tier.num_loaded_blocks, is_read ? 50U : 0U) << "the test covers too few cases";
       EXPECT_GE(tier.num_loaded_blocks, is_read ? 10U : 0U);
       EXPECT_EQ(tier.bytes_loaded, tier.num_loaded_blocks * kSmallBlockBytes);
       EXPECT_EQ(tier.tokens_loaded, tier.num_loaded_blocks * kSmallBlock);
-      EXPECT_EQ(tier.num_refused_blocks, 0U);
-      // What comes while places are unread may end before any is read.
+      EXPECT_EQ(tier.num_corrupted_blocks, 0U);
+      // Requests that arrive while slots are unread may end before any slot is read.
       if (policy == KvTierPolicy::exact && reads_first) EXPECT_EQ(tier.num_restored_blocks > 0, run > 0);
-      EXPECT_LE(tier.num_used_places, tier.num_places);
+      EXPECT_LE(tier.num_used_slots, tier.num_places);
       EXPECT_LE(folder.disk_bytes(), budget_bytes);
     }
   }
 }
 
-// Host memory alone, and above a disk.
-TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
+// Tests host memory alone and above a disk.
+TEST_P(KvTierTest, MemoryTiersServeBlocksThatTheCacheEvicted) {
   for (const bool has_disk : {false, true}) {
     const test::TempFolder folder;
     quire::Setup setup{.options = small_cache()};
@@ -104,7 +104,7 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
     ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
     const std::unique_ptr<Engine> engine = start(GetParam(), setup);
     if (has_disk)
-      while (engine->stats().kv_tiers.at(1).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      while (engine->stats().kv_tiers.at(1).num_unread_slots > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Collector sink;
     Random random(72);
     std::vector<EngineRequest> requests;
@@ -117,11 +117,11 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
     const KvTierStats dram = stats.kv_tiers.at(0);
     EXPECT_EQ(dram.name, "dram");
     EXPECT_EQ(dram.num_places, num_places);
-    EXPECT_GT(dram.num_stored_blocks, 50U) << "too little was met";
-    EXPECT_EQ(dram.num_refused_blocks + dram.num_failed_blocks, 0U);
+    EXPECT_GT(dram.num_stored_blocks, 50U) << "the test covers too few cases";
+    EXPECT_EQ(dram.num_corrupted_blocks + dram.num_failed_blocks, 0U);
     std::uint64_t loaded = dram.bytes_loaded;
     if (has_disk) {
-      EXPECT_GT(stats.kv_tiers.at(1).num_loaded_blocks, 50U) << "what host memory has no room for";
+      EXPECT_GT(stats.kv_tiers.at(1).num_loaded_blocks, 50U) << "blocks that host memory has no room for";
       loaded += stats.kv_tiers.at(1).bytes_loaded;
     }
     EXPECT_EQ(stats.bytes_loaded, loaded);
@@ -129,9 +129,8 @@ TEST_P(KvTierTest, MemoryTiersGiveBackWhatTheCacheForgot) {
   }
 }
 
-// Twenty places in memory, and what has to leave them is found on disk: by this engine, part of a prompt here and part there, and by the
-// next.
-TEST_P(KvTierTest, BlocksMoveDownAsTheyCoolAndAreFoundWhereTheyAre) {
+// Memory has twenty slots, and evicted blocks move to the disk. The engine finds parts of a prompt in both tiers.
+TEST_P(KvTierTest, DemotesBlocksAndFindsThemInBothTiers) {
   for (const std::vector<std::uint32_t>& windows : {std::vector<std::uint32_t>{0}, {10, 10, 0}}) {
     const test::TempFolder folder;
     quire::Setup setup{.options = small_cache(), .model = windowed_tier_model(windows)};
@@ -141,11 +140,11 @@ TEST_P(KvTierTest, BlocksMoveDownAsTheyCoolAndAreFoundWhereTheyAre) {
                                        test::small_layout(config.kv.groups.size()))
                           .value();
     const auto disk = open_tier_in(folder.path(), 16 << 20, 1, KvTierPolicy::measured, config).value();
-    disk->take_from(dram);
+    disk->set_upper_tier(dram);
     setup.tiers = {dram, disk};
     ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams, {}, true));
     const std::unique_ptr<Engine> engine = start(GetParam(), setup);
-    while (engine->stats().kv_tiers.at(1).num_unread_places > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (engine->stats().kv_tiers.at(1).num_unread_slots > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Collector sink;
     for (std::uint32_t round = 0; round < 30 && (round < 2 || engine->stats().kv_tiers.at(1).num_loaded_blocks == 0); ++round)
       expect_random_answers(*engine, sink, 80 + round % 2, test::kSmallRequests);
@@ -154,16 +153,16 @@ TEST_P(KvTierTest, BlocksMoveDownAsTheyCoolAndAreFoundWhereTheyAre) {
     EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
     EXPECT_EQ(stats.num_open_transfers, 0U);
     const KvTierStats below = stats.kv_tiers.at(1);
-    EXPECT_GT(below.num_taken_blocks, 0U);
-    EXPECT_EQ(below.num_stored_blocks >= below.num_taken_blocks, true) << "nothing else goes there";
+    EXPECT_GT(below.num_demoted_blocks, 0U);
+    EXPECT_EQ(below.num_stored_blocks >= below.num_demoted_blocks, true) << "demoted blocks count as stored";
     EXPECT_GT(below.num_loaded_blocks, 0U);
-    EXPECT_EQ(below.num_refused_blocks + stats.kv_tiers.at(0).num_refused_blocks, 0U);
+    EXPECT_EQ(below.num_corrupted_blocks + stats.kv_tiers.at(0).num_corrupted_blocks, 0U);
     EXPECT_LE(folder.disk_bytes(), 16U << 20U);
   }
 }
 
-// Whole requests go to memory when they are preempted, and blocks to the disk as they fill.
-TEST_P(KvTierTest, SwapGoesOnBesideATier) {
+// Preempted requests are swapped out to memory, and full blocks are stored on disk.
+TEST_P(KvTierTest, SwapsRequestsWhileATierIsUsed) {
   for (const KvTierPolicy policy : {KvTierPolicy::exact, KvTierPolicy::measured}) {
     const test::TempFolder folder;
     quire::Setup setup{.options = small_cache()};
@@ -173,15 +172,15 @@ TEST_P(KvTierTest, SwapGoesOnBesideATier) {
     const std::unique_ptr<Engine> engine = start(GetParam(), setup);
     wait_until_read(*engine);
     const EngineStats stats = run_random(*engine, 73, 2);
-    EXPECT_GT(stats.kv_swap->num_in, 5U) << "too little was met";
-    EXPECT_EQ(stats.kv_swap->num_used_places, 0U);
-    if (policy == KvTierPolicy::exact) EXPECT_GT(stats.kv_tiers.at(0).num_loaded_blocks, 50U) << "too little was met";
-    EXPECT_EQ(stats.kv_tiers.at(0).num_refused_blocks, 0U);
+    EXPECT_GT(stats.kv_swap->num_in, 5U) << "the test covers too few cases";
+    EXPECT_EQ(stats.kv_swap->num_used_slots, 0U);
+    if (policy == KvTierPolicy::exact) EXPECT_GT(stats.kv_tiers.at(0).num_loaded_blocks, 50U) << "the test covers too few cases";
+    EXPECT_EQ(stats.kv_tiers.at(0).num_corrupted_blocks, 0U);
   }
 }
 
-// Windows beside full attention, and alone; the worker sees each block that it reads. First with a tier in memory beside the disk.
-TEST_P(KvTierTest, TokensOfWindowedModelsAreThoseWithoutItToo) {
+// Windows are combined with full attention or used alone. The worker checks each block that it reads. The first run adds a memory tier.
+TEST_P(KvTierTest, ChangesNoTokenOfModelsWithWindows) {
   for (const std::vector<std::uint32_t>& windows : {std::vector{24U, 24U, 0U}, std::vector{10U, 0U, 24U}, std::vector{40U, 40U}}) {
     const test::TempFolder folder;
     const ModelInfo model = windowed_tier_model(windows);
@@ -198,15 +197,15 @@ TEST_P(KvTierTest, TokensOfWindowedModelsAreThoseWithoutItToo) {
       wait_until_read(*engine);
       const EngineStats stats = run_random(*engine, 71);
       const KvTierStats disk = stats.kv_tiers.at(0);
-      EXPECT_GE(disk.num_stored_blocks, run == 0 ? 100U : 0U) << "too little was met";
+      EXPECT_GE(disk.num_stored_blocks, run == 0 ? 100U : 0U) << "the test covers too few cases";
       EXPECT_GE(disk.tokens_loaded, run == 1 ? 100U : 0U);
       EXPECT_EQ(disk.num_restored_blocks > 0, run == 1);
-      EXPECT_EQ(disk.num_refused_blocks, 0U);
+      EXPECT_EQ(disk.num_corrupted_blocks, 0U);
     }
   }
 }
 
-// When blocks of a request were first asked for, and when requests were planned.
+// Records when blocks of a request were first looked up and when requests were planned.
 class TierTurns final : public EventSink {
  public:
   void on_event(const Event& event) override {
@@ -222,8 +221,8 @@ class TierTurns final : public EventSink {
   std::map<RequestId, std::uint64_t> asked, first, last;  // steps
 };
 
-// One request at a time; the first one takes 200 steps.
-TEST_P(KvTierTest, AQueuedRequestsBlocksHaveComeBeforeItsTurn) {
+// One request runs at a time. The first one takes 200 steps.
+TEST_P(KvTierTest, LoadsTheBlocksOfAQueuedRequestBeforeItsTurn) {
   const test::TempFolder folder;
   EngineRequest runs = make_request(20, 200, 100), waits = make_request(50, 20);
   runs.sampling.ignore_eos = true;
@@ -237,9 +236,9 @@ TEST_P(KvTierTest, AQueuedRequestsBlocksHaveComeBeforeItsTurn) {
     ASSERT_TRUE(connect_tiers(setup.tiers, setup.seams));
     const std::unique_ptr<Engine> engine = start(GetParam(), setup);
     wait_until_read(*engine);
-    const bool is_cold = engine->stats().kv_tiers.at(0).num_used_places == 0;
+    const bool is_cold = engine->stats().kv_tiers.at(0).num_used_slots == 0;
     Collector sink;
-    if (!is_cold) ++runs.prompt[0];  // nobody has this one
+    if (!is_cold) ++runs.prompt[0];  // no tier has this prompt
     const RequestId first = engine->submit(runs, sink).value(), second = engine->submit(waits, sink).value();
     expect_equal(sink.wait(first), expected(runs));
     const Collector::Answer answer = sink.wait(second);
@@ -253,18 +252,18 @@ TEST_P(KvTierTest, AQueuedRequestsBlocksHaveComeBeforeItsTurn) {
       EXPECT_GE(turns->asked.at(second), end);
     } else {
       EXPECT_LT(turns->asked.at(second), end - 100);
-      EXPECT_LE(turns->first.at(second), end + 2) << "it runs when its turn comes";
+      EXPECT_LE(turns->first.at(second), end + 2) << "the request runs when its turn comes";
     }
   }
 }
 
-TEST_P(KvTierTest, AColdEngineAnswersItsFirstRequestFromDisk) {
+TEST_P(KvTierTest, ServesTheFirstRequestOfANewEngineFromDisk) {
   const test::TempFolder folder;
   const EngineRequest request = make_request(50, 20);
   for (const bool is_cold : {false, true}) {
     const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
     wait_until_read(*engine);
-    EXPECT_EQ(engine->stats().kv_tiers.at(0).num_used_places > 0, is_cold) << "without a step";
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).num_used_slots > 0, is_cold) << "the slots are read without a step";
     Collector sink;
     const Collector::Answer answer = sink.wait(engine->submit(request, sink).value());
     expect_equal(answer, expected(request));
@@ -274,7 +273,7 @@ TEST_P(KvTierTest, AColdEngineAnswersItsFirstRequestFromDisk) {
   }
 }
 
-TEST_P(KvTierTest, OtherBytesThanWereStoredAreMissesAndTheLogTells) {
+TEST_P(KvTierTest, TreatsChangedBytesAsMissesAndLogsThem) {
   const test::TempFolder folder;
   const EngineRequest request = make_request(50, 20);
   {
@@ -300,15 +299,15 @@ TEST_P(KvTierTest, OtherBytesThanWereStoredAreMissesAndTheLogTells) {
     Collector sink;
     expect_equal(sink.wait(engine->submit(request, sink).value()), expected(request));
     engine->stop(60.0);
-    EXPECT_EQ(engine->stats().kv_tiers.at(0).num_refused_blocks, 12U);
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).num_corrupted_blocks, 12U);
     EXPECT_EQ(engine->stats().kv_tiers.at(0).num_loaded_blocks, 0U);
   }
   std::string log;
   for (const std::string& line : pipe.lines()) log += line + "\n";
-  EXPECT_NE(log.find("warning kv_tier_refused count="), std::string::npos) << log;
+  EXPECT_NE(log.find("warning kv_tier_refused tier=disk count="), std::string::npos) << log;
 }
 
-TEST_P(KvTierTest, AResetForgetsIt) {
+TEST_P(KvTierTest, ForgetsItsBlocksOnAnExternalReset) {
   const test::TempFolder folder;
   const std::unique_ptr<Engine> engine = start_with_tier(GetParam(), folder.path(), 1 << 20);
   wait_until_read(*engine);
@@ -327,8 +326,8 @@ TEST_P(KvTierTest, AResetForgetsIt) {
   engine->stop(60.0);
 }
 
-// Blocks that have been loaded are shared like those that were computed, and what a child computes is stored under its names.
-TEST_P(KvTierTest, ForksShareWhatWasLoaded) {
+// Loaded blocks are shared like computed blocks. Blocks that a child computes are stored under its hashes.
+TEST_P(KvTierTest, SharesLoadedBlocksBetweenForks) {
   const test::TempFolder folder;
   EngineRequest request = make_request(30, 12);
   request.sampling.ignore_eos = true;
@@ -342,7 +341,7 @@ TEST_P(KvTierTest, ForksShareWhatWasLoaded) {
     EXPECT_EQ(sink.wait(first).num_cached_tokens, is_warm ? 28U : 0U);
     EXPECT_EQ(engine->stop(60.0), 0U);
     EXPECT_EQ(engine->stats().num_forks, 2U);
-    EXPECT_EQ(engine->stats().kv_tiers.at(0).tokens_loaded, is_warm ? 28U : 0U) << "by the first of them alone";
+    EXPECT_EQ(engine->stats().kv_tiers.at(0).tokens_loaded, is_warm ? 28U : 0U) << "only the first request loads";
     EXPECT_EQ(engine->stats().num_free_blocks, engine->stats().num_blocks);
   }
 }
@@ -351,7 +350,7 @@ std::string refusal_of(const Result<std::shared_ptr<DiskTier>>& tier) {
   return tier ? "" : tier.error().to_string();
 }
 
-TEST(KvTier, WhatItCannotBeIsSaid) {
+TEST(KvTier, ReportsConfigurationsThatItCannotServe) {
   const test::TempFolder folder;
   CoreConfig config = tier_config();
   config.prefix_cache.enable_prefix_caching = false;
@@ -361,25 +360,37 @@ TEST(KvTier, WhatItCannotBeIsSaid) {
   config = tier_config();
   config.kv.groups[0].spec = ChunkedLocalSpec{};
   const std::string groups = check_tier(config, "kv_disk").error().to_string();
-  EXPECT_NE(groups.find("kv_disk: this model's KV cache cannot be stored: the layers of group 0 keep neither"), std::string::npos)
+  EXPECT_NE(groups.find("kv_disk: this model's KV cache cannot be stored: cache group 0 has an attention type that cannot be offloaded"),
+            std::string::npos)
       << groups;
   {
     const auto tier = open_tier_in(folder.path(), 1 << 20);
     ASSERT_TRUE(tier) << tier.error().to_string();
-    EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1 << 20)).find("uses " + folder.path()), std::string::npos);
+    EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1 << 20)).find("is using " + folder.path()), std::string::npos);
   }
-  EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1 << 20, 2)).find("kv_disk: the folder holds blocks of another model"),
+  EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1 << 20, 2)).find("kv_disk: the folder contains blocks of another model"),
             std::string::npos);
-  EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1000)).find("kv_disk_budget: 1000 bytes have no room for a block"), std::string::npos);
-  EXPECT_NE(refusal_of(open_tier_in("/proc/nowhere", 1 << 20)).find("kv_disk: /proc/nowhere cannot be made"), std::string::npos);
+  EXPECT_NE(refusal_of(open_tier_in(folder.path(), 1000)).find("kv_disk_budget: 1000 bytes are too small for one block"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(open_tier_in("/proc/nowhere", 1 << 20)).find("kv_disk: /proc/nowhere cannot be created"), std::string::npos);
 }
 
-TEST(KvTier, WithoutABudgetItTakesAShareOfWhatIsFree) {
+TEST(KvTier, UsesAShareOfTheFreeSpaceWithoutABudget) {
   constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
   EXPECT_EQ(default_tier_budget(40 * kGiB, 0, 1 << 20), 10 * kGiB);
-  EXPECT_EQ(default_tier_budget(30 * kGiB, 10 * kGiB, 1 << 20), 10 * kGiB) << "what is its own stays its own";
+  EXPECT_EQ(default_tier_budget(30 * kGiB, 10 * kGiB, 1 << 20), 10 * kGiB) << "the tier keeps the space that it uses already";
   EXPECT_EQ(default_tier_budget(4000 * kGiB, 0, 1 << 20), 64 * kGiB);
-  EXPECT_EQ(default_tier_budget(4000 * kGiB, 0, 4096), 4 * kGiB) << "each place costs some memory";
+  EXPECT_EQ(default_tier_budget(4000 * kGiB, 0, 4096), 4 * kGiB) << "each slot needs some memory";
+}
+
+TEST(TierBlockFormat, UniqueNamesGetASuffixOnlyWhenTheNameIsTaken) {
+  std::set<std::string> taken;
+  EXPECT_EQ(unique_name("Offload", taken), "Offload");
+  EXPECT_EQ(unique_name("OffloadB", taken), "OffloadB") << "another name with the same prefix";
+  EXPECT_EQ(unique_name("Off", taken), "Off");
+  EXPECT_EQ(unique_name("Offload", taken), "Offload_2");
+  EXPECT_EQ(unique_name("Offload_2", taken), "Offload_2_2");
+  EXPECT_EQ(unique_name("Offload", taken), "Offload_3");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Engines that give each other the blocks of their host memory: the tokens are those of one alone, what one has computed another one finds,
-// and whatever becomes of a peer nobody waits long for it. The simulated worker stops the program when a block does not hold what the plan
-// says.
+// Tests engines that share the blocks of their host memory: the tokens do not change, an engine finds blocks that another one has computed,
+// and no engine waits long for a failed peer. The simulated worker stops the program when a block does not hold what the plan says.
 #include "engine/tiers/peer_cache_tier.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +26,7 @@ using test::small_layout;
 
 struct CacheEngine {
   std::vector<std::uint16_t> peers = {};
-  std::uint16_t port = 0;  // where it shares; 0: not
+  std::uint16_t port = 0;  // port of the shared blocks; 0 means not shared
   std::uint64_t dram_blocks = 400;
   std::uint8_t fingerprint = 7;
   KvTierPolicy policy = KvTierPolicy::exact;
@@ -37,7 +36,7 @@ struct CacheEngine {
 
 std::unique_ptr<Engine> start_cache(const Mode& mode, const CacheEngine& wanted) {
   quire::Setup setup{.options = wanted.options, .model = wanted.model};
-  const CoreConfig config = core_config(resolve_options(wanted.options, wanted.model, {1, 0}).value(), wanted.model);
+  const CoreConfig config = resolve_options(wanted.options, wanted.model, {1, 0}).value().core;
   const KvLayout layout = small_layout(config.kv.groups.size());
   std::shared_ptr<DramTier> dram;
   if (wanted.dram_blocks > 0) {
@@ -53,7 +52,7 @@ std::unique_ptr<Engine> start_cache(const Mode& mode, const CacheEngine& wanted)
   return start(mode, setup);
 }
 
-// One that nobody listens at.
+// Returns a port without a listener.
 std::uint16_t free_peer_port() {
   return PeerServer::open({.host = "127.0.0.1", .port = 0, .secret = {}, .engine_id = {}}).value()->port();
 }
@@ -75,9 +74,9 @@ void forget_own_cache(Engine& engine) {
 }
 
 class PeerCacheTierTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, PeerCacheTierTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, PeerCacheTierTest, testing::ValuesIn(played_modes()), mode_name);
 
-TEST_P(PeerCacheTierTest, TheFirstRequestOfASecondEngineFindsWhatTheFirstHasComputed) {
+TEST_P(PeerCacheTierTest, FindsBlocksThatAnotherEngineHasComputed) {
   const std::uint16_t port = free_peer_port();
   const auto first = start_cache(GetParam(), {.port = port});
   const auto second = start_cache(GetParam(), {.peers = {port}, .dram_blocks = 0});
@@ -96,17 +95,17 @@ TEST_P(PeerCacheTierTest, TheFirstRequestOfASecondEngineFindsWhatTheFirstHasComp
   EXPECT_EQ(tier.tokens_loaded, 48U);
   EXPECT_EQ(tier.num_loaded_blocks, 12U);
   EXPECT_EQ(tier.num_found_blocks, 12U);
-  EXPECT_EQ(tier.num_asked_blocks, 24U);
-  EXPECT_EQ(tier.num_stored_blocks, 0U) << "nothing is put there";
+  EXPECT_EQ(tier.num_queried_blocks, 24U);
+  EXPECT_EQ(tier.num_stored_blocks, 0U) << "the tier stores no blocks";
   const auto begin = std::chrono::steady_clock::now();
   while (peer_tier_of(*first).num_stored_blocks < 12U && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(peer_tier_of(*first).num_stored_blocks, 12U) << "what was given";
+  EXPECT_EQ(peer_tier_of(*first).num_stored_blocks, 12U) << "the blocks that were sent";
   EXPECT_EQ(first->stop(10.0) + second->stop(10.0), 0U);
 }
 
-// Both ask and give, also with windows; each round is what the other one has computed before.
-TEST_P(PeerCacheTierTest, TokensOfManyAtATimeAreThoseOfOneEngineAlsoOfWindows) {
+// Both engines ask and share, also with windows. Each round repeats requests that the other engine has computed.
+TEST_P(PeerCacheTierTest, ChangesNoTokenOfConcurrentRequestsAlsoWithWindows) {
   for (const std::vector<std::uint32_t>& windows : {std::vector{0U}, std::vector{24U, 24U, 0U}}) {
     const std::uint16_t ports[] = {free_peer_port(), free_peer_port()};
     std::unique_ptr<Engine> engines[2];
@@ -120,19 +119,19 @@ TEST_P(PeerCacheTierTest, TokensOfManyAtATimeAreThoseOfOneEngineAlsoOfWindows) {
     Collector sinks[2];
     for (std::uint64_t round = 0; round < 4; ++round)
       expect_random_answers(*engines[round % 2], sinks[round % 2], 71 + round / 2, test::kSmallRequests);
-    EXPECT_GT(peer_tier_of(*engines[1]).num_loaded_blocks, 50U) << "too little was met";
+    EXPECT_GT(peer_tier_of(*engines[1]).num_loaded_blocks, 50U) << "the test covers too few cases";
     for (const std::unique_ptr<Engine>& engine : engines) {
       EXPECT_EQ(engine->stop(60.0), 0U);
       const EngineStats stats = engine->stats();
       EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
-      EXPECT_EQ(peer_tier_of(*engine).num_refused_blocks, 0U);
+      EXPECT_EQ(peer_tier_of(*engine).num_corrupted_blocks, 0U);
     }
     EXPECT_EQ(peer_tier_of(*engines[0]).num_stored_blocks, peer_tier_of(*engines[1]).num_loaded_blocks);
     EXPECT_EQ(peer_tier_of(*engines[1]).num_stored_blocks, peer_tier_of(*engines[0]).num_loaded_blocks);
   }
 }
 
-TEST_P(PeerCacheTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
+TEST_P(PeerCacheTierTest, ChangesNoTokenAndWaitsBrieflyWhenAPeerFails) {
   const std::uint16_t port = free_peer_port();
   const auto holder = start_cache(GetParam(), {.port = port, .dram_blocks = 2000});
   Random random(5);
@@ -142,7 +141,7 @@ TEST_P(PeerCacheTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
     holder_sink.wait(holder->submit(request, holder_sink).value());
     wait_for_moves(*holder);
     PeerRelay relay(port);
-    // Each on its own, for a peer that has failed is not asked for a while.
+    // Each round uses a new engine since a failed peer is not asked for a while.
     const std::uint8_t fingerprint = i % 6 == 5 ? 8 : 7;
     const auto asker = start_cache(GetParam(), {.peers = {relay.port()}, .dram_blocks = 0, .fingerprint = fingerprint});
     relay.fault = i % 4 == 3 ? RelayFault::stalls : i % 2 == 0 ? RelayFault::flips : RelayFault::cuts;
@@ -159,7 +158,7 @@ TEST_P(PeerCacheTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
   EXPECT_EQ(holder->stop(10.0), 0U);
 }
 
-TEST_P(PeerCacheTierTest, APeerThatIsKilledIsNotWaitedForAndOneThatIsNewIsFound) {
+TEST_P(PeerCacheTierTest, DoesNotWaitForAStoppedPeerAndFindsANewOne) {
   const std::uint16_t port = free_peer_port();
   auto holder = start_cache(GetParam(), {.port = port});
   const auto asker = start_cache(GetParam(), {.peers = {port, free_peer_port()}, .dram_blocks = 0});
@@ -191,8 +190,8 @@ TEST_P(PeerCacheTierTest, APeerThatIsKilledIsNotWaitedForAndOneThatIsNewIsFound)
   EXPECT_EQ(holder->stop(10.0) + asker->stop(10.0), 0U);
 }
 
-// What a reset or the blocks' owner takes back is given to nobody.
-TEST_P(PeerCacheTierTest, WhatAHolderForgetsIsNotGiven) {
+// Blocks that a reset removes are not sent to peers.
+TEST_P(PeerCacheTierTest, DoesNotServeBlocksThatWereReset) {
   const std::uint16_t port = free_peer_port();
   const auto holder = start_cache(GetParam(), {.port = port});
   const auto asker = start_cache(GetParam(), {.peers = {port}, .dram_blocks = 0});
@@ -210,14 +209,14 @@ TEST_P(PeerCacheTierTest, WhatAHolderForgetsIsNotGiven) {
   EXPECT_EQ(holder->stop(10.0) + asker->stop(10.0), 0U);
 }
 
-TEST(PeerCacheTier, TellsOfWhatOthersHoldUnderItsMedium) {
+TEST(PeerCacheTier, ReportsBlocksOfPeersWithItsMedium) {
   const std::uint16_t port = free_peer_port();
   const auto holder = start_cache(kModes[0], {.port = port});
   Collector holder_sink, sink;
   const EngineRequest request = make_request(50, 1);
   holder_sink.wait(holder->submit(request, holder_sink).value());
   wait_for_moves(*holder);
-  CoreConfig config = core_config(resolve_options(small_cache(), simulated_model(), {1, 0}).value(), simulated_model());
+  CoreConfig config = resolve_options(small_cache(), simulated_model(), {1, 0}).value().core;
   config.report.enable_kv_events = true;
   const auto tier =
       open_peer_cache({.peers = {"127.0.0.1:" + std::to_string(port)}}, config, small_layout(), test::tier_fingerprint(), nullptr).value();
@@ -237,12 +236,12 @@ TEST(PeerCacheTier, TellsOfWhatOthersHoldUnderItsMedium) {
   EXPECT_EQ(num_blocks, 12U);
 }
 
-TEST(PeerCacheTier, WhatItCannotBeIsSaid) {
+TEST(PeerCacheTier, ReportsInvalidOptions) {
   const test::TempFolder folder;
   std::ofstream(folder.file("short")) << "short";
   std::ofstream(folder.file("key")) << "sixteen bytes!!!";
-  const auto refusal = [](const KvPeerCacheOptions& options, bool has_shelf = true) {
-    const Result<void> checked = check_peer_cache(options, has_shelf);
+  const auto refusal = [](const KvPeerCacheOptions& options, bool has_block_source = true) {
+    const Result<void> checked = check_peer_cache(options, has_block_source);
     return checked ? std::string() : checked.error().field;
   };
   EXPECT_EQ(refusal({.peers = {"127.0.0.1:5601", "localhost:5602", "[::1]:5603"}}), "");

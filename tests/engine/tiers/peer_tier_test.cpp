@@ -1,6 +1,6 @@
-// Prefill and decode apart, between two engines: the tokens are those of one, the bytes moved those of the blocks that were wanted, and
-// whatever ends (a request, a lease, an engine), nothing is held and nobody waits long. The simulated worker stops the program when a block
-// does not hold what the plan says.
+// Tests disaggregated prefill between two engines: the tokens do not change, and only required blocks are transferred. When a request, a
+// lease or an engine ends, no block stays held and no request waits long. The simulated worker stops the program when a block does not hold
+// what the plan says.
 #include "engine/tiers/peer_tier.h"
 
 #include <gtest/gtest.h>
@@ -30,21 +30,26 @@ struct PeerEngine {
   std::uint8_t fingerprint = 7;
   EngineOptions options = small_cache();
   std::uint64_t dram_bytes = 0;
+  std::vector<std::string> producers = {"127.0.0.1"};
 };
 
 std::unique_ptr<Engine> start_peer(const Mode& mode, const PeerEngine& peer) {
   quire::Setup setup{.options = peer.options};
-  const CoreConfig config = core_config(resolve_options(peer.options, setup.model, {1, 0}).value(), setup.model);
+  const CoreConfig config = resolve_options(peer.options, setup.model, {1, 0}).value().core;
   if (peer.dram_bytes > 0)
     setup.tiers.push_back(DramTier::create({.bytes = peer.dram_bytes, .policy = KvTierPolicy::exact}, config, small_layout()).value());
-  setup.tiers.push_back(PeerTier::open({.role = peer.role, .host = "127.0.0.1", .port = 0, .lease_s = peer.lease_s}, config, small_layout(),
-                                       test::tier_fingerprint(peer.fingerprint))
+  setup.tiers.push_back(PeerTier::open({.role = peer.role,
+                                        .host = "127.0.0.1",
+                                        .port = 0,
+                                        .lease_s = peer.lease_s,
+                                        .producers = peer.role == KvRole::producer ? std::vector<std::string>() : peer.producers},
+                                       config, small_layout(), test::tier_fingerprint(peer.fingerprint))
                             .value());
   EXPECT_TRUE(connect_tiers(setup.tiers, setup.seams, {}, true));
   return start(mode, setup);
 }
 
-// As a proxy asks for it.
+// Returns the prefill request that a proxy sends.
 EngineRequest first_half(EngineRequest request) {
   request.sampling.max_tokens = 1;
   request.sampling.min_tokens = 0;
@@ -52,7 +57,7 @@ EngineRequest first_half(EngineRequest request) {
   return request;
 }
 
-// The params for the consumer; those of none where the producer keeps nothing.
+// Returns the params for the consumer. They are empty if the producer keeps nothing.
 KvTransferParams prefill(Engine& producer, const EngineRequest& request) {
   Collector sink;
   const Collector::Answer answer = sink.wait(producer.submit(first_half(request), sink).value());
@@ -84,9 +89,9 @@ bool is_empty(const Engine& engine) {
 }
 
 class PeerTierTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, PeerTierTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, PeerTierTest, testing::ValuesIn(played_modes()), mode_name);
 
-TEST_P(PeerTierTest, APromptIsComputedHereAndItsAnswerGivenThere) {
+TEST_P(PeerTierTest, PrefillsOnTheProducerAndDecodesOnTheConsumer) {
   const auto producer = start_peer(GetParam(), {.role = KvRole::producer}), consumer = start_peer(GetParam(), {.role = KvRole::consumer});
   const EngineRequest request = make_request(50, 20);
   const KvTransferParams params = prefill(*producer, request);
@@ -98,7 +103,7 @@ TEST_P(PeerTierTest, APromptIsComputedHereAndItsAnswerGivenThere) {
   EXPECT_NE(params.remote_port, 0);
   EXPECT_EQ(params.tp_size, 1U);
   EXPECT_TRUE(comes_true([&] { return tier_of(*producer).num_open_leases == 1; }));
-  EXPECT_FALSE(is_empty(*producer)) << "they are kept";
+  EXPECT_FALSE(is_empty(*producer)) << "the producer keeps the blocks";
 
   Collector sink;
   const Collector::Answer answer = sink.wait(consumer->submit(second_half(request, params), sink).value());
@@ -110,20 +115,20 @@ TEST_P(PeerTierTest, APromptIsComputedHereAndItsAnswerGivenThere) {
   EXPECT_EQ(tier_of(*consumer).num_loaded_blocks, 12U);
   EXPECT_EQ(tier_of(*consumer).bytes_loaded, 12 * test::kSmallBlockBytes);
   EXPECT_EQ(tier_of(*consumer).tokens_loaded, 48U);
-  // What is here already does not come again.
+  // Cached blocks are not transferred again.
   const KvTransferParams again = prefill(*producer, request);
   expect_equal(sink.wait(consumer->submit(second_half(request, again), sink).value()), expected(request));
   EXPECT_EQ(tier_of(*consumer).num_loaded_blocks, 12U);
-  EXPECT_TRUE(comes_true([&] { return is_empty(*producer); })) << "and is let go all the same";
+  EXPECT_TRUE(comes_true([&] { return is_empty(*producer); })) << "the producer releases the blocks nevertheless";
   EXPECT_EQ(producer->stop(10.0) + consumer->stop(10.0), 0U);
 }
 
-TEST_P(PeerTierTest, TokensOfManyAtATimeAreThoseOfOneEngine) {
+TEST_P(PeerTierTest, ChangesNoTokenOfConcurrentRequests) {
   for (const std::uint64_t dram_blocks : {0, 30}) {
     const PeerEngine peer{.dram_bytes = dram_blocks * test::kSmallBlockBytes};
     const auto producer = start_peer(GetParam(), peer), consumer = start_peer(GetParam(), peer);
     Random random(17);
-    Collector first_sink, sink;  // ids of two engines are the same
+    Collector first_sink, sink;  // the two engines use the same ids
     for (int round = 0; round < 8; ++round) {
       std::vector<EngineRequest> requests;
       std::map<RequestId, Expected> wanted;
@@ -137,7 +142,7 @@ TEST_P(PeerTierTest, TokensOfManyAtATimeAreThoseOfOneEngine) {
         const EngineRequest second = second_half(requests[index], params == nullptr ? KvTransferParams{} : *params);
         const RequestId to = consumer->submit(second, sink).value();
         wanted[to] = expected(requests[index]);
-        // Some go away, at any time.
+        // Some requests are aborted at any time.
         if (random.chance(0.2)) {
           consumer->finish(to, FinishReason::abort);
           wanted.erase(to);
@@ -146,9 +151,9 @@ TEST_P(PeerTierTest, TokensOfManyAtATimeAreThoseOfOneEngine) {
       for (const auto& [id, answer] : wanted) expect_equal(sink.wait(id), answer);
       ASSERT_TRUE(comes_true([&] { return is_empty(*producer) && is_empty(*consumer); })) << "round " << round;
     }
-    EXPECT_GT(tier_of(*consumer).num_loaded_blocks, dram_blocks == 0 ? 100U : 20U) << "too little was met";
+    EXPECT_GT(tier_of(*consumer).num_loaded_blocks, dram_blocks == 0 ? 100U : 20U) << "the test covers too few cases";
     EXPECT_GE(tier_of(*producer).num_stored_blocks, tier_of(*consumer).num_loaded_blocks);
-    EXPECT_EQ(tier_of(*consumer).num_refused_blocks, 0U);
+    EXPECT_EQ(tier_of(*consumer).num_corrupted_blocks, 0U);
     EXPECT_EQ(tier_of(*producer).num_expired_leases, 0U);
     EXPECT_EQ(producer->stop(10.0) + consumer->stop(10.0), 0U);
   }
@@ -158,7 +163,7 @@ TEST_P(PeerTierTest, AbortsFreeBothSides) {
   const auto producer = start_peer(GetParam(), {}), consumer = start_peer(GetParam(), {});
   PeerRelay relay(static_cast<std::uint16_t>(prefill(*producer, make_request(9, 1)).remote_port));
   Collector sink;
-  // While it loads.
+  // The first request is aborted while it loads.
   relay.fault = RelayFault::stalls;
   relay.at = 300;
   const EngineRequest request = make_request(60, 20, 7);
@@ -170,32 +175,33 @@ TEST_P(PeerTierTest, AbortsFreeBothSides) {
   const auto begin = std::chrono::steady_clock::now();
   consumer->finish(loading, FinishReason::abort);
   EXPECT_TRUE(comes_true([&] { return is_empty(*consumer); }));
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 0.9) << "not only when the peer is given up";
-  // Before its turn.
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 0.9)
+      << "the abort does not wait for the peer's timeout";
+  // The second request is aborted before its turn.
   Answered paused;
   consumer->pause({.mode = PauseMode::keep, .clear_cache = false}, paused.callback());
   EXPECT_TRUE(paused.wait());
   const EngineRequest other = make_request(60, 20, 70);
   const RequestId waiting = consumer->submit(second_half(other, prefill(*producer, other)), sink).value();
   consumer->finish(waiting, FinishReason::abort);
-  // Never taken.
+  // The third request is refused.
   const EngineRequest third = make_request(60, 20, 30);
   EngineRequest refused = second_half(third, prefill(*producer, third));
   refused.sampling.temperature = -1.0F;
   EXPECT_FALSE(consumer->submit(refused, sink));
-  // Of the producer: nothing is kept, and nobody is told.
+  // The last request is aborted on the producer, which keeps nothing and notifies no consumer.
   Collector first_sink;
   const RequestId aborted = producer->submit(first_half(make_request(200, 20, 3)), first_sink).value();
   producer->finish(aborted, FinishReason::abort);
   first_sink.wait(aborted);
-  EXPECT_TRUE(comes_true([&] { return tier_of(*producer).num_open_leases <= 1; })) << "the first prompt's of all";
+  EXPECT_TRUE(comes_true([&] { return tier_of(*producer).num_open_leases <= 1; })) << "only the lease of the first prompt remains";
   Answered resumed;
   consumer->resume(resumed.callback());
   EXPECT_TRUE(resumed.wait());
   EXPECT_EQ(consumer->stop(10.0), 0U);
 }
 
-TEST_P(PeerTierTest, AfterALeaseThePromptIsComputed) {
+TEST_P(PeerTierTest, ComputesThePromptAfterTheLeaseHasExpired) {
   const auto producer = start_peer(GetParam(), {.lease_s = 0.05}), consumer = start_peer(GetParam(), {});
   const EngineRequest request = make_request(50, 20);
   const KvTransferParams params = prefill(*producer, request);
@@ -208,7 +214,7 @@ TEST_P(PeerTierTest, AfterALeaseThePromptIsComputed) {
   EXPECT_EQ(consumer->stop(10.0), 0U);
 }
 
-TEST_P(PeerTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
+TEST_P(PeerTierTest, ChangesNoTokenAndWaitsBrieflyWhenATransferFails) {
   const auto producer = start_peer(GetParam(), {.lease_s = 2.0});
   const auto consumer = start_peer(GetParam(), {}), other_model = start_peer(GetParam(), {.fingerprint = 8});
   Collector sink, other_sink;
@@ -234,21 +240,22 @@ TEST_P(PeerTierTest, FaultsOfAnyKindCostNoTokenAndNoTime) {
   EXPECT_EQ(producer->stop(10.0) + consumer->stop(10.0), 0U);
 }
 
-TEST_P(PeerTierTest, AProducerThatStopsIsNotWaitedFor) {
+TEST_P(PeerTierTest, DoesNotWaitForAStoppedProducer) {
   auto producer = start_peer(GetParam(), {});
   const auto consumer = start_peer(GetParam(), {});
   const EngineRequest request = make_request(50, 20);
   const KvTransferParams params = prefill(*producer, request);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(producer->stop(10.0), 0U);
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5.0) << "it does not keep blocks for a minute";
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 5.0)
+      << "stopping does not wait for the lease of a minute";
   producer.reset();
   Collector sink;
   expect_equal(sink.wait(consumer->submit(second_half(request, params), sink).value()), expected(request));
   EXPECT_EQ(consumer->stop(10.0), 0U);
 }
 
-TEST_P(PeerTierTest, NoMoreThanHalfOfTheCacheIsKept) {
+TEST_P(PeerTierTest, KeepsAtMostHalfOfTheCache) {
   const auto producer = start_peer(GetParam(), {});
   std::uint32_t num_kept = 0, num_not_kept = 0;
   for (int i = 0; i < 6; ++i) {
@@ -257,13 +264,13 @@ TEST_P(PeerTierTest, NoMoreThanHalfOfTheCacheIsKept) {
     ASSERT_EQ(params.remote_block_ids.size(), 1U);
     ++(params.remote_block_ids[0].empty() ? num_not_kept : num_kept);
   }
-  EXPECT_EQ(num_kept, 3U) << "of 10 blocks each, in a cache of 60";
+  EXPECT_EQ(num_kept, 3U) << "each prompt has 10 blocks, and the cache has 60";
   EXPECT_EQ(num_not_kept, 3U);
   EXPECT_EQ(producer->stop(10.0), 0U);
 }
 
-TEST_P(PeerTierTest, RequestsThatItIsNoUseForAreRefused) {
-  Collector sink;  // outlives them: one of the requests is taken, and may be answered at the end
+TEST_P(PeerTierTest, RefusesRequestsThatItCannotServe) {
+  Collector sink;  // outlives the engines: one request is accepted and may be answered at the end
   const auto producer = start_peer(GetParam(), {.role = KvRole::producer}), consumer = start_peer(GetParam(), {.role = KvRole::consumer});
   const auto none = start(GetParam(), {.options = small_cache()});
   const auto field_of = [&](Engine& engine, const KvTransferParams& params, std::uint32_t n = 1) {
@@ -278,7 +285,7 @@ TEST_P(PeerTierTest, RequestsThatItIsNoUseForAreRefused) {
   EXPECT_EQ(field_of(*none, asks), "kv_transfer_params");
   EXPECT_EQ(field_of(*consumer, asks), "kv_transfer_params");
   EXPECT_EQ(field_of(*producer, source), "kv_transfer_params");
-  EXPECT_EQ(field_of(*consumer, source), "kv_transfer_params") << "it does not say whose";
+  EXPECT_EQ(field_of(*consumer, source), "kv_transfer_params") << "the source names no engine";
   source.remote_engine_id = source.remote_request_id = "x";
   source.remote_host = "127.0.0.1";
   source.remote_port = 1;
@@ -288,7 +295,31 @@ TEST_P(PeerTierTest, RequestsThatItIsNoUseForAreRefused) {
   EXPECT_EQ(field_of(*consumer, source), "kv_transfer_params");
 }
 
-TEST(PeerOptions, SayWhatIsWrong) {
+TEST_P(PeerTierTest, LoadsOnlyFromItsProducers) {
+  Collector sink;
+  const auto consumer = start_peer(GetParam(), {.role = KvRole::consumer, .producers = {"127.0.0.9:77", "localhost", "[::1]:9"}});
+  const auto field_of = [&](const std::string& host, std::uint16_t port) {
+    EngineRequest request = make_request(20, 1);
+    request.kv_transfer = KvTransferParams{.do_remote_prefill = true,
+                                           .remote_block_ids = {{1}},
+                                           .remote_engine_id = "e",
+                                           .remote_request_id = "r",
+                                           .remote_host = host,
+                                           .remote_port = port};
+    request.sampling.temperature = -1.0F;  // the error that a request with a known producer gets
+    return consumer->submit(request, sink).error().field;
+  };
+  const std::string is_unknown = "kv_transfer_params.remote_host";
+  for (const char* host : {"127.0.0.8", "127.0.0.9.", "10.1.2.3", "", "localhost.evil", "127.0.0.09"})
+    EXPECT_NE(field_of(host, 77), "temperature") << host;
+  EXPECT_EQ(field_of("127.0.0.9", 78), is_unknown);
+  EXPECT_EQ(field_of("127.0.0.9", 77), "temperature");
+  EXPECT_EQ(field_of("LocalHost", 1), "temperature") << "any port of this host";
+  EXPECT_EQ(field_of("0:0:0:0:0:0:0:1", 9), "temperature");
+  EXPECT_EQ(field_of("[::1]", 10), is_unknown);
+}
+
+TEST(PeerOptions, NameTheInvalidField) {
   const test::TempFolder folder;
   std::ofstream(folder.file("short")) << "short";
   const auto field_of = [](const KvPeerOptions& options) {
@@ -301,6 +332,11 @@ TEST(PeerOptions, SayWhatIsWrong) {
   EXPECT_EQ(field_of({.role = KvRole::both, .key_file = folder.file("none")}), "kv_key");
   EXPECT_EQ(field_of({.role = KvRole::both, .key_file = folder.file("short")}), "kv_key");
   EXPECT_EQ(field_of({.role = KvRole::both, .lease_s = 0.0}), "kv_lease");
+  EXPECT_EQ(field_of({.role = KvRole::both, .producers = {"127.0.0.1:5600", "127.0.0.1", "[::1]"}}), "");
+  for (const char* bad : {"127.0.0.1:0", "127.0.0.1:", ":5600", "", "a:b:1", "127.0.0.1:70000"})
+    EXPECT_EQ(field_of({.role = KvRole::both, .producers = {bad}}), "kv_producers") << bad;
+  EXPECT_EQ(field_of({.role = KvRole::consumer, .producers = {"192.0.2.1:5600"}}), "kv_key");
+  EXPECT_EQ(field_of({.role = KvRole::producer, .producers = {"127.0.0.1"}}), "kv_producers");
 }
 
 }  // namespace

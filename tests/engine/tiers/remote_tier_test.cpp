@@ -1,6 +1,6 @@
-// The engine's tier in a store that servers share: the tokens are those without it, whatever the store does; what one engine has computed
-// another one finds; and nothing waits for a store that does not answer. The simulated worker stops the program when a block does not hold
-// what the plan says.
+// Tests the engine's tier in a store that servers share. The tokens do not change whatever the store does, an engine finds blocks that
+// another one has computed, and no request waits for a store that does not answer. The simulated worker stops the program when a block does
+// not hold what the plan says.
 #include "engine/tiers/remote_tier.h"
 
 #include <gtest/gtest.h>
@@ -26,12 +26,12 @@ using test::small_layout;
 using test::ToyRedis;
 
 constexpr std::uint64_t kRemoteValue = kRemoteHeaderBytes + test::kSmallBlockBytes + kRemoteMacBytes;
-constexpr RemotePatience kShortPatience{.answer_s = 0.02, .reply_s = 0.05, .block_s = 0.5};
+constexpr RemoteTimeouts kShortPatience{.lookup_timeout_s = 0.02, .reply_s = 0.05, .block_s = 0.5};
 
 struct RemoteSetup {
   std::string url;
   std::uint32_t num_places = 2000;
-  RemotePatience patience = {.answer_s = 5.0, .reply_s = 5.0, .block_s = 5.0};
+  RemoteTimeouts patience = {.lookup_timeout_s = 5.0, .reply_s = 5.0, .block_s = 5.0};
   ModelInfo model = simulated_model();
   EngineOptions options = small_cache();
   std::uint64_t dram_bytes = 0;
@@ -39,7 +39,7 @@ struct RemoteSetup {
 };
 
 CoreConfig remote_config(const RemoteSetup& remote) {
-  return core_config(resolve_options(remote.options, remote.model, {1, 0}).value(), remote.model);
+  return resolve_options(remote.options, remote.model, {1, 0}).value().core;
 }
 
 std::shared_ptr<RemoteTier> open_remote(const RemoteSetup& remote, const CoreConfig& config) {
@@ -65,9 +65,9 @@ void wait_for_transfers(const Engine& engine) {
 }
 
 class RemoteTierTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, RemoteTierTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, RemoteTierTest, testing::ValuesIn(played_modes()), mode_name);
 
-TEST_P(RemoteTierTest, TheFirstRequestOfASecondEngineFindsWhatTheFirstHasComputed) {
+TEST_P(RemoteTierTest, FindsBlocksThatAnotherEngineHasComputed) {
   ToyRedis redis;
   const EngineRequest request = make_request(50, 20), other = make_request(50, 20, 70);
   for (const bool is_second : {false, true}) {
@@ -90,7 +90,7 @@ TEST_P(RemoteTierTest, TheFirstRequestOfASecondEngineFindsWhatTheFirstHasCompute
   }
 }
 
-TEST_P(RemoteTierTest, TokensAreThoseWithoutItAlsoOfWindowsAndBesideMemory) {
+TEST_P(RemoteTierTest, ChangesNoTokenAlsoWithWindowsAndAMemoryTier) {
   for (const std::vector<std::uint32_t>& windows : {std::vector{0U}, std::vector{24U, 24U, 0U}, std::vector{40U, 40U}}) {
     ToyRedis redis;
     RemoteSetup remote{.url = redis.url()};
@@ -101,15 +101,15 @@ TEST_P(RemoteTierTest, TokensAreThoseWithoutItAlsoOfWindowsAndBesideMemory) {
     for (std::uint64_t run = 0; run < 2; ++run) {
       const EngineStats stats = test::run_random(*start_with_remote(GetParam(), remote), 71);
       const KvTierStats& tier = stats.kv_tiers.back();
-      EXPECT_GT(tier.num_stored_blocks + tier.num_loaded_blocks, 50U) << "too little was met";
+      EXPECT_GT(tier.num_stored_blocks + tier.num_loaded_blocks, 50U) << "the test covers too few cases";
       EXPECT_GT(tier.tokens_loaded, run == 1 ? 100U : 0U);
-      EXPECT_EQ(tier.num_refused_blocks + tier.num_failed_blocks, 0U);
+      EXPECT_EQ(tier.num_corrupted_blocks + tier.num_failed_blocks, 0U);
     }
   }
 }
 
-// 10,000 commands, of whose answers a tenth is swapped, cut, delayed, invented or worse.
-TEST_P(RemoteTierTest, AHostileStoreChangesNoToken) {
+// The test runs 10,000 commands. A tenth of the answers is swapped, cut, delayed, invented or worse.
+TEST_P(RemoteTierTest, ChangesNoTokenWhenTheStoreIsHostile) {
   ToyRedis redis;
   const std::unique_ptr<Engine> engine = start_with_remote(GetParam(), {.url = redis.url(), .patience = kShortPatience});
   redis.fault_chance = 0.1;
@@ -119,7 +119,7 @@ TEST_P(RemoteTierTest, AHostileStoreChangesNoToken) {
   for (std::uint64_t round = 0; redis.num_commands < 10'000; ++round) {
     ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(10));
     expect_random_answers(*engine, sink, 300 + round % 3, test::kSmallRequests);
-    Answered reset;  // what the cache has it would not ask for
+    Answered reset;  // cached blocks would not be looked up in the tier
     engine->reset_prefix_cache({}, reset.callback());
     reset.wait();
   }
@@ -129,13 +129,13 @@ TEST_P(RemoteTierTest, AHostileStoreChangesNoToken) {
   EXPECT_EQ(stats.num_open_transfers, 0U);
   EXPECT_GT(redis.num_faults, 500U);
   const KvTierStats& tier = stats.kv_tiers.at(0);
-  EXPECT_GT(tier.num_loaded_blocks, 100U) << "too little was met";
-  EXPECT_GT(tier.num_refused_blocks, 10U);
+  EXPECT_GT(tier.num_loaded_blocks, 100U) << "the test covers too few cases";
+  EXPECT_GT(tier.num_corrupted_blocks, 10U);
   EXPECT_GT(tier.num_failed_blocks, 10U);
 }
 
-// Requests go on while the store stalls, is away and has forgotten all; the log tells; it is taken back.
-TEST_P(RemoteTierTest, AStoreThatIsAwayIsLeftOutAndTakenBack) {
+// Requests continue while the store stalls, is unreachable or is empty. The log reports it, and the store is enabled again.
+TEST_P(RemoteTierTest, DisablesAnUnreachableStoreAndEnablesItAgain) {
   ToyRedis redis;
   Pipe pipe;
   {
@@ -165,7 +165,7 @@ TEST_P(RemoteTierTest, AStoreThatIsAwayIsLeftOutAndTakenBack) {
       else
         redis.close();
       while (!tier().loads_left_out || !tier().stores_left_out) answer(make_request(20, 2, ++first));
-      EXPECT_GT(tier().num_failed_blocks + tier().num_late_answers, 2U);
+      EXPECT_GT(tier().num_failed_blocks + tier().num_query_timeouts, 2U);
       if (stalls)
         redis.stalls = false;
       else
@@ -183,15 +183,15 @@ TEST_P(RemoteTierTest, AStoreThatIsAwayIsLeftOutAndTakenBack) {
   EXPECT_NE(log.find("kv_tier_back tier=remote what=loads"), std::string::npos) << log;
 }
 
-// What this server has no more room for leaves the store; what others have put there stays.
-TEST_P(RemoteTierTest, KeepsToItsBudget) {
+// Blocks above the budget are removed from the store. Values of other servers stay.
+TEST_P(RemoteTierTest, KeepsWithinItsBudget) {
   ToyRedis redis;
   redis.put("another's", "value");
   constexpr std::uint32_t kPlaces = 20;
   const std::unique_ptr<Engine> engine = start_with_remote(GetParam(), {.url = redis.url(), .num_places = kPlaces});
   const EngineStats stats = test::run_random(*engine, 71);
   EXPECT_EQ(stats.kv_tiers.at(0).num_places, kPlaces);
-  EXPECT_GT(stats.kv_tiers.at(0).num_stored_blocks, 2 * kPlaces) << "too little was met";
+  EXPECT_GT(stats.kv_tiers.at(0).num_stored_blocks, 2 * kPlaces) << "the test covers too few cases";
   const auto begin = std::chrono::steady_clock::now();
   while (redis.values().size() > kPlaces + 1 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10))
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -199,12 +199,12 @@ TEST_P(RemoteTierTest, KeepsToItsBudget) {
   EXPECT_TRUE(redis.values().contains("another's"));
 }
 
-TEST_P(RemoteTierTest, AResetForgetsItAlsoWhatOthersHaveStored) {
+TEST_P(RemoteTierTest, ForgetsBlocksOfAllEnginesOnAnExternalReset) {
   ToyRedis redis;
   const EngineRequest request = make_request(50, 1);
   const std::unique_ptr<Engine> other = start_with_remote(GetParam(), {.url = redis.url()});
   const std::unique_ptr<Engine> engine = start_with_remote(GetParam(), {.url = redis.url()});
-  Collector others, sink;  // each engine counts its requests from the first
+  Collector others, sink;  // each engine numbers its requests from the first
   others.wait(other->submit(request, others).value());
   wait_for_transfers(*other);
   EXPECT_EQ(other->stop(60.0), 0U);
@@ -220,7 +220,7 @@ TEST_P(RemoteTierTest, AResetForgetsItAlsoWhatOthersHaveStored) {
   EXPECT_EQ(engine->stop(60.0), 0U);
 }
 
-TEST(RemoteTier, TellsOfItsBlocksUnderTheirMedium) {
+TEST(RemoteTier, ReportsItsBlocksWithItsMedium) {
   ToyRedis redis;
   const RemoteSetup remote{.url = redis.url()};
   CoreConfig config = remote_config(remote);
@@ -250,7 +250,7 @@ std::string refusal_of_remote(const KvRemoteOptions& options) {
   return checked ? "" : checked.error().to_string();
 }
 
-TEST(RemoteTier, WhatItCannotBeIsSaid) {
+TEST(RemoteTier, ReportsInvalidOptions) {
   const test::TempFolder folder;
   const std::string key = folder.file("key"), short_key = folder.file("short"), long_key = folder.file("long");
   std::ofstream(key) << "sixteen bytes!!!\n";
@@ -258,8 +258,8 @@ TEST(RemoteTier, WhatItCannotBeIsSaid) {
   std::ofstream(long_key) << std::string(4098, 'x');
   EXPECT_EQ(refusal_of_remote({.address = "redis://localhost"}), "");
   EXPECT_EQ(refusal_of_remote({.address = "redis://store", .key_file = key}), "");
-  EXPECT_NE(refusal_of_remote({.address = "store"}).find("kv_remote: it is no URL"), std::string::npos);
-  EXPECT_NE(refusal_of_remote({.address = "redis://store"}).find("kv_remote_key: a store on another machine"), std::string::npos);
+  EXPECT_NE(refusal_of_remote({.address = "store"}).find("kv_remote: the address is not a valid URL"), std::string::npos);
+  EXPECT_NE(refusal_of_remote({.address = "redis://store"}).find("kv_remote_key: is required"), std::string::npos);
   EXPECT_NE(refusal_of_remote({.address = "redis://store", .key_file = short_key}).find("has 15 bytes"), std::string::npos);
   EXPECT_NE(refusal_of_remote({.address = "redis://store", .key_file = long_key}).find("has too many bytes"), std::string::npos);
   EXPECT_NE(refusal_of_remote({.address = "redis://store", .key_file = "/nowhere"}).find("kv_remote_key: /nowhere cannot be read"),

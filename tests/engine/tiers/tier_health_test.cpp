@@ -1,4 +1,4 @@
-// When a tier is left out and taken back: the rules by hand, then a disk that fails, hangs or is gone under a watch and under an engine.
+// Tests when a tier is disabled and enabled again: first the rules, then a disk that fails, hangs or is missing.
 #include "runtime/tier/tier_health.h"
 
 #include <gtest/gtest.h>
@@ -10,35 +10,35 @@
 #include "engine/simulated_engine.h"
 #include "engine/tiers/disk_tier.h"
 #include "runtime/tier/flaky_files.h"
+#include "runtime/tier/tier_monitor.h"
 #include "runtime/tier/tier_support.h"
-#include "runtime/tier/tier_watch.h"
 #include "support/pipe.h"
 #include "support/small_cache.h"
 
 namespace quire {
 namespace {
 
-TEST(TierHealth, ThreeFailuresInARowLeaveItOut) {
+TEST(TierHealth, DisablesATierAfterThreeFailuresInARow) {
   TierHealth health;
   health.note(0, 2, 1.0);
-  EXPECT_TRUE(health.is_used());
+  EXPECT_TRUE(health.is_enabled());
   health.note(5, 2, 2.0);
   health.note(5, 4, 3.0);
-  EXPECT_TRUE(health.is_used()) << "what was done between them ends the row";
+  EXPECT_TRUE(health.is_enabled()) << "a success in between ends the row";
   health.note(6, 6, 4.0);
-  EXPECT_TRUE(health.is_left_out()) << "more failed than was done";
-  EXPECT_EQ(health.num_times_left_out(), 1U);
+  EXPECT_TRUE(health.is_disabled()) << "there are more failures than successes";
+  EXPECT_EQ(health.num_times_disabled(), 1U);
   health.note(50, 6, 5.0);
-  EXPECT_TRUE(health.is_left_out()) << "what was begun before proves nothing";
+  EXPECT_TRUE(health.is_disabled()) << "transfers that began before prove nothing";
 }
 
-TEST(TierHealth, FewFailuresAmongManySuccessesDoNotMatter) {
+TEST(TierHealth, IgnoresFewFailuresAmongManySuccesses) {
   TierHealth health;
   for (std::uint64_t i = 1; i <= 100; ++i) health.note(10 * i, 3 * i, static_cast<double>(i));
-  EXPECT_TRUE(health.is_used());
+  EXPECT_TRUE(health.is_enabled());
 }
 
-TEST(TierHealth, PausesDoubleUpToAMinuteAndBeginAnewAfterASuccess) {
+TEST(TierHealth, DoublesPausesUpToAMinuteAndResetsThemAfterASuccess) {
   TierHealth health;
   std::uint64_t num_failed = 3;
   double now = 0.0;
@@ -48,35 +48,35 @@ TEST(TierHealth, PausesDoubleUpToAMinuteAndBeginAnewAfterASuccess) {
     now += pause;
     ASSERT_TRUE(health.is_trial_due(now));
     health.begin_trial();
-    EXPECT_FALSE(health.is_used());
-    EXPECT_FALSE(health.is_left_out());
+    EXPECT_FALSE(health.is_enabled());
+    EXPECT_FALSE(health.is_disabled());
     health.note(0, ++num_failed, now);
-    EXPECT_TRUE(health.is_left_out()) << "one failure ends a trial";
+    EXPECT_TRUE(health.is_disabled()) << "one failure ends the trial";
   }
   now += 60.0;
   health.begin_trial();
   health.note(0, num_failed, now);
-  EXPECT_FALSE(health.is_used()) << "nothing has come yet";
+  EXPECT_FALSE(health.is_enabled()) << "no success is reported yet";
   health.note(1, num_failed, now);
-  EXPECT_TRUE(health.is_used());
+  EXPECT_TRUE(health.is_enabled());
   health.note(1, num_failed + 3, now);
   EXPECT_TRUE(health.is_trial_due(now + 1.0));
 }
 
-TEST(TierHealth, WhatIsGoneIsNotTriedUntilItIsThere) {
+TEST(TierHealth, DoesNotTryAMissingFolderUntilItIsBack) {
   TierHealth health;
   health.set_gone(true, 1.0);
-  EXPECT_TRUE(health.is_left_out());
+  EXPECT_TRUE(health.is_disabled());
   EXPECT_FALSE(health.is_trial_due(1000.0));
   health.set_gone(true, 2.0);
-  EXPECT_EQ(health.num_times_left_out(), 1U);
+  EXPECT_EQ(health.num_times_disabled(), 1U);
   health.set_gone(false, 1000.0);
   EXPECT_TRUE(health.is_trial_due(1000.0));
 }
 
 constexpr std::uint64_t kWatchedBlock = 4096;
 
-// A store on a flaky disk with a block in it, watched.
+// A store on a flaky disk that holds one block, with a monitor.
 struct Watched {
   std::shared_ptr<test::Flaws> flaws = std::make_shared<test::Flaws>();
   test::TempFolder folder;
@@ -85,12 +85,12 @@ struct Watched {
                       {.budget_bytes = 1 << 20, .block_bytes = kWatchedBlock, .fingerprint = test::tier_fingerprint()})
           .value();
   StoreTransport transport = StoreTransport(store, 60.0);
-  std::unique_ptr<TierWatch> watch;
+  std::unique_ptr<TierMonitor> watch;
   double now = 0.0;
 
   Watched() {
     EXPECT_EQ(run(TierJob::Verb::store), TierOutcome::done);
-    watch = std::make_unique<TierWatch>(store, transport, folder.path());
+    watch = std::make_unique<TierMonitor>(store, transport, folder.path());
     watch->look(now);
   }
   TierOutcome run(TierJob::Verb verb) const {
@@ -103,7 +103,7 @@ struct Watched {
                    .over = [&over](TierOutcome outcome) { over.set_value(outcome); }});
     return over.get_future().get();
   }
-  // Looks until the service is this one.
+  // Polls the monitor until it reports the given service.
   void wait_for(const TierService& service, double step_s) {
     while (watch->service() != service) {
       now += step_s;
@@ -113,7 +113,7 @@ struct Watched {
   }
 };
 
-TEST(TierWatch, LoadsAreLeftOutAndTriedOnBlocksThatAreHeld) {
+TEST(TierMonitor, DisablesLoadsAndTriesThemOnStoredBlocks) {
   Watched w;
   w.flaws->fails_reads = true;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(w.run(TierJob::Verb::load), TierOutcome::failed);
@@ -126,14 +126,14 @@ TEST(TierWatch, LoadsAreLeftOutAndTriedOnBlocksThatAreHeld) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   w.watch->look(w.now);
-  EXPECT_FALSE(w.watch->service().loads) << "it has been tried in vain";
+  EXPECT_FALSE(w.watch->service().loads) << "the trial failed";
   w.flaws->fails_reads = false;
   w.wait_for({}, 1.0);
-  EXPECT_EQ(w.store->stats().num_loaded, 0U) << "nobody has asked";
+  EXPECT_EQ(w.store->stats().num_loaded, 0U) << "no request has loaded a block";
   EXPECT_GT(w.store->stats().num_read, 0U);
 }
 
-TEST(TierWatch, StoresAreLeftOutAndTheNextOneIsTheirTrial) {
+TEST(TierMonitor, DisablesStoresAndTriesTheNextOne) {
   Watched w;
   w.flaws->fails_writes = true;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(w.run(TierJob::Verb::store), TierOutcome::failed);
@@ -151,11 +151,11 @@ TEST(TierWatch, StoresAreLeftOutAndTheNextOneIsTheirTrial) {
   EXPECT_EQ(w.run(TierJob::Verb::store), TierOutcome::done);
   w.watch->look(3.5);
   EXPECT_TRUE(w.watch->service().stores);
-  EXPECT_EQ(w.watch->num_times_left_out(), 2U);
+  EXPECT_EQ(w.watch->num_times_disabled(), 2U);
 }
 
-// A trial that hangs lasts until the disk goes on.
-TEST(TierWatch, ADiskThatHangsIsTakenBackWhenItGoesOn) {
+// A hanging trial lasts until the disk continues.
+TEST(TierMonitor, EnablesAHangingDiskAgainWhenItContinues) {
   Watched w;
   w.flaws->fails_reads = true;
   for (int i = 0; i < 3; ++i) w.run(TierJob::Verb::load);
@@ -168,13 +168,13 @@ TEST(TierWatch, ADiskThatHangsIsTakenBackWhenItGoesOn) {
   w.wait_for({}, 1.0);
 }
 
-TEST(TierWatch, AFolderThatIsGoneIsLeftOutUntilItIsBack) {
+TEST(TierMonitor, DisablesAMissingFolderUntilItIsBack) {
   Watched w;
   const std::string aside = w.folder.path() + "-aside";
   {
     std::ofstream(w.folder.file("quire-blocks")) << "blocks";
   }
-  TierWatch watch(w.store, w.transport, w.folder.path());
+  TierMonitor watch(w.store, w.transport, w.folder.path());
   watch.look(0.0);
   EXPECT_EQ(watch.service(), TierService{});
   std::filesystem::rename(w.folder.path(), aside);
@@ -186,7 +186,7 @@ TEST(TierWatch, AFolderThatIsGoneIsLeftOutUntilItIsBack) {
     std::ofstream(w.folder.file("quire-blocks")) << "others";
   }
   watch.look(3.0);
-  EXPECT_TRUE(watch.is_gone()) << "another folder of that name";
+  EXPECT_TRUE(watch.is_gone()) << "another folder has the same name";
   std::filesystem::remove_all(w.folder.path());
   std::filesystem::rename(aside, w.folder.path());
   double now = 4.5;
@@ -199,13 +199,13 @@ TEST(TierWatch, AFolderThatIsGoneIsLeftOutUntilItIsBack) {
   }
 }
 
-// Requests are answered as ever while the disk fails, the log tells, and what was stored is found when it is back.
-TEST(TierLeftOut, AnEngineGoesOnWithoutItsTierAndTakesItBack) {
+// Requests are answered while the disk fails. The log reports the failure, and stored blocks are found when the disk is back.
+TEST(DisabledTier, EngineContinuesWithoutTheTierAndEnablesItAgain) {
   EngineOptions options;
   options.cache.block_size = test::kSmallBlock;
   options.cache.num_blocks = test::kSmallBlocks;
   const auto flaws = std::make_shared<test::Flaws>();
-  const CoreConfig config = core_config(resolve_options(options, simulated_model(), {1, 0}).value(), simulated_model());
+  const CoreConfig config = resolve_options(options, simulated_model(), {1, 0}).value().core;
   const std::shared_ptr<DiskTier> tier = DiskTier::open_on(std::make_unique<test::FlakyFiles>(std::make_shared<test::MemoryDisk>(), flaws),
                                                            {.folder = "/nowhere", .budget_bytes = 1 << 20, .policy = KvTierPolicy::exact},
                                                            config, test::small_layout(), test::tier_fingerprint())
@@ -229,19 +229,18 @@ TEST(TierLeftOut, AnEngineGoesOnWithoutItsTierAndTakesItBack) {
       return found.num_cached_tokens;
     };
     const EngineRequest lasting = make_request(50, 5);
-    while (engine->stats().kv_tiers.at(0).num_unread_places > 0) std::this_thread::yield();
+    while (engine->stats().kv_tiers.at(0).num_unread_slots > 0) std::this_thread::yield();
     answer(lasting);
     EXPECT_EQ(answer(lasting), 48U);
     flaws->fails_reads = flaws->fails_writes = true;
     TokenId first = 60;
     const auto answer_another = [&] {
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(20));  // each failure is a line of the log, and those that are lost prove nothing
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // each failure writes a log line, and lost lines prove nothing
       answer(make_request(20, 2, ++first));
     };
     while (!engine->stats().kv_tiers.at(0).stores_left_out) answer_another();
     EXPECT_GE(engine->stats().kv_tiers.at(0).num_failed_blocks, 3U);
-    EXPECT_GE(engine->stats().kv_tiers.at(0).num_times_left_out, 1U);
+    EXPECT_GE(engine->stats().kv_tiers.at(0).num_times_disabled, 1U);
     flaws->fails_reads = flaws->fails_writes = false;
     while (engine->stats().kv_tiers.at(0).stores_left_out || engine->stats().kv_tiers.at(0).loads_left_out) answer_another();
     answer(lasting);

@@ -1,5 +1,5 @@
-// A connector and a transport of one's own in the engine: the tokens are those without them, whatever becomes of the transfers. The
-// simulated worker stops the program when a block does not hold what the plan says.
+// Tests a custom connector and transport in the engine: the tokens do not change, whether transfers succeed or fail. The simulated worker
+// stops the program when a block does not hold what the plan says.
 #include "support/toy_tier.h"
 
 #include <gtest/gtest.h>
@@ -16,18 +16,19 @@ using test::kSmallRequests;
 using test::small_cache;
 
 class ToyTierTest : public testing::TestWithParam<Mode> {};
-INSTANTIATE_TEST_SUITE_P(Modes, ToyTierTest, testing::ValuesIn(kModes), mode_name);
+INSTANTIATE_TEST_SUITE_P(Modes, ToyTierTest, testing::ValuesIn(played_modes()), mode_name);
 
 struct ToyEngine {
   ToyEngine(const Mode& mode, test::ToyOptions toy, EngineOptions options = small_cache(), ModelInfo model = simulated_model()) {
     toy.block_size = options.cache.block_size;
-    toy.windows = group_windows(model, resolve_options(options, model, {1, 0}).value());
+    toy.windows = group_windows(resolve_options(options, model, {1, 0}).value().layout);
     tier = std::make_shared<test::ToyTier>(toy);
-    engine = start(
-        mode,
-        {.options = std::move(options), .model = std::move(model), .seams = {.connector = tier, .transport = tier}, .bears_garbage = true});
+    engine = start(mode, {.options = std::move(options),
+                          .model = std::move(model),
+                          .seams = {.connector = tier, .transport = tier},
+                          .tolerates_garbage = true});
   }
-  // Random requests of few families; how each ended is counted by reason.
+  // Runs random requests of few families and counts the reasons why they ended.
   void run(std::uint64_t seed) {
     Random random(seed);
     std::map<RequestId, Expected> wanted;
@@ -38,7 +39,7 @@ struct ToyEngine {
     for (const auto& [id, answer] : wanted) {
       const Collector::Answer given = sink.wait(id);
       if (given.reason == FinishReason::error) {
-        EXPECT_EQ(given.error, "the blocks of its prompt could not be loaded");
+        EXPECT_EQ(given.error, "the KV cache blocks of the prompt could not be loaded");
         ++num_errors;
       } else {
         expect_equal(given, answer);
@@ -59,18 +60,18 @@ TEST_P(ToyTierTest, LoadsAndStoresChangeNoToken) {
     EXPECT_EQ(toy.num_errors, 0U);
     EXPECT_EQ(toy.engine->stop(60.0), 0U);
     const EngineStats stats = toy.engine->stats();
-    EXPECT_GT(stats.num_loads, 10U) << "too little was met";
+    EXPECT_GT(stats.num_loads, 10U) << "the test covers too few cases";
     EXPECT_GT(stats.num_stores, 50U);
-    EXPECT_GT(toy.tier->num_overtaking(), 10U) << "ends come in the order of the begins";
+    EXPECT_GT(toy.tier->num_overtaking(), 10U) << "transfers end in another order than they began";
     EXPECT_EQ(stats.bytes_loaded % (4 * sizeof(std::uint64_t)), 0U);
     EXPECT_GT(stats.num_preemptions, 0U);
     EXPECT_EQ(stats.num_awaiting_transfers, 0U);
-    EXPECT_EQ(stats.num_open_transfers, 0U) << "also those that began with a request's end";
+    EXPECT_EQ(stats.num_open_transfers, 0U) << "also transfers that began at a request's end have ended";
     EXPECT_EQ(stats.num_free_blocks, stats.num_blocks);
   }
 }
 
-TEST_P(ToyTierTest, WhatWaitsForBlocksThatDoNotComeIsComputed) {
+TEST_P(ToyTierTest, ComputesWaitingRequestsWhoseLoadsFail) {
   ToyEngine toy(GetParam(), {.load_async = 1.0, .seed = 5, .faults = {.failed = 0.3}});
   toy.run(18);
   EXPECT_EQ(toy.num_errors, 0U);
@@ -78,7 +79,7 @@ TEST_P(ToyTierTest, WhatWaitsForBlocksThatDoNotComeIsComputed) {
   EXPECT_GT(toy.engine->stats().num_failed_transfers, 10U);
 }
 
-// By cache group: full attention alone, beside windows, and windows alone.
+// Returns windows by cache group: full attention alone, with windows, and windows alone.
 std::vector<std::vector<std::uint32_t>> window_mixes() {
   return {{0}, {10, 10, 0}, {14}};
 }
@@ -97,8 +98,8 @@ EngineOptions windowed_cache(const std::vector<std::uint32_t>& windows, KvLoadFa
   return options;
 }
 
-// What has run on garbage, and what others have made of that, is nowhere: not in an answer, the cache or the tier.
-TEST_P(ToyTierTest, WhatRanOnBlocksThatDidNotComeIsComputedAnew) {
+// Results computed on corrupted blocks, and results derived from them, are not in any answer, the cache or the tier.
+TEST_P(ToyTierTest, ComputesRequestsAgainThatExecutedOnFailedLoads) {
   for (const std::vector<std::uint32_t>& windows : window_mixes()) {
     for (const double load_async : {0.0, 0.5}) {
       ToyEngine toy(GetParam(), {.load_async = load_async, .seed = 7, .faults = {.failed = 0.3}},
@@ -107,14 +108,14 @@ TEST_P(ToyTierTest, WhatRanOnBlocksThatDidNotComeIsComputedAnew) {
         toy.run(19 + round);
       EXPECT_EQ(toy.num_errors, 0U);
       EXPECT_EQ(toy.engine->stop(60.0), 0U);
-      EXPECT_GE(toy.engine->stats().num_failed_transfers, 20U) << "too little was met";
+      EXPECT_GE(toy.engine->stats().num_failed_transfers, 20U) << "the test covers too few cases";
       EXPECT_EQ(toy.engine->stats().num_free_blocks, toy.engine->stats().num_blocks);
       EXPECT_EQ(toy.engine->stats().num_awaiting_transfers, 0U);
     }
   }
 }
 
-TEST_P(ToyTierTest, UnderFailItEndsInErrorAndTheOthersDoNot) {
+TEST_P(ToyTierTest, EndsOnlyAffectedRequestsInErrorUnderTheFailPolicy) {
   for (const std::vector<std::uint32_t>& windows : window_mixes()) {
     ToyEngine toy(GetParam(), {.load_async = 0.5, .seed = 7, .faults = {.failed = 0.3}}, windowed_cache(windows, KvLoadFailurePolicy::fail),
                   with_windows(windows));
@@ -127,7 +128,7 @@ TEST_P(ToyTierTest, UnderFailItEndsInErrorAndTheOthersDoNot) {
   }
 }
 
-TEST_P(ToyTierTest, AnEndToldTwiceIsPassedOver) {
+TEST_P(ToyTierTest, IgnoresCompletionsThatAreReportedTwice) {
   ToyEngine toy(GetParam(), {.load_async = 0.5, .seed = 9, .faults = {.twice = 0.5}});
   toy.run(20);
   EXPECT_EQ(toy.num_errors, 0U);
@@ -135,23 +136,23 @@ TEST_P(ToyTierTest, AnEndToldTwiceIsPassedOver) {
   EXPECT_GT(toy.engine->stats().num_stray_transfers, 10U);
 }
 
-TEST_P(ToyTierTest, AShutdownInTheMiddleLeavesTheTransfersAndNothingElse) {
+TEST_P(ToyTierTest, ShutdownLeavesOnlyOpenTransfers) {
   ToyEngine toy(GetParam(), {.load_async = 1.0, .longest_us = 200'000, .seed = 11});
   Random random(21);
   for (std::uint32_t i = 0; i < kSmallRequests; ++i) toy.engine->submit(random_request(random), toy.sink).value();
   toy.sink.wait(RequestId{3});
   toy.engine->stop(0.0);
-  EXPECT_GT(toy.engine->stats().num_open_transfers, 0U) << "too little was met";
+  EXPECT_GT(toy.engine->stats().num_open_transfers, 0U) << "the test covers too few cases";
 }
 
-TEST_P(ToyTierTest, ATransferThatNeverEndsHoldsUpNobodyElse) {
+TEST_P(ToyTierTest, BlocksNoOtherRequestWhenATransferNeverEnds) {
   ToyEngine toy(GetParam(), {.load_async = 1.0, .longest_us = 0, .seed = 13, .faults = {.never = 1.0}});
   const EngineRequest request = make_request(20, 4);
   expect_equal(toy.sink.wait(toy.engine->submit(request, toy.sink).value()), expected(request));
   const EngineRequest other = make_request(20, 4, 60);
   expect_equal(toy.sink.wait(toy.engine->submit(other, toy.sink).value()), expected(other));
-  EXPECT_EQ(toy.engine->stop(0.05), 0U) << "both have ended";
-  EXPECT_GE(toy.engine->stats().num_open_transfers, 2U) << "their blocks are being stored";
+  EXPECT_EQ(toy.engine->stop(0.05), 0U) << "both requests have ended";
+  EXPECT_GE(toy.engine->stats().num_open_transfers, 2U) << "the stores of both requests are open";
 }
 
 }  // namespace

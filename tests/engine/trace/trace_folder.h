@@ -1,5 +1,5 @@
 #pragma once
-// A folder for a trace, gone at the end of the test.
+// A temporary folder for a trace; it is removed at the end of the test.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// What the trace sends once and what it sends per step, put together again: each record says what a full copy would. And its allocations.
+// The trace sends some data once and some per step. Put together, each record must equal a full copy. Also counts the trace's allocations.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ std::unique_ptr<Core> make_core(std::uint32_t num_blocks, EventSink* events) {
   return Core::create(config_of(num_blocks), {.events = events}).value();
 }
 
-// What a full copy of a request says, as the record says it.
+// Writes a full copy of a request in the record's format.
 std::string copy_of(const Core& core, const RequestView& r) {
   const auto outputs = r.tokens.subspan(r.num_prompt_tokens);
   const auto prompt = r.tokens.first(r.num_prompt_tokens);
@@ -46,8 +46,8 @@ std::string copy_of(const Core& core, const RequestView& r) {
                      fmt::join(outputs.last(std::min<std::size_t>(32, outputs.size())), ","), core.blocks(r.id, 0).size(), r.name);
 }
 
-// The parts of `copy` (between "..") stand in `record`, in this order.
-bool says(std::string_view record, std::string_view copy) {
+// Returns whether the parts of `copy` (separated by "..") appear in `record` in this order.
+bool contains(std::string_view record, std::string_view copy) {
   while (true) {
     const std::size_t end = copy.find("..");
     const std::size_t at = record.find(copy.substr(0, end));
@@ -58,7 +58,7 @@ bool says(std::string_view record, std::string_view copy) {
   }
 }
 
-// Copies all requests when a recorded step begins; the trace hears of it too.
+// Copies all requests when a recorded step begins; the trace receives the event too.
 struct Copier : EventSink {
   void on_event(const Event& event) override {
     to->on_event(event);
@@ -73,7 +73,7 @@ struct Copier : EventSink {
   std::vector<std::string> copies;
 };
 
-// Requests that come, are preempted, are aborted, end, and go on with another input.
+// Adds requests, preempts, aborts and ends them, and continues some with another input.
 void play(Core& core, Tracer& tracer, Random& random) {
   std::uint64_t num_added = 0;
   for (std::uint64_t step = 1; step <= 400 || core.has_work(); ++step) {
@@ -108,7 +108,7 @@ void play(Core& core, Tracer& tracer, Random& random) {
   }
 }
 
-TEST(TraceFollowed, EachRecordSaysWhatAFullCopyWould) {
+TEST(TraceFollowed, EachRecordEqualsAFullCopy) {
   for (const std::uint32_t every : {1U, 3U, 40U}) {
     TraceFolder folder;
     const std::string path = folder.file("run");
@@ -129,15 +129,15 @@ TEST(TraceFollowed, EachRecordSaysWhatAFullCopyWould) {
     std::size_t num_records = 0;
     for (std::string record; std::getline(in, record); ++num_records) {
       ASSERT_LT(num_records, copier.copies.size());
-      ASSERT_TRUE(says(record, copier.copies[num_records])) << record << "\n" << copier.copies[num_records];
+      ASSERT_TRUE(contains(record, copier.copies[num_records])) << record << "\n" << copier.copies[num_records];
     }
     EXPECT_EQ(num_records, copier.copies.size());
     EXPECT_GT(num_records, 100U);
   }
 }
 
-// quire/step_trace.h: what the facade adds.
-TEST(TraceFollowed, WhoStepsACoreHimselfHasItsRecordsAfterAFlush) {
+// Tests what quire/step_trace.h, the public facade, adds.
+TEST(TraceFollowed, ACallerThatStepsACoreGetsItsRecordsAfterAFlush) {
   TraceFolder folder;
   const CoreConfig config = config_of(40);
   const auto trace = StepTrace::create({.path = folder.file("run")}, config, "MyConnector").value();
@@ -155,7 +155,7 @@ TEST(TraceFollowed, WhoStepsACoreHimselfHasItsRecordsAfterAFlush) {
   EXPECT_NE(text.find(R"("max_num_running_reqs":64,"max_num_scheduled_tokens":8192)"), std::string::npos) << text;
 }
 
-TEST(TraceFollowed, NumbersOutOfRangeAreRefusedByName) {
+TEST(TraceFollowed, ReportsTheFieldOfOutOfRangeValues) {
   TraceFolder folder;
   const TraceOptions good{.path = folder.file("run")};
   const auto field = [&](const TraceOptions& options) {
@@ -174,7 +174,7 @@ TEST(TraceFollowed, NumbersOutOfRangeAreRefusedByName) {
   EXPECT_EQ(field(path), "trace");
 }
 
-// Of decode steps, in the core and in the trace's thread.
+// Counts the allocations of decode steps in the core and in the trace's thread.
 std::uint64_t count_allocations(bool traced) {
   TraceFolder folder;
   const auto tracer = traced ? Tracer::create({.path = folder.file("run")}, {}).value() : nullptr;
@@ -199,7 +199,7 @@ std::uint64_t count_allocations(bool traced) {
   return test::num_allocations - before;
 }
 
-TEST(TraceFollowed, NeitherOffNorOnDoesADecodeStepAllocate) {
+TEST(TraceFollowed, ADecodeStepNeverAllocatesWithOrWithoutTrace) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   EXPECT_EQ(count_allocations(false), 0U);
   EXPECT_EQ(count_allocations(true), 0U);

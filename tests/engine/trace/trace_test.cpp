@@ -1,4 +1,4 @@
-// The trace: every field of a recorded step, sums that equal the counters, limits, rotation, and a disk that fails.
+// Tests the trace: every field of a recorded step, sums that equal the counters, limits, rotation, and a disk that fails.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Trace, EveryFieldOfAStepIsWritten) {
+TEST(Trace, WritesEveryFieldOfAStep) {
   TraceStep step;
   step.step = StepId{3};
   step.time_s = 1700000000.25;
@@ -107,7 +107,7 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
             R"("prompt_suffix":[],"output_tail":[3,4],"prompt_prefix_text":null,"prompt_suffix_text":null,"output_tail_text":null,)"
             R"("spec_tokens_count":2,"block_hashes_count":1,"quire":{"num_blocks":4,"name":"name","tenant":null,"hints":{"size":"a\"b"}}})"
             "\n");
-  EXPECT_EQ(std::ranges::count(requests, '\n'), 2) << "running and waiting";
+  EXPECT_EQ(std::ranges::count(requests, '\n'), 2) << "one running and one waiting request";
   step.num_common_prefix_blocks = {2, 0};
   step.tier = TracedTier{.num_free = 4, .num_places = 9, .num_held = 5};
   steps.clear();
@@ -120,7 +120,7 @@ TEST(Trace, EveryFieldOfAStepIsWritten) {
       << steps;
 }
 
-// The sum of the numbers in the object that follows `name` in each line.
+// Returns the sum of the numbers in the object that follows `name` in each line.
 std::uint64_t sum_of(const std::vector<std::string>& lines, const std::string& name) {
   std::uint64_t sum = 0;
   for (const std::string& line : lines) {
@@ -141,27 +141,24 @@ TEST(Trace, SumsOfARunEqualTheCounters) {
     options.scheduler.reserve_full_isl = options.scheduler.async_scheduling = false;
     options.cache.num_blocks = 20;
     options.trace.path = folder.file("run");
-    const EngineOptions resolved = resolve_options(options, simulated_model(), {1, 0}).value();
-    const auto tracer = std::shared_ptr<Tracer>(
-        Tracer::create(resolved.trace, {policy, resolved.scheduler.max_num_seqs, resolved.scheduler.max_num_batched_tokens}).value());
-    auto core = Core::create(core_config(resolved, simulated_model()), {.events = tracer.get()}).value();
+    const ResolvedEngine resolved = resolve_options(options, simulated_model(), {1, 0}).value();
+    const auto tracer = std::shared_ptr<Tracer>(Tracer::create(resolved.options.trace, {policy, resolved.options.scheduler.max_num_seqs,
+                                                                                        resolved.options.scheduler.max_num_batched_tokens})
+                                                    .value());
+    auto core = Core::create(resolved.core, {.events = tracer.get()}).value();
     tracer->follow(*core);
-    // Each step waits until those before it are written: none is dropped.
+    // Each step waits until the earlier steps are written, so none is dropped.
     const auto wait_for_writer = [&](const StepPlan& plan) {
       while (tracer->num_written() < plan.step.value) usleep(100);
     };
-    SimulatedWorkerOptions worker{.limits = worker_limits(resolved),
-                                  .block_size = 16,
-                                  .num_blocks = 20,
-                                  .vocab_size = kVocab,
-                                  .poison = -1,
-                                  .before_step = wait_for_writer};
+    SimulatedWorkerOptions worker{
+        .limits = resolved.limits, .block_size = 16, .num_blocks = 20, .vocab_size = kVocab, .poison = -1, .before_step = wait_for_writer};
     StepLoop loop(std::move(core), std::make_unique<SimulatedWorker>(std::move(worker)), {.eos_ids = {kEos}, .tracer = tracer});
     Collector sink;
     for (std::uint32_t i = 0; i < 30; ++i)
       loop.add({.id = RequestId{i},
                 .request = make_request(40, 40, static_cast<TokenId>(i)),
-                .block_names = {},
+                .block_keys = {},
                 .sink = &sink,
                 .arrival_s = 0.0});
     while (loop.has_work()) loop.step();
@@ -177,11 +174,11 @@ TEST(Trace, SumsOfARunEqualTheCounters) {
     EXPECT_EQ(stats.trace_steps_dropped, 0U);
     EXPECT_EQ(num_decisions, stats.num_steps);
     EXPECT_EQ(num_preempted, stats.num_preemptions);
-    EXPECT_GE(sum_of(steps, "num_scheduled_tokens"), 30U * 40U + 30U * 39U) << "computed again where preempted";
+    EXPECT_GE(sum_of(steps, "num_scheduled_tokens"), 30U * 40U + 30U * 39U) << "preempted tokens are computed again";
   }
 }
 
-TEST(Trace, EveryNthStepAndALimit) {
+TEST(Trace, RecordsEveryNthStepUpToTheLimit) {
   TraceFolder folder;
   EngineOptions options;
   options.trace = {.path = folder.file("run"), .every = 3, .max_steps = 4};
@@ -198,23 +195,23 @@ TEST(Trace, EveryNthStepAndALimit) {
   EXPECT_EQ(snapshots[3], R"({"event":"step_snapshot","step":9)");
 }
 
-TEST(Trace, AFullFileBecomesAnotherAndTheOldestGoes) {
+TEST(Trace, RotatesFullFilesAndRemovesTheOldest) {
   TraceFolder folder;
   TraceFile file(folder.file("log"), 10, 3);
   ASSERT_TRUE(file.open().has_value());
   for (const char* text : {"one\n", "two\n", "three\n", "four\n", "five\n", "sixteen bytes..\n"}) EXPECT_TRUE(file.append(text));
-  EXPECT_EQ(folder.text("log"), "sixteen bytes..\n") << "a text that never fits has a file of its own";
+  EXPECT_EQ(folder.text("log"), "sixteen bytes..\n") << "a text larger than the limit has a separate file";
   EXPECT_EQ(folder.text("log.1"), "four\nfive\n");
   EXPECT_EQ(folder.text("log.2"), "three\n");
   EXPECT_FALSE(fs::exists(folder.file("log.3")));
 }
 
-TEST(Trace, AFolderThatIsNotThereIsAnErrorAtTheStart) {
+TEST(Trace, ReportsAMissingFolderAtTheStart) {
   TraceFolder folder;
   EXPECT_EQ(TraceFiles::open({.path = folder.file("no/such/run")}).error().field, "trace");
 }
 
-TEST(Trace, AFullDiskDropsStepsAndSaysSo) {
+TEST(Trace, CountsDroppedStepsWhenTheDiskIsFull) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "this machine has no /dev/full";
   TraceFolder folder;
   for (const char* name : {"run.steps.jsonl", "run.requests.jsonl"}) fs::create_symlink("/dev/full", folder.file(name));
@@ -228,7 +225,7 @@ TEST(Trace, AFullDiskDropsStepsAndSaysSo) {
   EXPECT_GT(engine->stats().trace_steps_dropped, 0U);
 }
 
-TEST(Trace, AWriterThatDoesNotKeepUpHasNoBlankStepLeft) {
+TEST(Trace, ASlowWriterRunsOutOfBlankSteps) {
   TraceFolder folder;
   TraceWriter writer(TraceFiles::open({.path = folder.file("run")}).value(), {});
   std::vector<std::unique_ptr<TraceStep>> taken;

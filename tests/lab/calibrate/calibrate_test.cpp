@@ -1,5 +1,6 @@
-// A planted worker is found again.
+// Tests that calibration recovers a worker with known parameters.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -39,7 +40,7 @@ TEST(LeastSquares, NoWeightIsNegative) {
   EXPECT_EQ(fit_non_negative({}), Terms{});
 }
 
-TEST(LeastSquares, TermsThatAreLeftOutAreNothing) {
+TEST(LeastSquares, OmittedTermsHaveZeroWeight) {
   const std::vector<Observation> both = {{{1, 0, 2, 5, 0}, 9.0}, {{1, 0, 3, 7, 0}, 13.0}, {{1, 0, 5, 2, 0}, 17.0}, {{1, 0, 1, 9, 0}, 6.0}};
   const Terms weights = fit_non_negative(both, 0b00101);
   EXPECT_GT(weights[0], 0.0);
@@ -54,8 +55,8 @@ TEST(Simplex, FindsAMinimum) {
   EXPECT_NEAR(found[1], -4.0, 0.01);
 }
 
-// A trace of steps as quire serve --trace writes them, of a worker with known seconds, and of requests with chunks of random lengths or all
-// with the same.
+// Returns a trace of steps, as quire serve --trace writes it, of a worker with known seconds. The requests have chunks of random lengths,
+// or all of the same length.
 std::string trace_of(const WorkerModel& worker, bool planned_ahead, bool alike = false, double noise = 0.0) {
   std::string text;
   Random random(9);
@@ -90,7 +91,7 @@ std::string trace_of(const WorkerModel& worker, bool planned_ahead, bool alike =
   return text;
 }
 
-TEST(FitSteps, FindsThePlantedWorkerWheneverPlansAreMade) {
+TEST(FitSteps, RecoversTheWorkerForBothPlanningModes) {
   WorkerModel planted = test::round_worker();
   planted = {.host_s = 0.0,
              .step_s = 0.02,
@@ -109,7 +110,7 @@ TEST(FitSteps, FindsThePlantedWorkerWheneverPlansAreMade) {
   }
 }
 
-TEST(FitSteps, SaysWhereLengthsWereTooSimilar) {
+TEST(FitSteps, ReportsLengthsThatAreTooSimilar) {
   const WorkerModel worker{.host_s = 0.0,
                            .step_s = 0.02,
                            .prefill_token_s = 1e-4,
@@ -123,17 +124,36 @@ TEST(FitSteps, SaysWhereLengthsWereTooSimilar) {
     EXPECT_TRUE(report.has_value());
     return report ? fmt::format("{}", fmt::join(report->lines, "\n")) : "";
   };
-  EXPECT_EQ(lines_of(false).find("context_token_s cannot be told"), std::string::npos) << lines_of(false);
-  EXPECT_NE(lines_of(true).find("context_token_s cannot be told"), std::string::npos) << lines_of(true);
+  EXPECT_EQ(lines_of(false).find("context_token_s cannot be determined"), std::string::npos) << lines_of(false);
+  EXPECT_NE(lines_of(true).find("context_token_s cannot be determined"), std::string::npos) << lines_of(true);
 }
 
-TEST(FitSteps, RefusesWhatTellsNothing) {
+TEST(FitSteps, ReportsAreRecorded) {
+  const WorkerModel worker{.host_s = 0.0,
+                           .step_s = 0.02,
+                           .prefill_token_s = 1e-4,
+                           .decode_row_s = 1e-3,
+                           .context_token_s = 2e-5,
+                           .prefill_pair_s = 1e-8,
+                           .source = {}};
+  for (const bool planned_ahead : {false, true})
+    for (const double noise : {0.0, 0.05, 0.3}) {
+      const TextFile file(trace_of(worker, planned_ahead, false, noise));
+      const auto report = fit_worker_to_steps(file.path());
+      ASSERT_TRUE(report.has_value());
+      const WorkerModel& fitted = report->worker;
+      test::expect_recorded(fmt::format("{} {:.4g} {} {:.4g} {:.4g} {:.4g} {:.4g}", report->num_used, report->mean_error, report->lines,
+                                        fitted.step_s, fitted.prefill_token_s, fitted.context_token_s, fitted.prefill_pair_s));
+    }
+}
+
+TEST(FitSteps, RefusesTracesWithoutUsableSteps) {
   const TextFile empty(""), other("{\"event\": \"step_snapshot\", \"step\": 0}\n");
   EXPECT_NE(fit_worker_to_steps(empty.path()).error().message.find("0 steps"), std::string::npos);
   EXPECT_NE(fit_worker_to_steps(other.path()).error().message.find("`num_running` is missing"), std::string::npos);
 }
 
-// What vLLM would have logged, had it been the simulator with the planted worker.
+// Returns the log that vLLM would write if it were the simulator with the known worker.
 std::string run_of(const Workload& workload, const SimulationResult& result) {
   std::string text;
   for (std::size_t i = 0; i < workload.requests.size(); ++i) {
@@ -148,7 +168,7 @@ std::string run_of(const Workload& workload, const SimulationResult& result) {
   return text;
 }
 
-TEST(FitRun, PredictsTheRestOfARunOfThePlantedWorker) {
+TEST(FitRun, PredictsTheRestOfARun) {
   SimulationOptions options = test::small_options(true);
   options.num_blocks = 400;
   options.worker = {.host_s = 0.001,
@@ -159,7 +179,7 @@ TEST(FitRun, PredictsTheRestOfARunOfThePlantedWorker) {
                     .prefill_pair_s = 0.0,
                     .source = {}};
   Workload workload = test::random_workload(8, 80);
-  workload.id_tokens = 0;  // its log says nothing of what is shared
+  workload.id_tokens = 0;  // its log does not contain shared prefixes
   const TextFile log(run_of(workload, simulate(workload, options).value()));
   options.worker = WorkerModel{};
   const RunFitOptions run{.requests = log.path(), .prompts = {}, .fit_share = 0.5, .max_rounds = 300};
@@ -170,7 +190,33 @@ TEST(FitRun, PredictsTheRestOfARunOfThePlantedWorker) {
   for (const ScoreLine& line : scores.value()) EXPECT_NEAR(line.simulated / line.measured, 1.0, 0.05) << line.what;
 }
 
-TEST(FitRun, RefusesWhatCannotBeScored) {
+TEST(FitRun, ReportsAndScoresAreRecorded) {
+  SimulationOptions options = test::small_options(true);
+  options.num_blocks = 400;
+  options.worker = {.host_s = 0.001,
+                    .step_s = 0.02,
+                    .prefill_token_s = 2e-4,
+                    .decode_row_s = 1e-3,
+                    .context_token_s = 1e-7,
+                    .prefill_pair_s = 0.0,
+                    .source = {}};
+  Workload workload = test::random_workload(8, 60);
+  workload.id_tokens = 0;
+  const TextFile log(run_of(workload, simulate(workload, options).value()));
+  options.worker = WorkerModel{};
+  for (const double share : {0.3, 0.5}) {
+    const RunFitOptions run{.requests = log.path(), .prompts = {}, .fit_share = share, .max_rounds = 60};
+    const auto report = fit_worker_to_run(run, options);
+    ASSERT_TRUE(report.has_value()) << report.error().to_string();
+    test::expect_recorded(fmt::format("{} {:.4g} {} {:.4g}", report->num_used, report->mean_error, report->lines, report->worker.step_s));
+    std::string scores;
+    for (const ScoreLine& line : score_run(run, options).value())
+      scores += fmt::format("{} {:.6g} {:.6g}\n", line.what, line.measured, line.simulated);
+    test::expect_recorded(scores);
+  }
+}
+
+TEST(FitRun, RefusesRunsThatCannotBeScored) {
   const TextFile log(
       "{\"request_id\": \"b\", \"input_toks\": 1, \"output_toks\": 1, \"arrival_time\": 1, \"queued_ts\": 1, \"scheduled_ts\": 1, "
       "\"first_token_ts\": 2, "
@@ -179,7 +225,7 @@ TEST(FitRun, RefusesWhatCannotBeScored) {
   EXPECT_EQ(fit_worker_to_run({.requests = log.path(), .fit_share = 1.0}, {}).error().field, "fit-share");
 }
 
-TEST(WorkerFile, ComesBackAsItWasWritten) {
+TEST(WorkerFile, RoundTrips) {
   WorkerModel worker = test::round_worker();
   worker.source = "a \"source\"";
   const TextFile file(worker_model_json(worker));
@@ -190,8 +236,16 @@ TEST(WorkerFile, ComesBackAsItWasWritten) {
 
 TEST(WorkerFile, ErrorsNameTheKey) {
   const TextFile negative("{\"host_s\": 0, \"step_s\": -1}"), list("[]");
-  EXPECT_EQ(read_worker_model(negative.path()).error().message, "`step_s` is no number of seconds");
-  EXPECT_EQ(read_worker_model(list.path()).error().message, "is no JSON object");
+  EXPECT_EQ(read_worker_model(negative.path()).error().message, "`step_s` is not a valid number of seconds");
+  EXPECT_EQ(read_worker_model(list.path()).error().message, "is not a JSON object");
+  const auto with_step = [](std::string_view seconds) {
+    std::string text = worker_model_json(test::round_worker());
+    const std::size_t at = text.find("\"step_s\": 1");
+    return text.replace(at, 11, fmt::format("\"step_s\": {}", seconds));
+  };
+  const TextFile most(with_step("999999")), more(with_step("1000000"));
+  EXPECT_EQ(read_worker_model(most.path())->step_s, 999999.0);
+  EXPECT_EQ(read_worker_model(more.path()).error().message, "`step_s` is not a valid number of seconds");
   EXPECT_EQ(read_worker_model("/nowhere").error().code, ErrorCode::not_found);
 }
 

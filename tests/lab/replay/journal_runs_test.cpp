@@ -1,4 +1,4 @@
-// What a journal says to a simulation: the requests that were sent, what they got, and how long steps took.
+// Tests what a simulation reads from a journal: the requests, their outputs, and the duration of steps.
 #include "lab/replay/journal_runs.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::string only_file(const std::string& folder) {
   return std::filesystem::directory_iterator(folder)->path();
 }
 
-// Thirty requests, some of which share a beginning; what each was given, in order, and how many tokens it got.
+// Thirty requests, some with a shared prefix; keeps their prompts in order and their number of output tokens.
 struct Served {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<std::size_t> num_outputs;
@@ -52,7 +52,7 @@ SimulationResult simulated(const Workload& workload) {
   return simulate(workload, options).value();
 }
 
-TEST(JournalRuns, AWorkloadHasWhatWasSentAndWhatCameOfIt) {
+TEST(JournalRuns, WorkloadHasPromptsAndOutputLengths) {
   const TempFolder folder;
   const Served served = serve_thirty({.folder = folder.path()});
   const Workload workload = read_workload({.path = only_file(folder.path())}).value();
@@ -72,7 +72,7 @@ TEST(JournalRuns, AWorkloadHasWhatWasSentAndWhatCameOfIt) {
   EXPECT_EQ(read_workload({.path = only_file(folder.path()), .max_requests = 7}).value().requests.size(), 7U);
 }
 
-TEST(JournalRuns, WithoutTokensPromptsShareWhatTheyShared) {
+TEST(JournalRuns, PromptsShareTheirPrefixesWithoutTokens) {
   const TempFolder with, without;
   (void)serve_thirty({.folder = with.path()});
   (void)serve_thirty({.folder = without.path(), .tokens = false});
@@ -81,13 +81,13 @@ TEST(JournalRuns, WithoutTokensPromptsShareWhatTheyShared) {
     EXPECT_EQ(result.num_finished, 30U);
     return result.cached_tokens;
   };
-  // Which requests came together is the machine's, so not all that is found must be alike; that something is shared must.
+  // The machine decides which requests run together, so the hits may differ, but some prefix must be shared.
   EXPECT_GT(cached(with), 0U);
   EXPECT_GT(cached(without), 0U);
 }
 
-// A core whose worker takes so long for each step, to the last digit.
-TEST(JournalRuns, TheWorkerThatTookSoLongIsFound) {
+// Runs a core whose worker takes a known time per step, exact to the last digit.
+TEST(JournalRuns, RecoversTheWorkersStepTimes) {
   const TempFolder folder;
   CoreConfig config = async_config(200);
   config.scheduler.max_model_len = 400;
@@ -114,7 +114,7 @@ TEST(JournalRuns, TheWorkerThatTookSoLongIsFound) {
       }
       if (plan.num_scheduled_tokens > 0) now += truth.seconds(sizes);
       ASSERT_TRUE(core->apply({.step = plan.step, .sampled = sampled}, {.now = now}).has_value());
-      // Nobody computes for a while: no step's time.
+      // Idle time must not count as step time.
       if (!core->has_work()) now += 50.0;
     }
   }
@@ -128,7 +128,7 @@ TEST(JournalRuns, TheWorkerThatTookSoLongIsFound) {
   EXPECT_NEAR(report.worker.context_token_s, truth.context_token_s, 1e-8);
 }
 
-TEST(JournalRuns, WhatIsNoneSaysSo) {
+TEST(JournalRuns, RefusesFilesThatAreNotJournals) {
   EXPECT_FALSE(is_journal("/nowhere"));
   const TempFolder folder;
   const std::string path = folder.path() + "/cut.qj";

@@ -1,4 +1,4 @@
-// Journals without tokens: the core decides the same again from what is left, and what was said is not in them.
+// Tests journals without tokens: the replayed core decides the same from the remaining data, and the journal contains no text.
 #include "core/journal/left_out.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <optional>
 #include <set>
 
-#include "core/journal/byte_form.h"
+#include "core/journal/byte_stream.h"
 #include "core/journal/random_run.h"
 #include "engine/journal/journal_writer.h"
 #include "lab/replay/live_run.h"
@@ -23,9 +23,10 @@
 namespace quire::test {
 namespace {
 
-// Ends of requests, as the core told them.
-class Ends final : public CallBytes {
+// Collects how requests ended.
+class Ends final : public CallSink {
  public:
+  void on_call(const CoreCall& /*call*/) override {}
   void applied(const StepOutcome* outcome) override {
     if (outcome == nullptr) return;
     for (const RequestUpdate& update : outcome->updates)
@@ -34,7 +35,7 @@ class Ends final : public CallBytes {
   std::multiset<RequestStatus> ends;
 };
 
-// The run of that seed in files, with its tokens or without.
+// Writes the run of this seed to files, with or without its tokens.
 void write_seeded(std::uint64_t seed, const std::string& folder, bool tokens, std::uint64_t calls_per_file) {
   RecordedRun run(seed);
   SeamPlayer player(run.answers());
@@ -72,7 +73,7 @@ Played expect_same_again(const std::string& folder) {
   return played;
 }
 
-TEST(LeftOut, RandomRunsAreTheSameAgain) {
+TEST(LeftOut, RandomRunsReplayIdentically) {
   Played all;
   const std::uint64_t num_seeds = rounds_of(60);
   for (std::uint64_t seed = 0; seed < num_seeds; ++seed) {
@@ -80,10 +81,10 @@ TEST(LeftOut, RandomRunsAreTheSameAgain) {
     const TempFolder with, without;
     write_seeded(seed, with.path(), true, 2000);
     write_seeded(seed, without.path(), false, 2000);
-    const Played told = expect_same_again(with.path()), blank = expect_same_again(without.path());
-    EXPECT_EQ(blank.num_calls, told.num_calls);
-    EXPECT_EQ(blank.num_tokens, told.num_tokens);
-    EXPECT_EQ(blank.ends, told.ends) << "requests end for the same reasons";
+    const Played original = expect_same_again(with.path()), blank = expect_same_again(without.path());
+    EXPECT_EQ(blank.num_calls, original.num_calls);
+    EXPECT_EQ(blank.num_tokens, original.num_tokens);
+    EXPECT_EQ(blank.ends, original.ends) << "requests end for the same reasons";
     all.num_calls += blank.num_calls;
     all.ends.insert(blank.ends.begin(), blank.ends.end());
     if (HasFailure()) return;
@@ -94,7 +95,7 @@ TEST(LeftOut, RandomRunsAreTheSameAgain) {
   EXPECT_GT(all.ends.count(RequestStatus::finished_repetition), num_seeds / 20);
 }
 
-TEST(LeftOut, EnginesOfAnyConfigurationAreTheSameAgain) {
+TEST(LeftOut, EnginesOfAnyConfigurationReplayIdentically) {
   std::uint64_t num_calls = 0;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -109,7 +110,7 @@ TEST(LeftOut, EnginesOfAnyConfigurationAreTheSameAgain) {
   EXPECT_GT(num_calls, 20'000U);
 }
 
-// Tokens that nothing else looks like, in each form in which a number is written.
+// Counts these distinctive tokens in every form in which the journal writes numbers.
 std::uint64_t count_secrets(const std::vector<std::uint8_t>& bytes, std::span<const TokenId> secrets) {
   std::uint64_t count = 0;
   for (const TokenId secret : secrets) {
@@ -146,7 +147,7 @@ CoreConfig talk_config() {
   return config;
 }
 
-// A prompt, a session, an answer that repeats itself, one with a stop, a child, drafts, embeddings: all of it is said in secrets.
+// A prompt, a session, a repetitive answer, a stop, a fork, draft tokens and embeddings: all consist of secret tokens.
 void talk(Core& core, std::span<const TokenId> secrets) {
   const std::span<const TokenId> prompt = secrets.first(20);
   NewRequest request{.id = RequestId{1}, .prompt = prompt, .max_tokens = 30};
@@ -182,7 +183,7 @@ void talk(Core& core, std::span<const TokenId> secrets) {
   }
 }
 
-TEST(LeftOut, NothingThatWasSaidIsInTheFile) {
+TEST(LeftOut, FileContainsNoTokens) {
   const std::vector<TokenId> secrets = secrets_from(0x2B5A4931);
   for (const bool tokens : {true, false}) {
     const TempFolder folder, saved;
@@ -205,7 +206,7 @@ TEST(LeftOut, NothingThatWasSaidIsInTheFile) {
     EXPECT_GT(report->num_checkpoints, 3U);
     for (const std::string& path : paths) count += count_secrets(bytes_of(path), secrets);
     if (tokens)
-      EXPECT_GT(count, 100U) << "they can be found where they are";
+      EXPECT_GT(count, 100U) << "the search must find tokens that are present";
     else
       EXPECT_EQ(count, 0U);
     const Played played = expect_same_again(folder.path());
@@ -214,7 +215,7 @@ TEST(LeftOut, NothingThatWasSaidIsInTheFile) {
   }
 }
 
-// The n-th text of a block is called n, whatever it is.
+// The hash of the n-th block text is n, whatever the text is.
 class CountedNames final : public HashFunction {
  public:
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
@@ -232,7 +233,7 @@ class CountedNames final : public HashFunction {
   std::map<std::vector<std::uint8_t>, std::size_t> numbers_;
 };
 
-std::vector<std::uint8_t> recorded_talk(const std::vector<TokenId>& secrets, const std::optional<NameKey>& leave_out) {
+std::vector<std::uint8_t> recorded_talk(const std::vector<TokenId>& secrets, const std::optional<PseudonymKey>& leave_out) {
   CountedNames names;
   std::vector<std::uint8_t> bytes;
   std::size_t num_states = 0;
@@ -252,16 +253,16 @@ std::vector<std::uint8_t> recorded_talk(const std::vector<TokenId>& secrets, con
   return bytes;
 }
 
-// Nothing in it depends on what was said, but for which blocks are equal.
-TEST(LeftOut, TwoTalksOfOneFormAreTheSameBytes) {
-  const NameKey key{.words = {1, 2}};
+// The journal depends only on which blocks are equal, not on their tokens.
+TEST(LeftOut, ConversationsOfOneStructureGiveTheSameBytes) {
+  const PseudonymKey key{.words = {1, 2}};
   const std::vector<TokenId> one = secrets_from(0x2B5A4931), other = secrets_from(0x1A2B3C4D);
   EXPECT_NE(recorded_talk(one, {}), recorded_talk(other, {}));
   EXPECT_EQ(recorded_talk(one, key), recorded_talk(other, key));
 }
 
-// Who only looks (Core::probe) asks for names too, where no call is under way that they could be a part of.
-TEST(LeftOut, NamesThatAreAskedForBetweenCallsAreNotWritten) {
+// A lookup (Core::probe) also computes block hashes, but at that time no recorded call is in progress.
+TEST(LeftOut, DoesNotWriteHashesComputedBetweenCalls) {
   const std::vector<TokenId> secrets = secrets_from(0x2B5A4931);
   const NewRequest looked_at{.id = RequestId{9}, .prompt = std::span(secrets).last(20)};
   std::vector<std::vector<std::uint8_t>> written(2);
@@ -269,7 +270,7 @@ TEST(LeftOut, NamesThatAreAskedForBetweenCallsAreNotWritten) {
     CountedNames names;
     std::vector<std::uint8_t>& bytes = written[looks ? 1 : 0];
     const auto take = [&bytes](std::span<const std::uint8_t> call) { bytes.insert(bytes.end(), call.begin(), call.end()); };
-    JournalRecorder recorder({.hash = &names}, take, NameKey{.words = {1, 2}});
+    JournalRecorder recorder({.hash = &names}, take, PseudonymKey{.words = {1, 2}});
     const auto core = Core::create(talk_config(), recorder.seams()).value();
     for (std::uint64_t id = 1; id < 4; ++id) {
       ASSERT_TRUE(core->add({.id = RequestId{id}, .prompt = std::span(secrets).first(20)}).has_value());
@@ -282,8 +283,8 @@ TEST(LeftOut, NamesThatAreAskedForBetweenCallsAreNotWritten) {
   EXPECT_EQ(written[0], written[1]);
 }
 
-// Who guesses what was said and names its blocks finds none of these names, nor those of another run.
-TEST(LeftOut, NamesOfBlocksAreNotTheirs) {
+// An attacker that guesses the tokens and hashes its blocks must find none of these hashes, nor hashes of another run.
+TEST(LeftOut, BlockHashesAreReplacedByPseudonyms) {
   const std::vector<TokenId> secrets = secrets_from(0x2B5A4931);
   const auto guess = Core::create(talk_config()).value();
   ASSERT_TRUE(guess->add({.id = RequestId{1}, .prompt = std::span(secrets).first(20)}).has_value());
@@ -303,13 +304,13 @@ TEST(LeftOut, NamesOfBlocksAreNotTheirs) {
       for (std::size_t at = 0; at < names.size(); at += 8) num_found += std::ranges::search(bytes, names.subspan(at, 8)).empty() ? 0 : 1;
     }
     if (tokens)
-      EXPECT_GT(num_found, 20U) << "states have them";
+      EXPECT_GT(num_found, 20U) << "the saved states contain the hashes";
     else
       EXPECT_EQ(num_found, 0U);
   }
 }
 
-TEST(LeftOut, APlantedChangeIsFound) {
+TEST(LeftOut, FindsAnInjectedChange) {
   const TempFolder folder, other;
   write_seeded(3, folder.path(), false, std::uint64_t{1} << 30U);
   const std::string path = only_file(folder.path());

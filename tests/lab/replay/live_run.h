@@ -1,5 +1,5 @@
 #pragma once
-// Engines of random configurations with a simulated model, and runs of requests of all kinds on them, each decided by a seed.
+// Starts engines of random configurations with a simulated model, and runs requests of all kinds on them. A seed decides everything.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ inline EngineOptions random_options(Random& random) {
   return options;
 }
 
-// Requests of all kinds with what an operator may do in between; all have ended when it returns.
+// Runs requests of all kinds and operator calls in between; all requests have ended when it returns.
 class LiveRun {
  public:
   LiveRun(Engine& engine, std::uint64_t seed) : engine_(engine), random_(seed) {}
@@ -46,7 +46,7 @@ class LiveRun {
       }
       if (random_.chance(0.05)) sink_.wait_for_end(some(), 200);
     }
-    // Sessions that wait for more hold blocks that others need, so some may have to be ended.
+    // Sessions that wait for input hold blocks that other requests need, so the test may have to abort some.
     for (const RequestId id : open_)
       if (!sink_.wait_for_end(id, 2000)) engine_.finish(id, FinishReason::abort);
     for (const RequestId id : open_) EXPECT_TRUE(sink_.wait_for_end(id, 60'000)) << "request " << id.value;
@@ -78,7 +78,7 @@ class LiveRun {
     (void)engine_.append(*id, {5, 6, 7});
     (void)engine_.append(*id, {});
   }
-  // A session's child is one, too, and ends when it is told that no more will come.
+  // A child of a session is also a session, and ends when its input is closed.
   void fork() {
     const auto child = engine_.fork(some(), {}, sink_);
     if (!child) return;

@@ -1,5 +1,5 @@
-// Journals of engines that ran live, with everything at once: run again, they decide the same; and one planted change is found at its first
-// effect.
+// Tests journals of engines that ran live with all features combined: the replay decides the same, and finds an injected change at its
+// first effect.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -17,6 +17,7 @@
 #include "lab/replay/planted.h"
 #include "quire/journal.h"
 #include "runtime/tier/tier_support.h"
+#include "support/rounds.h"
 
 namespace quire::test {
 namespace {
@@ -32,13 +33,14 @@ ReplayReport expect_same(const std::string& folder) {
   return *report;
 }
 
-// QUIRE_LIVE_REQUESTS: of each engine.
+// Returns the number of requests per engine: QUIRE_LIVE_REQUESTS, by default four of each kind, or two when not all rounds are run.
 std::uint32_t num_live_requests() {
   const char* count = std::getenv("QUIRE_LIVE_REQUESTS");
-  return count == nullptr ? 40 : static_cast<std::uint32_t>(std::strtoul(count, nullptr, 10));
+  if (count == nullptr) return plays_all() ? 40 : 20;
+  return static_cast<std::uint32_t>(std::strtoul(count, nullptr, 10));
 }
 
-TEST(LiveRuns, OfAnyConfigurationAreTheSameAgain) {
+TEST(LiveRuns, OfAnyConfigurationReplayIdentically) {
   ReplayReport all;
   std::uint64_t num_swapped = 0;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -66,7 +68,7 @@ TEST(LiveRuns, OfAnyConfigurationAreTheSameAgain) {
   EXPECT_GT(num_swapped, 0U);
 }
 
-TEST(LiveRuns, OfARealModelAreTheSameAgain) {
+TEST(LiveRuns, OfARealModelReplayIdentically) {
   const char* real = std::getenv("QUIRE_TEST_MODEL");
   if (real == nullptr) GTEST_SKIP() << "QUIRE_TEST_MODEL is not set";
   const TempFolder models;
@@ -113,7 +115,7 @@ TEST(LiveRuns, OfARealModelAreTheSameAgain) {
         if (const auto child = (*engine)->fork(*id, {}, sink)) open.push_back(*child);
       if (random.chance(0.1)) (*engine)->finish(open[random.below(open.size())], FinishReason::abort);
     }
-    // Sessions with an input that does not fit hold blocks that others need, so some may have to be ended.
+    // Sessions with an input that does not fit hold blocks that other requests need, so the test may have to abort some.
     for (const RequestId id : open)
       if (!sink.wait_for_end(id, 2000)) (*engine)->finish(id, FinishReason::abort);
     for (const RequestId id : open) EXPECT_TRUE(sink.wait_for_end(id, 60'000)) << "request " << id.value;
@@ -143,15 +145,15 @@ class PlantedChanges : public testing::Test {
   std::string path_;
 };
 
-TEST_F(PlantedChanges, ACopyWithoutAnyIsTheSame) {
+TEST_F(PlantedChanges, CopyWithoutAChangeIsEqual) {
   const Planted copy = plant(path_, folder_.file("copy.qj"), UINT64_MAX, false);
   const ReplayReport report = replay(copy.path).value();
   EXPECT_FALSE(report.difference.has_value());
-  EXPECT_EQ(report.end, JournalEnd::cut) << "it has no end";
+  EXPECT_EQ(report.end, JournalEnd::cut) << "the file has no end frame";
   EXPECT_GT(report.num_calls, 100U);
 }
 
-TEST_F(PlantedChanges, AnAnswerIsFoundAtItsCall) {
+TEST_F(PlantedChanges, ChangedAnswerIsFoundAtItsCall) {
   for (const std::uint64_t which : {3U, 50U, 201U}) {
     const Planted planted = plant(path_, folder_.file("other.qj"), which, false);
     const ReplayReport report = replay(planted.path).value();
@@ -161,7 +163,7 @@ TEST_F(PlantedChanges, AnAnswerIsFoundAtItsCall) {
   }
 }
 
-TEST_F(PlantedChanges, ATokenIsFoundWhereItIsTaken) {
+TEST_F(PlantedChanges, ChangedTokenIsFoundWhereItIsUsed) {
   for (const std::uint64_t which : {0U, 10U, 40U}) {
     const Planted planted = plant(path_, folder_.file("other.qj"), which, true);
     ASSERT_GT(planted.call, 0U);
@@ -174,17 +176,17 @@ TEST_F(PlantedChanges, ATokenIsFoundWhereItIsTaken) {
   }
 }
 
-TEST_F(PlantedChanges, AnotherConfigurationIsFoundAtItsFirstPlan) {
+TEST_F(PlantedChanges, ChangedConfigurationIsFoundAtItsFirstPlan) {
   const ReplayReport report =
       replay(path_, {.change_config = [](CoreConfig& config) { config.scheduler.max_num_batched_tokens = 9; }}).value();
   ASSERT_TRUE(report.difference.has_value());
-  EXPECT_LE(report.difference->step.value, 1U) << "the first prompts are longer than that";
+  EXPECT_LE(report.difference->step.value, 1U) << "the first prompts are longer than 9 tokens";
   EXPECT_EQ(report.difference->what.find("schedule()"), 0U) << report.difference->what;
   const auto invalid = replay(path_, {.change_config = [](CoreConfig& config) { config.scheduler.max_num_seqs = 0; }});
   EXPECT_FALSE(invalid.has_value());
 }
 
-TEST_F(PlantedChanges, ACutFileIsReplayedAsFarAsItGoes) {
+TEST_F(PlantedChanges, TruncatedFileIsReplayedToItsEnd) {
   const std::uint64_t size = fs::file_size(path_);
   fs::resize_file(path_, size / 2);
   const ReplayReport report = replay(path_).value();
@@ -193,18 +195,18 @@ TEST_F(PlantedChanges, ACutFileIsReplayedAsFarAsItGoes) {
   EXPECT_NE(report.damage, "");
 }
 
-TEST(Replay, WhatIsNoJournalIsAnError) {
+TEST(Replay, RefusesFilesThatAreNotJournals) {
   const TempFolder folder;
   EXPECT_EQ(replay(folder.file("none")).error().code, ErrorCode::not_found);
   std::ofstream(folder.file("text")) << "text";
   EXPECT_EQ(replay(folder.file("text")).error().field, "journal");
-  const std::vector<std::uint8_t> bytes = journal_beginning({.quire_version = "1", .decision_profile = "vLLM 9"});
+  const std::vector<std::uint8_t> bytes = journal_header_frame({.quire_version = "1", .decision_profile = "vLLM 9"});
   std::ofstream(folder.file("other")).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   EXPECT_EQ(replay(folder.file("other")).error().code, ErrorCode::unsupported);
 }
 
-// What a process killed in the midst of it has written is good.
-TEST(Replay, OfOneThatWasKilled) {
+// The journal of a killed process is valid up to its last frame.
+TEST(Replay, ReplaysTheJournalOfAKilledProcess) {
   const TempFolder folder;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

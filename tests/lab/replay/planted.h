@@ -1,5 +1,5 @@
 #pragma once
-// Files of journals, and copies of them with one planted change.
+// Finds files of journals and copies them with one injected change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,16 +9,17 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "core/journal/answer_form.h"
-#include "core/journal/journal_form.h"
-#include "core/journal/write_call.h"
+#include "core/journal/answer_format.h"
+#include "core/journal/call_bytes.h"
+#include "core/journal/journal_format.h"
 #include "quire/journal.h"
 
 namespace quire::test {
 
-// In the order in which they were begun.
+// Returns the files in the order of their creation.
 inline std::vector<std::string> journals_in(const std::string& folder) {
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
@@ -41,60 +42,48 @@ inline void write_bytes(const std::string& path, std::span<const std::uint8_t> b
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
-// Writes calls again, the token of one result changed.
-class OtherToken final : public CallBytes {
- public:
-  explicit OtherToken(std::uint64_t which) : left_(which) {}
-  void apply(const StepResult& result, const StepInput& input) override {
-    if (result.sampled.empty() || left_-- != 0) return CallBytes::apply(result, input);
-    std::vector<SampledToken> sampled(result.sampled.begin(), result.sampled.end());
-    sampled[0].token ^= 1;
-    StepResult other = result;
-    other.sampled = sampled;
-    CallBytes::apply(other, input);
-    is_changed = true;
-  }
-  bool is_changed = false;
-
- private:
-  std::uint64_t left_;
-};
-
 struct Planted {
   std::string path;
   std::uint64_t call = 0;
 };
 
-// The journal with one change: a bit in the answer to its `which`-th call, or a token of its `which`-th result with tokens.
+// Returns the journal with one change: a bit in the answer to its `which`-th call, or a token of its `which`-th result with tokens.
 inline Planted plant(const std::string& from, const std::string& to, std::uint64_t which, bool of_result) {
   const std::vector<std::uint8_t> bytes = bytes_of(from);
   const auto reader = JournalReader::open(bytes).value();
-  OtherToken calls(of_result ? which : UINT64_MAX);
   Planted planted{.path = to};
-  std::vector<std::uint8_t> out = journal_beginning(reader->header());
+  std::vector<std::uint8_t> out = journal_header_frame(reader->header());
   const auto write_state = [&](const JournalCheckpoint* checkpoint) {
     if (checkpoint != nullptr) append_frame(out, out.size(), FrameKind::checkpoint, journal_checkpoint(*checkpoint));
   };
   write_state(reader->start());
-  for (std::uint64_t call = 0; reader->next(); ++call) {
-    calls.out.bytes.clear();
+  for (std::uint64_t call = 0, num_results = 0; reader->next(); ++call) {
     write_state(reader->checkpoint());
-    const bool was_changed = calls.is_changed;
-    reader->tell(calls);
-    if (calls.is_changed != was_changed) planted.call = call;
+    ByteWriter frame;
+    const auto* const apply = std::get_if<core_call::Apply>(&reader->call());
+    if (of_result && apply != nullptr && !apply->result.sampled.empty() && num_results++ == which) {
+      std::vector<SampledToken> sampled(apply->result.sampled.begin(), apply->result.sampled.end());
+      sampled[0].token ^= 1;
+      core_call::Apply changed = *apply;
+      changed.result.sampled = sampled;
+      write_call(frame, changed);
+      planted.call = call;
+    } else {
+      write_call(frame, reader->call());
+    }
     for (const SeamAnswer& a : reader->answers()) {
-      calls.out.byte(static_cast<std::uint8_t>(kAnswerOf + static_cast<std::uint8_t>(a.call)));
-      write_answer(calls.out, a.request, a.question, a.values, a.bytes);
+      frame.byte(static_cast<std::uint8_t>(kSeamAnswerBase + static_cast<std::uint8_t>(a.call)));
+      write_answer(frame, a.request, a.question, a.values, a.bytes);
     }
     JournalAnswer answer = reader->answer();
     const bool flips = !of_result && call == which;
     if (flips) answer.value ^= 1, planted.call = call;
-    calls.out.byte(static_cast<std::uint8_t>(kPlanned + static_cast<std::uint8_t>(answer.kind)));
+    frame.byte(static_cast<std::uint8_t>(kPlanned + static_cast<std::uint8_t>(answer.kind)));
     if (answer.kind == JournalAnswer::Kind::answered)
-      calls.out.number(answer.value);
+      frame.number(answer.value);
     else if (answer.kind != JournalAnswer::Kind::refused)
-      calls.out.fixed(answer.value);
-    append_frame(out, out.size(), FrameKind::calls, calls.out.bytes);
+      frame.fixed(answer.value);
+    append_frame(out, out.size(), FrameKind::calls, frame.bytes);
   }
   write_bytes(to, out);
   return planted;

@@ -1,5 +1,5 @@
-// A run in many files: each alone is the same again, and so is their whole; no budget is exceeded, and what is planted, cut or killed is
-// found.
+// Tests a run in many files: each file alone and all together replay identically, budgets hold, and injected changes, truncation and kills
+// are detected.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kKiB = 1024;
 
-// The run of that seed, made anew with its seams' answers, in files with so many bytes of calls each.
+// Replays the run of this seed with the recorded answers of its seams, and writes files with this many bytes of calls each.
 void write_run(std::uint64_t seed, const std::string& folder, std::uint64_t calls_per_file,
                std::uint64_t max_bytes = std::uint64_t{1} << 30U) {
   RecordedRun run(seed);
@@ -51,7 +51,7 @@ ReplayReport expect_same_file(const std::string& path, const ReplayReport* befor
   return std::move(*report);
 }
 
-// Each alone, then as one.
+// Replays each file alone, then all files as one run.
 std::uint64_t expect_same_files(const std::vector<std::string>& paths, JournalEnd end = JournalEnd::stopped) {
   for (const std::string& path : paths) EXPECT_EQ(expect_same_file(path).num_checkpoints, 0U);
   std::uint64_t num_calls = 0;
@@ -60,14 +60,14 @@ std::uint64_t expect_same_files(const std::vector<std::string>& paths, JournalEn
     const bool is_first = path == paths.front(), is_last = path == paths.back();
     ReplayReport report = expect_same_file(path, &before);
     EXPECT_EQ(report.end, is_last ? end : JournalEnd::continued);
-    EXPECT_EQ(report.num_checkpoints, is_first ? 0U : 1U) << "a state is compared with the end of the file before";
+    EXPECT_EQ(report.num_checkpoints, is_first ? 0U : 1U) << "the first state is compared with the end of the previous file";
     num_calls += report.num_calls;
     before = std::move(report);
   }
   return num_calls;
 }
 
-TEST(Rotation, EveryFileOfARandomRunIsTheSameAlone) {
+TEST(Rotation, EveryFileOfARandomRunReplaysAlone) {
   std::uint64_t num_files = 0, num_calls = 0;
   const auto num_seeds = rounds_of(60);
   for (std::uint64_t seed = 0; seed < num_seeds; ++seed) {
@@ -84,7 +84,7 @@ TEST(Rotation, EveryFileOfARandomRunIsTheSameAlone) {
   EXPECT_GT(num_files, 12 * num_seeds);
 }
 
-TEST(Rotation, AWholeRunIsTheSameInOneFileAndInMany) {
+TEST(Rotation, RunReplaysIdenticallyInOneFileAndInMany) {
   const TempFolder one, many;
   write_run(5, one.path(), 1U << 30U);
   write_run(5, many.path(), 300);
@@ -92,7 +92,7 @@ TEST(Rotation, AWholeRunIsTheSameInOneFileAndInMany) {
   EXPECT_EQ(expect_same_files(journals_in(many.path())), expect_same_file(only_file(one.path())).num_calls);
 }
 
-TEST(Rotation, APlantedChangeIsFoundInItsFile) {
+TEST(Rotation, FindsAnInjectedChangeInItsFile) {
   const TempFolder folder, other;
   write_run(3, folder.path(), 600);
   std::uint32_t num_found = 0;
@@ -101,7 +101,7 @@ TEST(Rotation, APlantedChangeIsFoundInItsFile) {
     EXPECT_FALSE(replay(plant(path, copy, UINT64_MAX, false).path)->difference.has_value());
     const Planted planted = plant(path, copy, 5, false);
     const ReplayReport report = replay(copy).value();
-    if (planted.call == 0) continue;  // fewer calls, or one that answers nothing that could be changed
+    if (planted.call == 0) continue;  // the file has fewer calls, or the call has no answer to change
     if (!report.difference) continue;
     EXPECT_EQ(report.difference->call, planted.call);
     ++num_found;
@@ -109,8 +109,8 @@ TEST(Rotation, APlantedChangeIsFoundInItsFile) {
   EXPECT_GT(num_found, 5U);
 }
 
-// A file of the run with the state of its start, or one before the call, from another file of the run.
-TEST(Rotation, AnotherStateIsFound) {
+// The state at the start of a file, or before a call, is replaced by the state of another file of the run.
+TEST(Rotation, FindsAReplacedState) {
   const TempFolder folder;
   write_run(7, folder.path(), 600);
   const std::vector<std::string> paths = journals_in(folder.path());
@@ -119,15 +119,15 @@ TEST(Rotation, AnotherStateIsFound) {
   const auto first = JournalReader::open(first_bytes).value(), other = JournalReader::open(other_bytes).value();
   JournalCheckpoint mixed = *first->start();
   mixed.state = other->start()->state;
-  std::vector<std::uint8_t> bytes = journal_beginning(first->header());
+  std::vector<std::uint8_t> bytes = journal_header_frame(first->header());
   append_frame(bytes, bytes.size(), FrameKind::checkpoint, journal_checkpoint(mixed));
   write_bytes(folder.file("mixed"), bytes);
   const ReplayReport before = expect_same_file(paths[1]);
   const ReplayReport report = replay(folder.file("mixed"), {.before = &before}).value();
   ASSERT_TRUE(report.difference.has_value());
-  EXPECT_NE(report.difference->what.find("comes to another state"), std::string::npos);
+  EXPECT_NE(report.difference->what.find("ends in another state"), std::string::npos);
 
-  bytes = journal_beginning(first->header());
+  bytes = journal_header_frame(first->header());
   append_frame(bytes, bytes.size(), FrameKind::checkpoint, journal_checkpoint(*first->start()));
   append_frame(bytes, bytes.size(), FrameKind::checkpoint, journal_checkpoint(mixed));
   append_frame(bytes, bytes.size(), FrameKind::calls, std::vector<std::uint8_t>{14, 131, 0});
@@ -137,12 +137,12 @@ TEST(Rotation, AnotherStateIsFound) {
   EXPECT_NE(within.difference->what.find("another state of the core"), std::string::npos);
 }
 
-TEST(Rotation, ACheckpointThatIsCutOrDamagedIsAnError) {
+TEST(Rotation, TruncatedOrDamagedCheckpointIsAnError) {
   const TempFolder folder;
   write_run(3, folder.path(), 600);
   const std::vector<std::uint8_t> bytes = bytes_of(journals_in(folder.path())[1]);
   const auto reader = JournalReader::open(bytes).value();
-  const std::size_t begin = journal_beginning(reader->header()).size(), end = reader->position();
+  const std::size_t begin = journal_header_frame(reader->header()).size(), end = reader->position();
   ASSERT_GT(end, begin + 300);
   const std::string path = folder.file("other");
   for (std::size_t size = begin + kFrameHeadBytes; size < end; size += 97) {
@@ -150,7 +150,7 @@ TEST(Rotation, ACheckpointThatIsCutOrDamagedIsAnError) {
     const auto report = replay(path);
     ASSERT_FALSE(report.has_value()) << size;
     EXPECT_EQ(report.error().field, "journal");
-    EXPECT_NE(report.error().message.find("has no state of a core to begin with: the frame at byte"), std::string::npos);
+    EXPECT_NE(report.error().message.find("has no initial state of the core: the frame at byte"), std::string::npos);
   }
   Random random(1);
   for (int i = 0; i < 200; ++i) {
@@ -158,7 +158,7 @@ TEST(Rotation, ACheckpointThatIsCutOrDamagedIsAnError) {
     other[begin + kFrameHeadBytes + random.below(end - begin - kFrameHeadBytes)] ^= static_cast<std::uint8_t>(1U << random.below(8));
     write_bytes(path, other);
     EXPECT_FALSE(replay(path).has_value());
-    // The frame's own check is right.
+    // The frame's checksum is correct.
     const std::span<const std::uint8_t> payload(other.data() + begin + kFrameHeadBytes, end - begin - kFrameHeadBytes);
     std::vector<std::uint8_t> checked(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(begin));
     append_frame(checked, begin, FrameKind::checkpoint, payload);
@@ -174,15 +174,15 @@ std::uint64_t bytes_in(const std::string& folder) {
                          [](std::uint64_t sum, const std::string& path) { return sum + fs::file_size(path); });
 }
 
-// Each file that there ever was, by the names that it has been given meanwhile.
+// Keeps every file that ever existed, under all names that it had.
 void keep_all(const std::string& folder, const std::string& kept) {
   for (const std::string& path : journals_in(folder)) {
-    std::error_code error;  // it may be gone
+    std::error_code error;  // the file may have been removed
     if (path.ends_with(".qj")) fs::create_hard_link(path, kept + "/" + fs::path(path).filename().string(), error);
   }
 }
 
-TEST(Rotation, EnginesOfAnyConfigurationStayWithinTheirBudget) {
+TEST(Rotation, EnginesOfAnyConfigurationStayWithinTheBudget) {
   std::uint64_t num_files = 0, num_calls = 0;
   const std::uint64_t num_seeds = rounds_of(20);
   std::set<JournalEnd> ends;
@@ -216,7 +216,7 @@ TEST(Rotation, EnginesOfAnyConfigurationStayWithinTheirBudget) {
   EXPECT_EQ(ends, (std::set<JournalEnd>{JournalEnd::stopped, JournalEnd::continued}));
 }
 
-TEST(Rotation, TheBudgetHoldsAtEveryMoment) {
+TEST(Rotation, BudgetHoldsAtAllTimes) {
   RecordedRun run(11);
   SeamPlayer player(run.answers());
   const TempFolder folder;
@@ -235,12 +235,12 @@ TEST(Rotation, TheBudgetHoldsAtEveryMoment) {
     ASSERT_LE(bytes_in(folder.path()), kBudget);
   }
   EXPECT_GT(names.size(), 12U);
-  EXPECT_LT(journals_in(folder.path()).size(), names.size()) << "the oldest are gone";
+  EXPECT_LT(journals_in(folder.path()).size(), names.size()) << "the oldest files are removed";
   EXPECT_GT(journal->num_bytes(), kBudget);
 }
 
-// Where its state does not fit, a journal ends as one does that has no state.
-TEST(Rotation, AStateThatIsTooLargeEndsItAtTheBudget) {
+// If the state does not fit, the journal ends like a journal without states.
+TEST(Rotation, JournalEndsAtTheBudgetWhenTheStateIsTooLarge) {
   CoreConfig config;
   config.block_size = 16;
   FullAttentionSpec spec;
@@ -268,8 +268,8 @@ TEST(Rotation, AStateThatIsTooLargeEndsItAtTheBudget) {
   EXPECT_GT(report.num_steps, 5U);
 }
 
-// What a process killed in the midst of it has written is good, each file of it.
-TEST(Rotation, OfOneThatWasKilled) {
+// Each file of a killed process is valid up to its last frame.
+TEST(Rotation, ReplaysTheFilesOfAKilledProcess) {
   std::uint64_t num_files = 0;
   for (std::uint32_t round = 0; round < 6; ++round) {
     const TempFolder folder;
@@ -279,7 +279,7 @@ TEST(Rotation, OfOneThatWasKilled) {
       auto engine = start_random(round, {.folder = folder.path(), .max_bytes = 256 * kKiB});
       LiveRun(*engine, round).play(100);
       std::thread([&] { LiveRun(*engine, round + 1).play(100'000); }).detach();
-      // In the midst of a file that goes on from another, however fast the machine is.
+      // The kill hits a file that continues another one, on a machine of any speed.
       for (int i = 0; i < 2000 && journals_in(folder.path()).size() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       std::this_thread::sleep_for(std::chrono::milliseconds(37 * round));
       ::kill(::getpid(), SIGKILL);
@@ -289,13 +289,13 @@ TEST(Rotation, OfOneThatWasKilled) {
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     EXPECT_LE(bytes_in(folder.path()), 256 * kKiB);
     for (const std::string& path : journals_in(folder.path())) {
-      if (!path.ends_with(".qj")) continue;  // its beginning was not written yet
+      if (!path.ends_with(".qj")) continue;  // the beginning of the file was not written yet
       const auto report = replay(path);
       ASSERT_TRUE(report.has_value()) << report.error().to_string();
       EXPECT_FALSE(report->difference.has_value()) << report->difference->what;
       ++num_files;
     }
-    // The next start throws away what has no name yet.
+    // The next start removes files that have no final name yet.
     std::ofstream(folder.file("quire-20260101T000000.000Z-1.qj.part")) << "a beginning";
     (void)CoreJournal::create({.folder = folder.path(), .max_bytes = 256 * kKiB}, {}, {}).value();
     for (const std::string& path : journals_in(folder.path())) EXPECT_TRUE(path.ends_with(".qj")) << path;

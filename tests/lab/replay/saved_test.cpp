@@ -1,4 +1,4 @@
-// What is kept in memory of a run and saved in the midst of it: each file is the same again.
+// Tests journals that are kept in memory and saved while a run is in progress: each saved file replays identically.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Result<SavedJournal> saved_by(From ask) {
   return promise.get_future().get();
 }
 
-// The replay of it.
+// Replays the saved journal.
 ReplayReport expect_same_saved(const Result<SavedJournal>& saved) {
   EXPECT_TRUE(saved.has_value()) << saved.error().to_string();
   if (!saved) return {};
@@ -38,7 +38,7 @@ ReplayReport expect_same_saved(const Result<SavedJournal>& saved) {
   return std::move(*report);
 }
 
-TEST(Saved, WhileAnEngineRunsAtFullSpeed) {
+TEST(Saved, ReplaysJournalsSavedWhileAnEngineRuns) {
   std::uint64_t num_saved = 0, num_states = 0, num_begun = 0;
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -52,16 +52,16 @@ TEST(Saved, WhileAnEngineRunsAtFullSpeed) {
     });
     std::vector<Result<SavedJournal>> saves;
     while (!is_over) {
-      saves.push_back(saved_by([&](JournalSaveAnswer answer) { engine->save_journal(std::move(answer)); }));
+      saves.push_back(saved_by([&](JournalSaveCallback answer) { engine->save_journal(std::move(answer)); }));
       EXPECT_LE(engine->stats().journal_memory_bytes, memory_bytes);
       std::this_thread::sleep_for(std::chrono::milliseconds(15));
     }
     client.join();
-    saves.push_back(saved_by([&](JournalSaveAnswer answer) { engine->save_journal(std::move(answer)); }));
+    saves.push_back(saved_by([&](JournalSaveCallback answer) { engine->save_journal(std::move(answer)); }));
     engine->stop(60.0);
-    saves.push_back(saved_by([&](JournalSaveAnswer answer) { engine->save_journal(std::move(answer)); }));
+    saves.push_back(saved_by([&](JournalSaveCallback answer) { engine->save_journal(std::move(answer)); }));
     num_saved += saves.size();
-    // The last ones, and some before.
+    // The loop replays the last saved journals and some earlier ones.
     for (std::size_t i = 0; i < saves.size(); i += i + 6 < saves.size() ? 5 : 1) {
       const ReplayReport report = expect_same_saved(saves[i]);
       num_states += report.num_checkpoints;
@@ -75,9 +75,9 @@ TEST(Saved, WhileAnEngineRunsAtFullSpeed) {
   EXPECT_GT(num_states, 20U);
 }
 
-// Calls come in the midst of it faster than they can be kept: what is kept is without a hole. Every other writer sleeps so long that this
-// happens on any machine; the others may keep up or not.
-TEST(Saved, NothingIsKeptAcrossAHole) {
+// Calls arrive faster than the writer can keep them, so calls are lost; the kept part must have no gap. Every other writer sleeps long
+// enough to lose calls on any machine; the remaining writers may or may not keep up.
+TEST(Saved, KeepsNoCallsAcrossAGap) {
   std::uint64_t num_holes = 0, num_saved_after = 0;
   const std::uint64_t num_seeds = rounds_of(60);
   for (std::uint64_t seed = 0; seed < num_seeds; ++seed) {
@@ -97,22 +97,22 @@ TEST(Saved, NothingIsKeptAcrossAHole) {
       reader.play(*core);
       if (++num_calls % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       if (num_calls % 150 != 0) continue;
-      const auto saved = saved_by([&](JournalSaveAnswer answer) { journal->save(std::move(answer)); });
+      const auto saved = saved_by([&](JournalSaveCallback answer) { journal->save(std::move(answer)); });
       num_saved_after += saved && journal->end() == JournalEnd::too_slow ? 1 : 0;
       if (saved)
         expect_same_saved(saved);
       else
-        EXPECT_EQ(saved.error().field, "journal_memory") << "it has not begun anew yet";
+        EXPECT_EQ(saved.error().field, "journal_memory") << "the writer has not restarted yet";
     }
     num_holes += journal->end() == JournalEnd::too_slow ? 1 : 0;
     if (HasFailure()) return;
   }
   fmt::print("{} of {} lost something, {} times it was saved after that\n", num_holes, num_seeds, num_saved_after);
-  EXPECT_GT(num_holes, num_seeds / 4) << "too little was lost";
-  EXPECT_GT(num_saved_after, num_seeds / 4) << "too little was kept after a hole";
+  EXPECT_GT(num_holes, num_seeds / 4) << "the test must lose calls often enough";
+  EXPECT_GT(num_saved_after, num_seeds / 4) << "the test must save often enough after a gap";
 }
 
-TEST(Saved, FilesEndAndMemoryGoesOn) {
+TEST(Saved, MemoryContinuesAfterFilesEnd) {
   RecordedRun run(11);
   SeamPlayer player(run.answers());
   const TempFolder folder;
@@ -123,9 +123,9 @@ TEST(Saved, FilesEndAndMemoryGoesOn) {
   const std::vector<std::uint8_t> calls = run.calls();
   CoreCallReader reader(calls);
   while (reader.next().value()) reader.play(*core);
-  const ReplayReport report = expect_same_saved(saved_by([&](JournalSaveAnswer answer) { journal->save(std::move(answer)); }));
-  EXPECT_FALSE(report.start.has_value()) << "all of it has room";
-  EXPECT_GT(report.num_checkpoints, 12U) << "the states on the way are compared";
+  const ReplayReport report = expect_same_saved(saved_by([&](JournalSaveCallback answer) { journal->save(std::move(answer)); }));
+  EXPECT_FALSE(report.start.has_value()) << "the whole run fits";
+  EXPECT_GT(report.num_checkpoints, 12U) << "the replay compares the states in between";
   EXPECT_GT(journals_in(folder.file("files")).size(), 12U);
 }
 

@@ -1,4 +1,4 @@
-// What another configuration would have changed: nothing where it is the same, and what must be where it is not.
+// Tests the predicted effect of another configuration: none for the same configuration, and the expected one otherwise.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,7 +10,7 @@
 namespace quire::test {
 namespace {
 
-// Thirty requests at once on a cache that holds them all.
+// Runs thirty requests at the same time on a cache that fits all of them.
 class WhatIfTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -36,7 +36,7 @@ class WhatIfTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(WhatIfTest, TheSameConfigurationChangesNothing) {
+TEST_F(WhatIfTest, SameConfigurationChangesNothing) {
   const WhatIf answer = what_if(path_, [](CoreConfig&) {}).value();
   EXPECT_EQ(answer.num_requests, 30U);
   EXPECT_FALSE(answer.first_difference.has_value());
@@ -49,7 +49,7 @@ TEST_F(WhatIfTest, TheSameConfigurationChangesNothing) {
   EXPECT_GE(answer.before.mean_ttft_steps, 1.0);
 }
 
-TEST_F(WhatIfTest, FewerBlocksPreempt) {
+TEST_F(WhatIfTest, FewerBlocksCausePreemptions) {
   const WhatIf answer = what_if(path_, [](CoreConfig& config) { config.kv.num_blocks = 24; }).value();
   EXPECT_TRUE(answer.first_difference.has_value());
   EXPECT_GT(answer.after.num_steps, answer.before.num_steps);
@@ -57,23 +57,23 @@ TEST_F(WhatIfTest, FewerBlocksPreempt) {
   EXPECT_GT(answer.after.end_s, answer.before.end_s);
 }
 
-TEST_F(WhatIfTest, ASmallerBatchKeepsPeopleWaiting) {
+TEST_F(WhatIfTest, SmallerBatchIncreasesTtft) {
   const WhatIf answer = what_if(path_, [](CoreConfig& config) { config.scheduler.max_num_seqs = 2; }).value();
   EXPECT_GT(answer.after.num_steps, 3 * answer.before.num_steps / 2);
   EXPECT_GT(answer.after.p90_ttft_s, answer.before.p90_ttft_s);
 }
 
-TEST_F(WhatIfTest, NoCacheHitsNothing) {
+TEST_F(WhatIfTest, DisabledPrefixCacheHasNoHits) {
   const WhatIf answer = what_if(path_, [](CoreConfig& config) { config.prefix_cache.enable_prefix_caching = false; }).value();
   EXPECT_EQ(answer.after.num_hit_tokens, 0U);
 }
 
-TEST_F(WhatIfTest, AConfigurationThatCannotBeIsAnError) {
+TEST_F(WhatIfTest, InvalidConfigurationIsAnError) {
   EXPECT_FALSE(what_if(path_, [](CoreConfig& config) { config.scheduler.max_num_seqs = 0; }).has_value());
   EXPECT_EQ(what_if(path_, [](CoreConfig& config) { config.swap.swap_choice = SwapChoice::always; }).error().code, ErrorCode::unsupported);
 }
 
-TEST(WhatIf, WhatWouldHaveBeenAskedElseIsRefused) {
+TEST(WhatIf, RefusesJournalsWithForks) {
   const TempFolder folder;
   EngineOptions options;
   options.journal.folder = folder.path();

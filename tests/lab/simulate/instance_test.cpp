@@ -1,4 +1,4 @@
-// One instance: decisions are the core's own, times are those that a hand computes.
+// Tests one instance: its decisions equal the core's, and its times equal values computed by hand.
 #include "lab/simulate/instance.h"
 
 #include "lab/lab_support.h"
@@ -11,7 +11,7 @@ using test::request_at;
 using test::small_options;
 using test::workload_of;
 
-// One row of a plan; a row of all zeros ends each plan that is not empty.
+// One row of a plan. A row of zeros ends each plan that is not empty.
 struct Decision {
   std::uint64_t request = 0;
   std::uint32_t num_computed = 0, num_tokens = 0;
@@ -25,11 +25,11 @@ void note(const StepPlan& plan, std::vector<Decision>& decisions) {
   if (!plan.scheduled.empty()) decisions.push_back({});
 }
 
-// All requests at once; as many plans in flight as may be.
+// Sends all requests at the same time and keeps the maximum number of plans in flight.
 std::vector<Decision> decided_by_hand(const Workload& workload, const CoreConfig& config) {
-  MixedNames hash;
+  MixedHashes hash;
   const auto core = Core::create(config, {.hash = &hash}).value();
-  const BlockNames names = BlockNames::create(workload, config.block_size).value();
+  const BlockHasher names = BlockHasher::create(workload, config.block_size).value();
   std::vector<BlockHash> blocks;
   for (std::uint32_t i = 0; i < workload.requests.size(); ++i) {
     names.of(workload.requests[i], blocks);
@@ -61,13 +61,13 @@ std::vector<Decision> decided_by_hand(const Workload& workload, const CoreConfig
 
 class Decisions : public ::testing::TestWithParam<bool> {};
 
-TEST_P(Decisions, AreThoseOfTheSameCoreDrivenByHand) {
+TEST_P(Decisions, EqualThoseOfACoreDrivenByHand) {
   Workload workload = test::random_workload(7);
   for (WorkloadRequest& request : workload.requests) request.start_s = 0.0;
   SimulationOptions options = small_options(GetParam());
-  options.num_blocks = 60;  // so few that requests are preempted
+  options.num_blocks = 60;  // small enough that requests are preempted
   const CoreConfig config = simulated_core(workload, options);
-  Played played{workload, options, BlockNames::create(workload, config.block_size).value()};
+  SimulationRun played{workload, options, BlockHasher::create(workload, config.block_size).value()};
   played.times.resize(workload.requests.size());
   for (RequestTimes& times : played.times) times.arrival_s = 0.0;
   const auto instance = Instance::create(0, config, played).value();
@@ -82,8 +82,8 @@ TEST_P(Decisions, AreThoseOfTheSameCoreDrivenByHand) {
 
 INSTANTIATE_TEST_SUITE_P(Both, Decisions, ::testing::Bool(), [](const auto& given) { return given.param ? "async" : "sync"; });
 
-// 10 tokens of prompt in one step of 1 + 10 * 0.1 s, then steps of 1 + 0.5 s.
-TEST(Instance, TimesOfOneRequestAreThoseComputedByHand) {
+// The prompt of 10 tokens takes one step of 1 + 10 * 0.1 s, then each step takes 1 + 0.5 s.
+TEST(Instance, TimesOfOneRequestMatchAHandComputation) {
   for (const bool async : {false, true}) {
     const auto result = simulate(workload_of({request_at(3.0, 10, 4)}), small_options(async)).value();
     EXPECT_DOUBLE_EQ(result.requests[0].scheduled_s, 3.0);
@@ -94,9 +94,9 @@ TEST(Instance, TimesOfOneRequestAreThoseComputedByHand) {
   }
 }
 
-// The first computes alone from 0 to 2; the second comes at 0.5. Synchronously it runs from 2 to 4.5, beside a row of the first. The
-// asynchronous loop has planned that row alone before the second came, so it runs from 3.5 to 6.
-TEST(Instance, AsynchronousSchedulingSeesANewRequestAStepLater) {
+// The first request computes alone from 0 to 2; the second arrives at 0.5. In synchronous mode it runs from 2 to 4.5, next to a row of the
+// first. The asynchronous loop has already planned that row alone when the second arrives, so the second runs from 3.5 to 6.
+TEST(Instance, AsyncSchedulingSeesANewRequestOneStepLater) {
   const Workload workload = workload_of({request_at(0.0, 10, 5), request_at(0.5, 10, 2)});
   const auto sync = simulate(workload, small_options(false)).value();
   EXPECT_DOUBLE_EQ(sync.requests[1].scheduled_s, 2.0);
@@ -106,16 +106,16 @@ TEST(Instance, AsynchronousSchedulingSeesANewRequestAStepLater) {
   EXPECT_DOUBLE_EQ(async.requests[1].first_token_s, 6.0);
 }
 
-TEST(Instance, TheHostsTimeIsHiddenOnlyBehindAStepInFlight) {
+TEST(Instance, HostTimeIsHiddenOnlyByAStepInFlight) {
   SimulationOptions sync = small_options(false), async = small_options(true);
   sync.worker.host_s = async.worker.host_s = 0.25;
   const Workload workload = workload_of({request_at(0.0, 10, 4)});
-  // Before each of four steps, or before the first alone.
+  // Synchronous mode pays the host's time before each of four steps, asynchronous mode only before the first.
   EXPECT_DOUBLE_EQ(simulate(workload, sync).value().makespan_s, 6.5 + 4 * 0.25);
   EXPECT_DOUBLE_EQ(simulate(workload, async).value().makespan_s, 6.5 + 0.25);
 }
 
-TEST(Instance, ContextAndPairsCost) {
+TEST(Instance, ContextAndAttentionPairsTakeTime) {
   SimulationOptions options = small_options(false);
   options.worker = {.host_s = 0.0,
                     .step_s = 1.0,
@@ -125,7 +125,7 @@ TEST(Instance, ContextAndPairsCost) {
                     .prefill_pair_s = 0.01,
                     .source = {}};
   const auto result = simulate(workload_of({request_at(0.0, 10, 2)}), options).value();
-  // 10 * 11 / 2 pairs; then a row that reads 11 tokens.
+  // The prefill has 10 * 11 / 2 pairs; then one row reads 11 tokens.
   EXPECT_DOUBLE_EQ(result.requests[0].first_token_s, 1.55);
   EXPECT_DOUBLE_EQ(result.requests[0].last_token_s, 1.55 + 12.0);
 }

@@ -15,16 +15,16 @@ Transfer transfer(std::uint64_t id, TransferDirection direction, std::span<const
   return made;
 }
 
-TEST(ModelledLinks, MoveOneCopyAfterTheOtherEachWay) {
+TEST(ModelledLinks, ProcessCopiesOfOneDirectionInOrder) {
   const std::vector<BlockId> one = {BlockId{1}}, two = {BlockId{2}, BlockId{3}};
   ModelledLinks links(kTier, 100);
-  links.begin(transfer(1, TransferDirection::load, two), 1.0);   // 1 to 3, told at 3.5
-  links.begin(transfer(2, TransferDirection::load, one), 1.0);   // 3 to 4, told at 4.5
-  links.begin(transfer(3, TransferDirection::store, one), 0.0);  // 0 to 2, told at 2.5
+  links.begin(transfer(1, TransferDirection::load, two), 1.0);   // runs from 1 to 3, reported at 3.5
+  links.begin(transfer(2, TransferDirection::load, one), 1.0);   // runs from 3 to 4, reported at 4.5
+  links.begin(transfer(3, TransferDirection::store, one), 0.0);  // runs from 0 to 2, reported at 2.5
   EXPECT_DOUBLE_EQ(links.next_end_s(), 2.5);
   EXPECT_DOUBLE_EQ(links.end_of(std::vector{TransferId{1}, TransferId{3}}), 3.5);
-  EXPECT_TRUE(links.take_over(2.0).empty());
-  const auto over = links.take_over(3.5);
+  EXPECT_TRUE(links.take_completed(2.0).empty());
+  const auto over = links.take_completed(3.5);
   ASSERT_EQ(over.size(), 2U);
   EXPECT_EQ(over[0].transfer, TransferId{3});
   EXPECT_EQ(over[1].transfer, TransferId{1});

@@ -7,16 +7,16 @@
 namespace quire {
 namespace {
 
-std::vector<BlockHash> names_of(std::uint64_t first, std::size_t count) {
-  std::vector<BlockHash> names(count);
+std::vector<BlockHash> hashes_of(std::uint64_t first, std::size_t count) {
+  std::vector<BlockHash> hashes(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t value = first + i;
-    std::memcpy(names[i].bytes.data(), &value, sizeof value);
+    std::memcpy(hashes[i].bytes.data(), &value, sizeof value);
   }
-  return names;
+  return hashes;
 }
 
-TEST(Router, RoundRobinGoesRound) {
+TEST(Router, RoundRobinCyclesThroughInstances) {
   Router router(Routing::round_robin);
   const std::vector<std::uint32_t> open = {9, 0, 0};
   EXPECT_EQ(router.choose({}, open), 0U);
@@ -25,29 +25,29 @@ TEST(Router, RoundRobinGoesRound) {
   EXPECT_EQ(router.choose({}, open), 0U);
 }
 
-TEST(Router, LeastLoadedTakesTheIdlest) {
+TEST(Router, LeastLoadedChoosesTheInstanceWithTheFewestRequests) {
   Router router(Routing::least_loaded);
   EXPECT_EQ(router.choose({}, std::vector<std::uint32_t>{3, 1, 2}), 1U);
   EXPECT_EQ(router.choose({}, std::vector<std::uint32_t>{1, 1, 2}), 0U);
 }
 
-TEST(Router, APrefixGoesWhereItWasComputed) {
+TEST(Router, ByPrefixChoosesTheInstanceThatHasThePrefix) {
   Router router(Routing::by_prefix);
-  const auto first = names_of(1000, 40), second = names_of(5000, 40);
+  const auto first = hashes_of(1000, 40), second = hashes_of(5000, 40);
   EXPECT_EQ(router.choose(first, std::vector<std::uint32_t>{0, 1}), 0U);
   EXPECT_EQ(router.choose(second, std::vector<std::uint32_t>{2, 1}), 1U);
-  // The first one's conversation goes on, longer, although its instance is the busier one.
+  // The first conversation continues with a longer prompt and returns to its instance, although that instance is busier.
   auto longer = first;
-  const auto more = names_of(9000, 40);
+  const auto more = hashes_of(9000, 40);
   longer.insert(longer.end(), more.begin(), more.end());
   EXPECT_EQ(router.choose(longer, std::vector<std::uint32_t>{5, 1}), 0U);
 }
 
-TEST(Router, AMuchBusierInstanceIsNotChosenForWhatItKnows) {
+TEST(Router, ByPrefixAvoidsAMuchBusierInstance) {
   Router router(Routing::by_prefix);
-  const auto names = names_of(1000, 40);
-  EXPECT_EQ(router.choose(names, std::vector<std::uint32_t>{0, 1}), 0U);
-  EXPECT_EQ(router.choose(names, std::vector<std::uint32_t>{100, 1}), 1U);
+  const auto hashes = hashes_of(1000, 40);
+  EXPECT_EQ(router.choose(hashes, std::vector<std::uint32_t>{0, 1}), 0U);
+  EXPECT_EQ(router.choose(hashes, std::vector<std::uint32_t>{100, 1}), 1U);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Whole simulations: arrivals, routing, closed loops, what is counted.
+// Tests whole simulations: arrivals, routing, closed loops and counters.
 #include <numeric>
 
 #include "lab/lab_support.h"
+#include "lab/simulate/load_samples.h"
 
 namespace quire {
 namespace {
@@ -10,7 +11,7 @@ using test::request_at;
 using test::small_options;
 using test::workload_of;
 
-TEST(Simulation, IsTheSameEachTime) {
+TEST(Simulation, IsDeterministic) {
   SimulationOptions options = small_options(true);
   options.num_instances = 3;
   options.routing = Routing::by_prefix;
@@ -42,7 +43,7 @@ TEST(Simulation, EveryRequestEndsAndAllTokensAreCounted) {
   EXPECT_LE(result.busy_share, 1.0 + 1e-9);
 }
 
-TEST(Simulation, TheNextTurnComesAThinkTimeAfterTheLast) {
+TEST(Simulation, NextTurnArrivesAThinkTimeAfterTheLast) {
   std::vector<WorkloadRequest> turns = {request_at(1.0, 20, 5), request_at(7.5, 30, 5), request_at(0.0, 40, 5)};
   turns[1].after = 0;
   turns[2].after = 1;
@@ -58,7 +59,7 @@ TEST(Simulation, HitsAreTheSharedFullBlocks) {
   workload.runs = {{1, 3}, {1, 4}, {9, 1}, {2, 3}};
   workload.requests[0].num_runs = 1;
   workload.requests[1].first_run = 1, workload.requests[1].num_runs = 1;
-  // The same ids from the second on: no prefix.
+  // The ids are equal from the second one on, so there is no common prefix.
   workload.requests[2].first_run = 2, workload.requests[2].num_runs = 2;
   const auto result = simulate(workload, small_options(true)).value();
   EXPECT_EQ(result.requests[0].cached_tokens, 0U);
@@ -66,7 +67,7 @@ TEST(Simulation, HitsAreTheSharedFullBlocks) {
   EXPECT_EQ(result.requests[2].cached_tokens, 0U);
 }
 
-TEST(Simulation, WhatCannotFitIsCountedAndNamed) {
+TEST(Simulation, CountsAndReportsRequestsThatCannotFit) {
   SimulationOptions options = small_options(true);
   options.num_blocks = 4;
   const auto result = simulate(workload_of({request_at(0.0, 200, 5), request_at(0.0, 20, 5)}), options).value();
@@ -75,24 +76,24 @@ TEST(Simulation, WhatCannotFitIsCountedAndNamed) {
   EXPECT_NE(result.first_refusal.find("blocks"), std::string::npos);
 }
 
-TEST(Simulation, GoodputCountsWhoKeepsBoth) {
+TEST(Simulation, GoodputCountsRequestsThatMeetBothSlos) {
   SimulationOptions options = small_options(false);
   const Workload workload = workload_of({request_at(0.0, 10, 2), request_at(50.0, 60, 2)});
-  options.slo_ttft_s = 2.5;  // the first takes 2 s to its first token, the second 7 s
+  options.slo_ttft_s = 2.5;  // TTFT is 2 s for the first request and 7 s for the second
   EXPECT_DOUBLE_EQ(simulate(workload, options).value().good_share, 0.5);
-  options.slo_tpot_s = 1.0;  // both take 1.5 s
+  options.slo_tpot_s = 1.0;  // TPOT is 1.5 s for both
   EXPECT_DOUBLE_EQ(simulate(workload, options).value().good_share, 0.0);
 }
 
-TEST(Simulation, SaysWhatKeptRequestsWaiting) {
+TEST(Simulation, ReportsWhyRequestsWaited) {
   SimulationOptions options = small_options(false);
   options.scheduler.max_num_seqs = 1;
   const auto result = simulate(workload_of({request_at(0.0, 10, 3), request_at(0.0, 10, 3)}), options).value();
-  EXPECT_DOUBLE_EQ(result.held_by_batch_s, 5.0);  // all steps of the first
+  EXPECT_DOUBLE_EQ(result.held_by_batch_s, 5.0);  // all steps of the first request
   EXPECT_DOUBLE_EQ(result.held_by_blocks_s, 0.0);
 }
 
-TEST(Simulation, RefusesWhatIsWrong) {
+TEST(Simulation, RefusesInvalidOptions) {
   const auto field_of = [](const Workload& workload, const SimulationOptions& options) {
     const auto result = simulate(workload, options);
     return result ? std::string("none") : result.error().field;
@@ -118,7 +119,39 @@ TEST(Simulation, RefusesWhatIsWrong) {
   EXPECT_EQ(field_of(workload_of({request_at(0.0, 1, 1)}), wrong), "max_num_seqs");
 }
 
-TEST(Distribution, LiesBetweenValuesAsNumpyHasIt) {
+TEST(Simulation, RefusesAWorkerWithoutTimePerStep) {
+  SimulationOptions options = test::small_options(true);
+  options.worker = {.host_s = 0.0,
+                    .step_s = 0.0,
+                    .prefill_token_s = 0.0,
+                    .decode_row_s = 0.0,
+                    .context_token_s = 0.5,
+                    .prefill_pair_s = 0.5,
+                    .source = {}};
+  EXPECT_EQ(simulate(test::random_workload(1), options).error().field, "step_s");
+  for (double WorkerModel::* term :
+       {&WorkerModel::host_s, &WorkerModel::step_s, &WorkerModel::prefill_token_s, &WorkerModel::decode_row_s}) {
+    SimulationOptions some = options;
+    some.worker.*term = 1e-3;
+    EXPECT_TRUE(simulate(test::random_workload(1), some).has_value());
+  }
+}
+
+// Every second of the 1,000 samples is kept, beginning with the first.
+TEST(LoadSamples, AreHalvedAtTheirLimit) {
+  LoadSamples samples;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_TRUE(samples.due(i));
+    samples.add({.time_s = static_cast<double>(i)});
+  }
+  EXPECT_FALSE(samples.due(999.09)) << "a sample is now due every 0.1 s";
+  EXPECT_TRUE(samples.due(999.1));
+  const std::vector<LoadSample> kept = samples.take();
+  ASSERT_EQ(kept.size(), 500U);
+  for (std::size_t i = 0; i < kept.size(); ++i) ASSERT_EQ(kept[i].time_s, 2.0 * static_cast<double>(i));
+}
+
+TEST(Distribution, InterpolatesLikeNumpy) {
   std::vector<double> values(101);
   std::iota(values.rbegin(), values.rend(), 0.0);
   const Distribution found = distribution_of(values);

@@ -1,4 +1,4 @@
-// Memory beside the cache: what it saves and what it costs, and that nobody waits for ever.
+// Tests a memory tier next to the cache: its savings and costs, and that no request waits forever.
 #include "lab/lab_support.h"
 
 namespace quire {
@@ -7,8 +7,8 @@ namespace {
 using test::request_at;
 using test::small_options;
 
-// A prompt of four blocks, others that push it out of a cache of 12, and the same prompt again.
-Workload forgetful() {
+// The workload is a prompt of four blocks, other prompts that evict it from a cache of 12 blocks, and the same prompt again.
+Workload evicting_workload() {
   Workload workload =
       test::workload_of({request_at(0.0, 64, 2), request_at(50.0, 160, 2), request_at(100.0, 160, 2), request_at(150.0, 65, 2)});
   workload.id_tokens = 16;
@@ -25,41 +25,41 @@ SimulationOptions with_tier(bool async) {
   return options;
 }
 
-TEST(Tier, WhatTheCacheForgotIsLoaded) {
+TEST(Tier, LoadsEvictedBlocks) {
   for (const bool async : {false, true}) {
     SimulationOptions options = with_tier(async);
     SimulationOptions without = options;
     without.tier.bytes = 0;
-    const auto loaded = simulate(forgetful(), options).value(), computed = simulate(forgetful(), without).value();
+    const auto loaded = simulate(evicting_workload(), options).value(), computed = simulate(evicting_workload(), without).value();
     EXPECT_EQ(computed.requests[3].cached_tokens, 0U);
     EXPECT_EQ(loaded.loaded_tokens, 64U);
     EXPECT_EQ(loaded.loaded_bytes, 4096U);
     EXPECT_EQ(loaded.num_finished, 4U);
-    // 65 tokens in two steps, of 1 + 6.4 and 1.5 s; or 1 + 0.25 s of loading, then one of a row.
+    // Computing 65 tokens takes two steps of 1 + 6.4 and 1.5 s. Loading takes 1 + 0.25 s, then one step with one row.
     EXPECT_DOUBLE_EQ(computed.requests[3].first_token_s - 150.0, 8.9);
     EXPECT_DOUBLE_EQ(loaded.requests[3].first_token_s - 150.0, 1.25 + 1.5);
   }
 }
 
-// It comes while the last step of the only other one is under way, and its load takes longer: plans are empty then, and the next one is
-// made when the load is over.
-TEST(Tier, TheLoopSleepsWhileOnlyALoadIsUnderWay) {
-  Workload workload = forgetful();
+// The request arrives while the last step of the only other request is in flight, and its load takes longer. Plans are empty until the load
+// ends; the next plan follows immediately.
+TEST(Tier, LoopSleepsWhileOnlyALoadIsInFlight) {
+  Workload workload = evicting_workload();
   workload.requests[3].start_s = 1300.0;
   workload.requests.insert(workload.requests.begin() + 3, request_at(1290.0, 10, 3));
   SimulationOptions options = with_tier(true);
-  options.worker.prefill_token_s = 1.0;         // 1290 to 1301, 1302.5 and 1304
-  options.tier.load_bytes_per_s = 4096 / 30.0;  // from 1301 to 1331
+  options.worker.prefill_token_s = 1.0;         // runs from 1290 to 1301, 1302.5 and 1304
+  options.tier.load_bytes_per_s = 4096 / 30.0;  // runs from 1301 to 1331
   const auto result = simulate(workload, options).value();
   EXPECT_EQ(result.num_finished, 5U);
   EXPECT_EQ(result.loaded_tokens, 64U);
   EXPECT_NEAR(result.requests[4].first_token_s, 1301.0 + 30.25 + 1.5, 1e-9);
 }
 
-TEST(Tier, WhatIsComputedSoonerIsNotLoaded) {
+TEST(Tier, DoesNotLoadWhenComputingIsFaster) {
   SimulationOptions options = with_tier(true);
-  options.tier.load_bytes_per_s = 100.0;  // 41 s for what takes 6.4 s to compute
-  EXPECT_EQ(simulate(forgetful(), options).value().loaded_tokens, 0U);
+  options.tier.load_bytes_per_s = 100.0;  // loading takes 41 s, computing 6.4 s
+  EXPECT_EQ(simulate(evicting_workload(), options).value().loaded_tokens, 0U);
 }
 
 TEST(Tier, EveryRequestEndsUnderPressureWithTierAndSwap) {
@@ -78,16 +78,16 @@ TEST(Tier, EveryRequestEndsUnderPressureWithTierAndSwap) {
   }
 }
 
-TEST(Tier, RefusesWhatIsWrong) {
+TEST(Tier, RefusesInvalidOptions) {
   SimulationOptions options = with_tier(true);
   options.tier.eviction_policy = "random";
-  EXPECT_FALSE(simulate(forgetful(), options).has_value());
+  EXPECT_FALSE(simulate(evicting_workload(), options).has_value());
   options = with_tier(true);
   options.tier.load_bytes_per_s = 0.0;
-  EXPECT_EQ(simulate(forgetful(), options).error().field, "load_bytes_per_s");
+  EXPECT_EQ(simulate(evicting_workload(), options).error().field, "load_bytes_per_s");
   options = with_tier(true);
   options.kv_bytes_per_token = 0;
-  EXPECT_EQ(simulate(forgetful(), options).error().field, "kv_bytes_per_token");
+  EXPECT_EQ(simulate(evicting_workload(), options).error().field, "kv_bytes_per_token");
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Each format as it is written by others, and what happens when it is not.
+// Tests each workload format in its original form, and the errors for malformed files.
 #include <fmt/format.h>
 
 #include <cstdlib>
 
 #include "base/random.h"
 #include "lab/lab_support.h"
-#include "lab/workload/block_names.h"
+#include "lab/workload/block_keys.h"
 
 namespace quire {
 namespace {
@@ -47,7 +47,7 @@ Workload read(std::string_view text, WorkloadOptions options = {}) {
   return workload.value_or(Workload{});
 }
 
-// What the error says, without the folder.
+// Returns the error's text without the folder.
 std::string error_of(std::string_view text, WorkloadOptions options = {}) {
   const TextFile file(text);
   options.path = file.path();
@@ -57,9 +57,9 @@ std::string error_of(std::string_view text, WorkloadOptions options = {}) {
   return said.starts_with(file.path()) ? said.substr(file.path().size()) : said;
 }
 
-std::vector<BlockHash> names_of(const Workload& workload, std::size_t request, std::uint32_t block_size) {
+std::vector<BlockHash> hashes_of(const Workload& workload, std::size_t request, std::uint32_t block_size) {
   std::vector<BlockHash> names;
-  BlockNames::create(workload, block_size).value().of(workload.requests[request], names);
+  BlockHasher::create(workload, block_size).value().of(workload.requests[request], names);
   return names;
 }
 
@@ -67,7 +67,7 @@ std::size_t num_shared(const std::vector<BlockHash>& a, const std::vector<BlockH
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-TEST(ReadWorkload, Mooncake) {
+TEST(ReadWorkload, ReadsMooncakeTraces) {
   const Workload workload = read(kMooncake);
   ASSERT_EQ(workload.requests.size(), 3U);
   EXPECT_EQ(workload.id_tokens, 512U);
@@ -76,15 +76,15 @@ TEST(ReadWorkload, Mooncake) {
   EXPECT_EQ(workload.requests[2].start_s, 3.0);
   EXPECT_EQ(workload.requests[1].prompt_tokens, 600U);
   EXPECT_EQ(workload.requests[1].output_tokens, 7U);
-  // Full blocks alone have names; the first of both is the same.
-  EXPECT_EQ(names_of(workload, 0, 512).size(), 2U);
-  EXPECT_EQ(names_of(workload, 1, 512).size(), 1U);
-  EXPECT_EQ(num_shared(names_of(workload, 0, 512), names_of(workload, 1, 512)), 1U);
-  // In blocks of 16 tokens, too, and in blocks of two ids.
-  EXPECT_EQ(num_shared(names_of(workload, 0, 16), names_of(workload, 1, 16)), 32U);
-  EXPECT_EQ(names_of(workload, 1, 16).size(), 37U);
-  EXPECT_EQ(names_of(workload, 0, 1024).size(), 1U);
-  EXPECT_FALSE(BlockNames::create(workload, 100).has_value());
+  // Only full blocks have hashes; the first block of both requests has the same hash.
+  EXPECT_EQ(hashes_of(workload, 0, 512).size(), 2U);
+  EXPECT_EQ(hashes_of(workload, 1, 512).size(), 1U);
+  EXPECT_EQ(num_shared(hashes_of(workload, 0, 512), hashes_of(workload, 1, 512)), 1U);
+  // The prefix is also shared in blocks of 16 tokens and in blocks of two ids.
+  EXPECT_EQ(num_shared(hashes_of(workload, 0, 16), hashes_of(workload, 1, 16)), 32U);
+  EXPECT_EQ(hashes_of(workload, 1, 16).size(), 37U);
+  EXPECT_EQ(hashes_of(workload, 0, 1024).size(), 1U);
+  EXPECT_FALSE(BlockHasher::create(workload, 100).has_value());
 }
 
 TEST(ReadWorkload, BurstsCanBeSpread) {
@@ -99,7 +99,7 @@ TEST(ReadWorkload, ArrivalsCanBeSpedUpAndCutShort) {
   EXPECT_EQ(read(kMooncake, {.max_requests = 2}).requests.size(), 2U);
 }
 
-TEST(ReadWorkload, Azure) {
+TEST(ReadWorkload, ReadsAzureTraces) {
   const Workload workload = read(kAzure);
   ASSERT_EQ(workload.requests.size(), 2U);
   EXPECT_NEAR(workload.requests[1].start_s, 4.25, 1e-6);
@@ -107,7 +107,48 @@ TEST(ReadWorkload, Azure) {
   EXPECT_EQ(workload.requests[1].output_tokens, 109U);
 }
 
-TEST(ReadWorkload, TokensAndTheRunOfThem) {
+// Returns the seconds between two dates, across ends of months and leap years.
+TEST(ReadWorkload, AzureTimesFollowTheCalendar) {
+  const auto seconds_between = [](std::string_view first, std::string_view second) {
+    const Workload workload = read(fmt::format("TIMESTAMP,ContextTokens,GeneratedTokens\n{},1,1\n{},1,1\n", first, second));
+    return workload.requests.at(1).start_s;
+  };
+  constexpr double kDay = 86'400.0;
+  EXPECT_EQ(seconds_between("1970-01-01 00:00:00", "1970-01-02 00:00:00"), kDay);
+  EXPECT_EQ(seconds_between("2024-02-28 23:59:59", "2024-03-01 00:00:00"), kDay + 1.0);
+  EXPECT_EQ(seconds_between("2023-02-28T23:59:59", "2023-03-01T00:00:00"), 1.0);
+  EXPECT_EQ(seconds_between("2000-02-01 00:00:00", "2000-03-01 00:00:00"), 29 * kDay);
+  EXPECT_EQ(seconds_between("2023-12-31 23:00:59", "2024-01-01 00:01:00"), 3601.0);
+  EXPECT_EQ(seconds_between("2023-01-31 00:00:00", "2023-12-31 00:00:00"), 334 * kDay);
+  EXPECT_EQ(seconds_between("1970-01-01 00:00:00", "9999-12-31 23:59:61"), 253402300801.0);
+  EXPECT_EQ(seconds_between("2023-01-01 00:00:00", "2023-01-01 01:01:01.25"), 3661.25);
+  for (const char* time :
+       {"1969-12-31 23:59:59", "2023-00-01 00:00:00", "2023-13-01 00:00:00", "2023-01-00 00:00:00", "2023-01-32 00:00:00",
+        "2023-01-01 24:00:00", "2023-01-01 00:60:00", "2023-01-01 00:00:62", "2023-01-01 00:00:6x", "2023/01-01 00:00:00",
+        "2023-01/01 00:00:00", "2023-01-01_00:00:00", "2023-01-01 00.00:00", "2023-01-01 00:00.00", "2023-01-01 00:00:0"})
+    EXPECT_NE(error_of(fmt::format("TIMESTAMP,ContextTokens,GeneratedTokens\n{},1,1\n", time)).find("does not begin with a time"),
+              std::string::npos)
+        << time;
+}
+
+// The bound itself is allowed.
+TEST(ReadWorkload, AcceptsOptionsAndLinesAtTheirBounds) {
+  EXPECT_EQ(read(std::string(kAzure) + "2023-11-16 18:15:51,268435456,1\n").requests.back().prompt_tokens, 268435456U);
+  EXPECT_NE(error_of(std::string(kAzure) + "2023-11-16 18:15:51,268435457,1\n"), "none");
+  EXPECT_NE(error_of(std::string(kAzure) + "2023-11-16 18:15:51,1,0\n"), "none");
+  EXPECT_TRUE(error_of(kMooncake, {.num_agents = 10'000'001}).starts_with("agents: is 10000001"));
+  EXPECT_EQ(read(kMooncake, {.num_agents = 10'000'000}).requests.size(), 3U);
+  EXPECT_TRUE(error_of(kMooncake, {.ramp_s = -1.0}).starts_with("ramp: is -1"));
+  EXPECT_TRUE(error_of(kMooncake, {.max_think_s = -1.0}).starts_with("max_think: is -1"));
+  const auto nested = [](std::size_t depth) {
+    return fmt::format("{{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [7], \"x\": {}{}}}\n",
+                       std::string(depth, '['), std::string(depth, ']'));
+  };
+  EXPECT_EQ(error_of(nested(15)), "none");
+  EXPECT_NE(error_of(nested(16)).find("is not a JSON object"), std::string::npos);
+}
+
+TEST(ReadWorkload, ReadsTokensAndVllmRuns) {
   const Workload tokens = read(kTokens);
   ASSERT_EQ(tokens.tokens, (std::vector<TokenId>{5, 6, 7, 5, 6}));
   EXPECT_EQ(tokens.requests[1].start_s, 1.0);
@@ -118,82 +159,83 @@ TEST(ReadWorkload, TokensAndTheRunOfThem) {
   EXPECT_TRUE(run.requests[1].has_tokens);
   EXPECT_FALSE(read(kVllmRun).requests[1].has_tokens);
   const TextFile others(kTokens.substr(kTokens.find('\n') + 1));
-  EXPECT_NE(error_of(kVllmRun, {.prompts = others.path()}).find("its line 1 is not the prompt of request 0"), std::string::npos);
+  EXPECT_NE(error_of(kVllmRun, {.prompts = others.path()}).find("line 1 is not the prompt of request 0"), std::string::npos);
 }
 
-TEST(ReadWorkload, SessionsAreClosedLoopsWithTheirSubAgentsInLine) {
+TEST(ReadWorkload, SessionsAreClosedLoopsWithSubAgentsInOrder) {
   const Workload workload = read(kSessions, {.ramp_s = 0.0});
   ASSERT_EQ(workload.requests.size(), 3U);
   EXPECT_EQ(workload.requests[0].after, kNoRequest);
   EXPECT_EQ(workload.requests[1].after, 0U);
   EXPECT_EQ(workload.requests[1].prompt_tokens, 70U);
   EXPECT_EQ(workload.requests[2].after, 1U);
-  EXPECT_EQ(workload.requests[2].start_s, 2.5);  // 6.5 s less the sub-agent's 4
+  EXPECT_EQ(workload.requests[2].start_s, 2.5);  // 6.5 s minus the sub-agent's 4 s
   EXPECT_EQ(read(kSessions, {.max_think_s = 0.5}).requests[2].start_s, 0.5);
   EXPECT_EQ(workload.requests[2].output_tokens, 1U);
   EXPECT_TRUE(workload.requests[2].ends_session);
   EXPECT_FALSE(workload.requests[1].ends_session);
-  EXPECT_EQ(num_shared(names_of(workload, 0, 64), names_of(workload, 2, 64)), 3U);
+  EXPECT_EQ(num_shared(hashes_of(workload, 0, 64), hashes_of(workload, 2, 64)), 3U);
 }
 
-TEST(ReadWorkload, TwoAgentsOfOneSessionShareItsBeginningOnly) {
+TEST(ReadWorkload, TwoAgentsOfOneSessionShareOnlyItsPrefix) {
   const Workload workload = read(kSessions, {.num_agents = 2, .ramp_s = 10.0, .seed = 3});
   ASSERT_EQ(workload.requests.size(), 6U);
   EXPECT_EQ(workload.requests[4].after, 3U);
-  EXPECT_EQ(num_shared(names_of(workload, 0, 64), names_of(workload, 3, 64)), 2U);  // 128 tokens of tools and system prompt
-  EXPECT_EQ(num_shared(names_of(workload, 3, 64), names_of(workload, 5, 64)), 3U);
+  EXPECT_EQ(num_shared(hashes_of(workload, 0, 64), hashes_of(workload, 3, 64)), 2U);  // 128 tokens of tools and system prompt
+  EXPECT_EQ(num_shared(hashes_of(workload, 3, 64), hashes_of(workload, 5, 64)), 3U);
   EXPECT_NE(workload.requests[0].start_s, workload.requests[3].start_s);
   EXPECT_LE(workload.requests[3].start_s, 10.0);
 }
 
-TEST(ReadWorkload, MiniSweSharesWhatASessionSaidBefore) {
+TEST(ReadWorkload, MiniSweTurnsShareTheirSessionsPrefix) {
   const Workload workload = read(kMiniSwe);
   ASSERT_EQ(workload.requests.size(), 3U);
-  // In the order of arrivals: the other session's turn lies between.
+  // The requests are in order of arrival, so the other session's turn is in between.
   EXPECT_EQ(workload.requests[1].prompt_tokens, 90U);
-  EXPECT_EQ(num_shared(names_of(workload, 0, 16), names_of(workload, 2, 16)), 6U);
-  EXPECT_EQ(num_shared(names_of(workload, 0, 16), names_of(workload, 1, 16)), 0U);
+  EXPECT_EQ(num_shared(hashes_of(workload, 0, 16), hashes_of(workload, 2, 16)), 6U);
+  EXPECT_EQ(num_shared(hashes_of(workload, 0, 16), hashes_of(workload, 1, 16)), 0U);
 }
 
-TEST(ReadWorkload, UnsortedTimesAreSortedAndSaidToBe) {
+TEST(ReadWorkload, SortsUnsortedTimesAndReportsIt) {
   const Workload workload = read(
       "{\"timestamp\": 4000, \"input_length\": 10, \"output_length\": 5, \"hash_ids\": [1]}\n"
       "{\"timestamp\": 1000, \"input_length\": 20, \"output_length\": 7, \"hash_ids\": [2]}\n");
   EXPECT_EQ(workload.requests[0].prompt_tokens, 20U);
   EXPECT_EQ(workload.requests[1].start_s, 3.0);
-  EXPECT_NE(workload.notes.front().find("not in the order"), std::string::npos);
+  EXPECT_NE(workload.notes.front().find("sorted by time"), std::string::npos);
 }
 
 TEST(ReadWorkload, ErrorsNameTheLineAndTheField) {
   const auto mooncake = [](std::string_view bad) { return std::string(kMooncake) + std::string(bad); };
   EXPECT_EQ(error_of(mooncake("{\"timestamp\": 1, \"input_length\": -3, \"output_length\": 1, \"hash_ids\": []}")),
-            ":5: `input_length` is no whole number from 1 to 268435456; mend or remove the line");
+            ":5: `input_length` is not a whole number from 1 to 268435456; fix or remove the line");
   EXPECT_EQ(error_of(mooncake("{\"timestamp\": -1, \"input_length\": 3, \"output_length\": 1, \"hash_ids\": [1]}")),
-            ":5: `timestamp` is no number of at least 0; mend or remove the line");
+            ":5: `timestamp` is not a number of at least 0; fix or remove the line");
   EXPECT_EQ(error_of(mooncake("{\"timestamp\": 1, \"output_length\": 1, \"hash_ids\": [1]}")),
-            ":5: `input_length` is missing; mend or remove the line");
+            ":5: `input_length` is missing; fix or remove the line");
   EXPECT_EQ(error_of(mooncake("{\"timestamp\": 1, \"input_length\": 3, \"output_length\": 1, \"hash_ids\": [1, 2]}")),
-            ":5: `hash_ids` has 2 ids for 3 tokens, not one for each 512; mend or remove the line");
-  EXPECT_EQ(error_of(mooncake("{\"timestamp\": 1, \"input_len")), ":5: is no JSON object (is the file cut?); mend or remove the line");
+            ":5: `hash_ids` has 2 ids for 3 tokens, but needs one per 512 tokens; fix or remove the line");
+  EXPECT_EQ(error_of(mooncake("{\"timestamp\": 1, \"input_len")),
+            ":5: is not a JSON object (the file may be truncated); fix or remove the line");
   EXPECT_EQ(error_of(std::string(kAzure) + "2023-11-16 18:15:46,1,-2"),
-            ":4: has a number of tokens that is none from 1 to 268435456; mend or remove the line");
-  EXPECT_EQ(error_of(std::string(kAzure) + std::string(999'999, ',')), ":4: has 1000000 columns, not 3; mend or remove the line");
+            ":4: has a number of tokens outside 1 to 268435456; fix or remove the line");
+  EXPECT_EQ(error_of(std::string(kAzure) + std::string(999'999, ',')), ":4: has 1000000 columns instead of 3; fix or remove the line");
   EXPECT_EQ(error_of(std::string(kAzure) + "yesterday,1,2"),
-            ":4: begins with no time such as 2023-11-16 18:15:46.6805900; mend or remove the line");
-  EXPECT_EQ(error_of("time,in,out\n1,2,3\n"), ":1: is of no known format; docs/simulate.md lists those that are read");
-  EXPECT_EQ(error_of(""), ": holds no request; give a file with some");
-  EXPECT_EQ(error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n"), ": holds no request; give a file with some");
-  EXPECT_EQ(error_of(std::string(std::size_t{65} << 20U, 'x')), ":1: is longer than 64 MiB; give a file of lines");
-  EXPECT_EQ(error_of(kMooncake, {.rate_scale = 0.0}), "rate_scale: is 0; give a positive number, such as 2");
+            ":4: does not begin with a time such as 2023-11-16 18:15:46.6805900; fix or remove the line");
+  EXPECT_EQ(error_of("time,in,out\n1,2,3\n"), ":1: has an unknown format; use a format that docs/simulate.md lists");
+  EXPECT_EQ(error_of(""), ": contains no requests; use a file with requests");
+  EXPECT_EQ(error_of("TIMESTAMP,ContextTokens,GeneratedTokens\n"), ": contains no requests; use a file with requests");
+  EXPECT_EQ(error_of(std::string(std::size_t{65} << 20U, 'x')), ":1: is longer than 64 MiB; use a file with one record per line");
+  EXPECT_EQ(error_of(kMooncake, {.rate_scale = 0.0}), "rate_scale: is 0; use a positive number, such as 2");
 }
 
-TEST(ReadWorkload, AFileThatIsNotThere) {
+TEST(ReadWorkload, ReturnsNotFoundForAMissingFile) {
   EXPECT_EQ(read_workload({.path = "/nowhere/trace.jsonl"}).error().code, ErrorCode::not_found);
   EXPECT_EQ(read_workload({.path = "/"}).error().code, ErrorCode::not_found);
 }
 
-// Packed ones too, or the error says how to unpack.
-TEST(ReadWorkload, PackedFiles) {
+// Compressed files are read, or the error explains how to decompress them.
+TEST(ReadWorkload, ReadsCompressedFiles) {
   const TextFile file(kMooncake);
   const std::string packed = file.path() + ".gz";
   ASSERT_EQ(std::system(fmt::format("gzip -c '{}' > '{}'", file.path(), packed).c_str()), 0);
@@ -209,8 +251,8 @@ TEST(ReadWorkload, PackedFiles) {
   unlink(packed.c_str());
 }
 
-// Whatever the bytes: a workload that can be played, or an error that says something.
-TEST(ReadWorkload, DamagedFilesAreReadOrRefused) {
+// Any bytes give a valid workload or an error with a message.
+TEST(ReadWorkload, ReadsOrRefusesDamagedFiles) {
   Random random(11);
   for (const std::string_view text : {kMooncake, kAzure, kTokens, kVllmRun, kSessions, kMiniSwe}) {
     for (int round = 0; round < 300; ++round) {
@@ -238,7 +280,7 @@ TEST(ReadWorkload, DamagedFilesAreReadOrRefused) {
   }
 }
 
-TEST(Generator, DrawsWhatItWasAskedFor) {
+TEST(Generator, DrawsTheRequestedDistributions) {
   const Workload workload =
       generate_workload({.num_requests = 20'000, .rate_per_s = 5.0, .input_tokens = 1000.0, .output_tokens = 200.0}).value();
   double input = 0.0, output = 0.0;
@@ -248,12 +290,12 @@ TEST(Generator, DrawsWhatItWasAskedFor) {
   EXPECT_NEAR(workload.requests.back().start_s, 4000.0, 100.0);
 }
 
-TEST(Generator, PrefixesAreShared) {
+TEST(Generator, SharesPrefixes) {
   const Workload workload = generate_workload({.num_requests = 40, .shared_tokens = 160, .num_prefixes = 1}).value();
-  EXPECT_EQ(num_shared(names_of(workload, 0, 16), names_of(workload, 39, 16)), 10U);
+  EXPECT_EQ(num_shared(hashes_of(workload, 0, 16), hashes_of(workload, 39, 16)), 10U);
 }
 
-TEST(Generator, RefusesWhatIsWrong) {
+TEST(Generator, RefusesInvalidOptions) {
   EXPECT_EQ(generate_workload({.num_requests = 0}).error().field, "requests");
   EXPECT_EQ(generate_workload({.rate_per_s = 0.0}).error().field, "rate");
   EXPECT_EQ(generate_workload({.input_tokens = -1.0}).error().field, "input-tokens");

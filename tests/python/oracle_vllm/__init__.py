@@ -1,6 +1,7 @@
-"""Just enough of the names of vLLM 0.19.0, or 0.32.0, to import and drive `quire.vllm.Scheduler` where vLLM is not installed.
+"""The names of vLLM 0.19.0 or 0.32.0 that are needed to import and run `quire.vllm.Scheduler` without vLLM.
 
-`install()` puts the modules into sys.modules. Written from the fields that cross the border; no logic of vLLM's scheduler is here.
+`install()` puts the modules into sys.modules. They were written from the fields that cross the interface and contain no logic of vLLM's
+scheduler.
 """
 
 import logging
@@ -15,7 +16,7 @@ from . import hashing, requests, values
 
 
 class _Factory:
-    """Makes connectors by registered name, as vLLM's two factories do."""
+    """Creates connectors by registered name, like vLLM's two factories."""
 
     registry: dict
 
@@ -94,7 +95,7 @@ class Envs(types.ModuleType):
 
 
 class BlockHashes(types.ModuleType):
-    """vllm.v1.core.kv_cache_utils: NONE_HASH is a variable of the module."""
+    """Stands for vllm.v1.core.kv_cache_utils: NONE_HASH is a variable of the module."""
 
     @property
     def NONE_HASH(self) -> bytes:  # noqa: N802

@@ -1,4 +1,4 @@
-"""Names of blocks as vLLM 0.19.0 makes them: a digest of (parent, tokens, extra keys)."""
+"""Block hashes as vLLM 0.19.0 computes them: a digest of (parent, tokens, extra keys)."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ def _cbor_head(kind: int, value: int) -> bytes:
 
 
 def cbor(value) -> bytes:
-    """RFC 8949, canonical, for what a block's name is made of."""
+    """Encodes the parts of a block hash as canonical CBOR (RFC 8949)."""
     if value is None:
         return b"\xf6"
     if isinstance(value, int):

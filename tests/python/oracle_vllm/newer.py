@@ -1,4 +1,4 @@
-"""What vLLM 0.32.0 has otherwise than 0.19.0, of the names and fields that quire.vllm.Scheduler and the oracle meet."""
+"""The differences of vLLM 0.32.0 from 0.19.0 in the names and fields that quire.vllm.Scheduler and the oracle use."""
 
 import dataclasses
 import enum
@@ -152,7 +152,7 @@ def get_request_block_hasher(block_size: int, function):
 
 
 def change(modules: dict) -> dict:
-    """The modules of 0.19.0 as those of 0.32.0."""
+    """Updates the modules of 0.19.0 to 0.32.0."""
     here = globals()
     named = lambda text: {name: here[name] for name in text.split()}  # noqa: E731
     modules["vllm"]["__version__"] = "0.32.0"

@@ -1,4 +1,4 @@
-"""vLLM's Request and what it is made of, as far as a scheduler reads and writes it."""
+"""vLLM's Request and its parts, with the fields that a scheduler reads and writes."""
 
 import dataclasses
 import enum

@@ -1,4 +1,4 @@
-"""The values that a vLLM 0.19.0 scheduler takes and gives: same fields, nothing else."""
+"""The values that a vLLM 0.19.0 scheduler receives and returns, with the same fields only."""
 
 import dataclasses
 import enum
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 def record(name: str, *required: str, **optional):
-    """A dataclass of these fields; a callable default is a factory."""
+    """Returns a dataclass with these fields; a callable default is a factory."""
     fields = [(each, object) for each in required]
     fields += [(key, object, field(default_factory=v) if callable(v) else field(default=v)) for key, v in optional.items()]
     return dataclasses.make_dataclass(name, fields)
@@ -130,7 +130,7 @@ BlockRemoved = record("BlockRemoved", "block_hashes", "medium")
 AllBlocksCleared = record("AllBlocksCleared")
 KVEventBatch = record("KVEventBatch", "ts", "events", data_parallel_rank=None)
 
-# Cache specs: what the adapter reads of them.
+# The cache specs have the fields that the adapter reads.
 _SHAPE = {"num_kv_heads": 1, "head_size": 1, "dtype": None, "page_size_padded": None}
 
 

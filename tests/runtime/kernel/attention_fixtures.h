@@ -1,5 +1,5 @@
 #pragma once
-// A paged cache, queries against it, and what attention must give.
+// A paged cache, queries against it, and the expected attention outputs.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace quire::kernel_test {
 
-// How a cache keeps rows, and whether items multiply them in pairs.
+// The element type of a cache's rows, and whether attention items multiply them in pairs.
 struct Kind {
   KvDtype dtype = KvDtype::bf16;
   bool in_pairs = false;
@@ -23,7 +23,7 @@ inline Kind any_kind(Rng& rng) {
   return kKinds[random_below(rng, std::size(kKinds))];
 }
 
-// One request's cache with a shuffled block table; blocks it does not own, and tokens past its end, hold NaN.
+// The cache of one request with a shuffled block table. Other blocks, and tokens past the request's end, contain NaN.
 struct Cache {
   Cache(Rng& rng, Kind kind, std::uint32_t block_size, std::uint32_t kv_heads, std::uint32_t head_dim, std::uint32_t length)
       : tokens(length), row(std::size_t{kv_heads} * head_dim), in_pairs(kind.in_pairs) {
@@ -72,7 +72,7 @@ struct Cache {
     }
   }
 
-  // How far an output may be from that of double precision; values and queries are of the order of 1.
+  // The allowed difference of an output from double precision; values and queries are of magnitude 1.
   [[nodiscard]] double tolerance() const { return in_pairs ? 1e-2 : 5e-6; }
 
   std::uint32_t tokens;
@@ -81,7 +81,7 @@ struct Cache {
   PagedKvLayer layer;
   AlignedVector<std::byte> keys, values;
   std::vector<BlockId> blocks;
-  std::vector<float> k, v;  // what the cache holds, [token][kv_head][head_dim]
+  std::vector<float> k, v;  // contents of the cache, [token][kv_head][head_dim]
 };
 
 struct Queries {
@@ -91,11 +91,11 @@ struct Queries {
   std::vector<float> q;  // [row][heads][head_dim]
   std::uint32_t window = 0;
   float soft_cap = 0.0F;
-  std::vector<float> sinks = {};  // [head]; empty: none
+  std::vector<float> sinks = {};  // [head]; empty without sinks
   bool in_pairs = false;
 };
 
-// Outputs [row][heads][head_dim], in items of at most `rows_per_item` rows.
+// Returns outputs [row][heads][head_dim], computed in items of at most `rows_per_item` rows.
 inline std::vector<float> attend(const Kernels& kernels, const Cache& cache, const Queries& queries, std::uint32_t rows_per_item) {
   const std::size_t stride = cache.row * queries.group;
   std::vector<float> out(queries.rows * stride, 777.0F);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace kernel_test;
 
-// Every table, with products of single numbers and in pairs.
+// Returns every kernel table, with products of single numbers and in pairs.
 std::vector<std::pair<const Kernels*, bool>> each_way() {
   std::vector<std::pair<const Kernels*, bool>> ways;
   for (const Kernels* kernels : available_kernels())
@@ -20,7 +20,7 @@ std::vector<std::pair<const Kernels*, bool>> each_way() {
   return ways;
 }
 
-TEST(Attention, EveryTableGivesTheBitsOfThePlainOneAndTheValueOfDoublePrecision) {
+TEST(Attention, EveryTableHasTheBitsOfTheReferenceAndIsCloseToDoublePrecision) {
   Rng rng(41);
   for (int round = 0; round < 40; ++round) {
     const Kind kind = any_kind(rng);
@@ -43,7 +43,7 @@ TEST(Attention, EveryTableGivesTheBitsOfThePlainOneAndTheValueOfDoublePrecision)
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
-TEST(Attention, ARowDoesNotDependOnTheRowsBesideItNorOnTheBlockSize) {
+TEST(Attention, ARowDoesNotDependOnOtherRowsOrOnTheBlockSize) {
   for (const Kernels* kernels : available_kernels()) {
     std::vector<float> expected;
     for (const std::uint32_t block_size : {16U, 1U, 7U, 64U, 100U}) {
@@ -63,8 +63,8 @@ TEST(Attention, ARowDoesNotDependOnTheRowsBesideItNorOnTheBlockSize) {
   }
 }
 
-// Decoding rows take another way through the fast tables than chunks do; groups and head sizes take different ones.
-TEST(Attention, ADecodingRowHasTheBitsOfTheSameRowInAChunk) {
+// Fast tables compute decode rows on another path than chunks. Groups and head sizes select different paths, too.
+TEST(Attention, ADecodeRowHasTheBitsOfTheSameRowInAChunk) {
   Rng rng(45);
   for (const Kind kind : kKinds) {
     for (const std::uint32_t head_dim : {16U, 48U, 64U, 80U, 128U, 240U, 256U}) {
@@ -95,8 +95,8 @@ TEST(Attention, LongContextsKeepTheContract) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
-// Chunks whose rows lie on both sides of the end of a segment.
-TEST(Attention, ChunksOverTheEndOfASegmentKeepTheContract) {
+// The rows of these chunks lie on both sides of a segment's end.
+TEST(Attention, ChunksAcrossTheEndOfASegmentKeepTheContract) {
   Rng rng(55);
   for (const Kind kind : kKinds) {
     for (const std::uint32_t length : {512U, 513U, 530U, 1040U}) {
@@ -110,8 +110,8 @@ TEST(Attention, ChunksOverTheEndOfASegmentKeepTheContract) {
   }
 }
 
-// However the segments of a row are dealt out, and in whatever order they are made, the row is the same.
-TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
+// The row does not depend on how its segments are distributed or in which order they are computed.
+TEST(Attention, ARowComputedInPiecesHasTheBitsOfTheWholeRow) {
   Rng rng(56);
   for (const auto& [length, window] :
        {std::pair{1U, 0U}, {500U, 0U}, {513U, 0U}, {1024U, 0U}, {1025U, 0U}, {2500U, 0U}, {513U, 2U}, {2500U, 1000U}}) {
@@ -136,12 +136,12 @@ TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
           item.in_pairs = queries.in_pairs;
           item.partials = partials.data();
           for (std::uint32_t end = num_segments; end > first_segment;
-               end -= std::min(end - first_segment, per_piece)) {  // the last ones first
+               end -= std::min(end - first_segment, per_piece)) {  // the last segments first
             item.first_segment = end - std::min(end - first_segment, per_piece);
             item.end_segment = end;
             kernels->attend(cache.layer, item, scratch);
           }
-          EXPECT_EQ(out[0], 777.0F) << "only the join writes it";
+          EXPECT_EQ(out[0], 777.0F) << "only the merge writes the output";
           item.first_segment = first_segment;
           item.end_segment = num_segments;
           kernels->join_segments(cache.layer, item);
@@ -152,7 +152,7 @@ TEST(Attention, ARowInPiecesHasTheBitsOfTheWholeRow) {
   }
 }
 
-// A row sees positions 0 .. its own: what lies behind in the cache, and the scratch's past, may be anything.
+// A row attends to positions 0 to its own. Later cache entries and old scratch contents may be anything.
 TEST(Attention, LaterKeysAndOldScratchDoNotMatter) {
   Rng rng(47);
   Cache cache(rng, Kind{KvDtype::bf16}, 16, 1, 64, 150);
@@ -161,14 +161,14 @@ TEST(Attention, LaterKeysAndOldScratchDoNotMatter) {
   for (const auto& [kernels, in_pairs] : each_way()) {
     queries.in_pairs = in_pairs;
     const std::vector<float> expected = attend(*kernels, cache, queries, 1);
-    Cache spoilt = cache;
-    spoilt.layer.keys = spoilt.keys.data();
-    spoilt.layer.values = spoilt.values.data();
+    Cache changed = cache;
+    changed.layer.keys = changed.keys.data();
+    changed.layer.values = changed.values.data();
     std::vector<std::int64_t> later;
     for (std::uint32_t t = 101; t < 150; ++t) later.push_back(std::int64_t{cache.blocks[t / 16].value} * 16 + t % 16);
     const std::vector<float> nans(later.size() * 64, NAN);
-    kernels->write_kv(spoilt.layer, nans.data(), nans.data(), 64, later);
-    EXPECT_TRUE(same_bits(attend(*kernels, spoilt, queries, 1), expected)) << kernels->name;
+    kernels->write_kv(changed.layer, nans.data(), nans.data(), 64, later);
+    EXPECT_TRUE(same_bits(attend(*kernels, changed, queries, 1), expected)) << kernels->name;
     AlignedVector<std::byte> scratch(attention_scratch_bytes(64, 3), std::byte{0xFF});  // NaN throughout
     std::vector<float> out(expected.size());
     kernels->attend(cache.layer,
@@ -187,7 +187,7 @@ TEST(Attention, LaterKeysAndOldScratchDoNotMatter) {
   }
 }
 
-TEST(Attention, WritesItsOwnHeadsOfItsOwnRowsOnly) {
+TEST(Attention, WritesOnlyTheHeadsAndRowsOfTheItem) {
   Rng rng(48);
   const Cache cache(rng, Kind{KvDtype::bf16}, 16, 3, 32, 90);
   constexpr std::uint32_t kGroup = 2, kStride = 3 * kGroup * 32 + 10;
@@ -217,7 +217,7 @@ TEST(Attention, WritesItsOwnHeadsOfItsOwnRowsOnly) {
   }
 }
 
-TEST(AttentionDeath, BrokenShapesStopTheProgram) {
+TEST(AttentionDeath, InvalidShapesAbortTheProgram) {
   Rng rng(49);
   Cache cache(rng, Kind{KvDtype::bf16}, 16, 2, 32, 20);
   AlignedVector<std::byte> scratch(attention_scratch_bytes(32, 1));
@@ -227,16 +227,16 @@ TEST(AttentionDeath, BrokenShapesStopTheProgram) {
   for (const Kernels* kernels : available_kernels()) {
     AttentionItem other = item;
     other.kv_head = 2;
-    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "heads");
+    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "the KV head exists");
     other = item;
     other.group = 0;
-    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "heads");
+    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "the KV head exists");
     other = item;
     other.in_pairs = true;
     PagedKvLayer floats = cache.layer;
     floats.dtype = KvDtype::f32;
-    EXPECT_DEATH(kernels->attend(floats, other, scratch), "pairs of a cache in bf16");
-    EXPECT_DEATH(kernels->attend(cache.layer, item, std::span(scratch).first(100)), "scratch too small");
+    EXPECT_DEATH(kernels->attend(floats, other, scratch), "in pairs only if the cache is bf16");
+    EXPECT_DEATH(kernels->attend(cache.layer, item, std::span(scratch).first(100)), "the scratch buffer is large enough");
     std::vector<float> partials(attention_partial_floats(32, 1));
     other = item;
     other.partials = partials.data();
@@ -244,11 +244,11 @@ TEST(AttentionDeath, BrokenShapesStopTheProgram) {
     other.window = 1;
     other.first_position = 512;
     other.end_segment = 1;
-    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row") << "the window has left it";
+    EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row") << "the segment lies before the window";
     other.first_position = 0;
     other.end_segment = 2;
     EXPECT_DEATH(kernels->attend(cache.layer, other, scratch), "segments of one row");
-    EXPECT_DEATH(kernels->join_segments(cache.layer, other), "every segment");
+    EXPECT_DEATH(kernels->join_segments(cache.layer, other), "covers every segment");
     PagedKvLayer odd = cache.layer;
     odd.head_dim = 24;
     EXPECT_DEATH(kernels->attend(odd, item, scratch), "head_dim");
@@ -257,8 +257,8 @@ TEST(AttentionDeath, BrokenShapesStopTheProgram) {
   }
 }
 
-// Numbers of every magnitude, most of whose products are smaller than the smallest normal one: what one table takes for zero all do.
-TEST(Attention, PairsOfVanishingNumbersHaveTheBitsOfThePlainTable) {
+// Numbers have every magnitude, and most products are subnormal: all tables must flush the same values to zero.
+TEST(Attention, PairsOfTinyNumbersHaveTheBitsOfTheReference) {
   Rng rng(57);
   for (int round = 0; round < 40; ++round) {
     Cache cache(rng, Kind{KvDtype::bf16, true}, 16, 1, 16 * (1 + random_below(rng, 5)), 1 + random_below(rng, 700));
@@ -266,7 +266,7 @@ TEST(Attention, PairsOfVanishingNumbersHaveTheBitsOfThePlainTable) {
       for (std::size_t at = 0; at < bytes->size(); at += 2) {
         std::uint16_t bits = 0;
         std::memcpy(&bits, bytes->data() + at, 2);
-        if ((bits & 0x7F80U) == 0x7F80U) continue;  // NaN where nothing may be read
+        if ((bits & 0x7F80U) == 0x7F80U) continue;  // no NaN or Inf in a cache that is read
         bits = static_cast<std::uint16_t>((bits & 0x807FU) | random_below(rng, 127) << 7U);
         std::memcpy(bytes->data() + at, &bits, 2);
       }
@@ -293,8 +293,8 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
-// The nearest code of 255, so at most half a step of largest / 127 away; the largest value is hit.
-TEST(WriteKv, CodesAreTheNearestAndARowThatIsNotFiniteReadsAsNaN) {
+// A row has 255 codes and takes the nearest, so the error is at most half a step of largest / 127. The largest value is exact.
+TEST(WriteKv, CodesAreTheNearestAndANonFiniteRowReadsAsNaN) {
   Rng rng(51);
   constexpr std::uint32_t dim = 48;
   PagedKvLayer layer{.dtype = KvDtype::int8, .block_size = 4, .num_kv_heads = 1, .head_dim = dim};
@@ -304,8 +304,8 @@ TEST(WriteKv, CodesAreTheNearestAndARowThatIsNotFiniteReadsAsNaN) {
   layer.keys = keys.data();
   layer.values = values.data();
   std::vector<float> k = random_floats(rng, 4 * dim);
-  for (std::uint32_t d = 0; d < dim; ++d) k[dim + d] *= 1e20F;       // large ones
-  for (std::uint32_t d = 0; d < dim; ++d) k[2 * dim + d] *= 1e-38F;  // none that could be inverted
+  for (std::uint32_t d = 0; d < dim; ++d) k[dim + d] *= 1e20F;       // large values
+  for (std::uint32_t d = 0; d < dim; ++d) k[2 * dim + d] *= 1e-38F;  // values whose inverse overflows
   k[3 * dim + 7] = std::numeric_limits<float>::infinity();
   const std::vector<std::int64_t> slots{0, 1, 2, 3};
   select_kernels(KernelIsa::best).write_kv(layer, k.data(), k.data(), dim, slots);
@@ -329,7 +329,7 @@ TEST(WriteKv, CodesAreTheNearestAndARowThatIsNotFiniteReadsAsNaN) {
 }
 
 // Slot = block * block_size + offset; bf16 rounds to nearest even, f32 keeps the value.
-TEST(WriteKv, PutsEveryElementInItsPlace) {
+TEST(WriteKv, WritesEveryElementToItsSlot) {
   Rng rng(50);
   for (const KvDtype dtype : {KvDtype::bf16, KvDtype::f32}) {
     const Cache cache(rng, Kind{dtype}, 8, 3, 32, 50);
@@ -354,7 +354,7 @@ TEST(WriteKv, PutsEveryElementInItsPlace) {
   }
 }
 
-TEST(WriteKv, TouchesOnlyItsSlots) {
+TEST(WriteKv, WritesOnlyItsSlots) {
   Rng rng(44);
   const Cache cache(rng, Kind{KvDtype::bf16}, 16, 2, 16, 40);
   const auto* words = reinterpret_cast<const std::uint16_t*>(cache.keys.data());

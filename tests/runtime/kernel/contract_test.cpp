@@ -1,4 +1,4 @@
-// What kernel.h promises of every table: nothing is allocated, disjoint calls may run at the same time, inputs may have gaps.
+// Tests what kernel.h promises for every table: kernels do not allocate, disjoint calls may run concurrently, and inputs may have gaps.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace kernel_test;
 
-// A cache of one request whose block i is block i, with random contents.
+// The cache of one request whose block table is the identity, with random contents.
 struct SmallCache {
   static constexpr std::uint32_t kBlock = 16, kTokens = 200, kHeads = 2, kDim = 48, kGroup = 3;
 
@@ -26,7 +26,7 @@ struct SmallCache {
     for (std::uint32_t i = 0; i <= kTokens / kBlock; ++i) blocks.push_back(BlockId{i});
     for (std::uint32_t i = 0; i < kTokens; ++i) slots.push_back(i);
   }
-  // Query rows 0 .. rows - 1 at the end of the request.
+  // Returns an item for query rows 0 .. rows - 1 at the end of the request.
   [[nodiscard]] AttentionItem item(const std::vector<float>& q, std::vector<float>& out, std::uint32_t rows, std::uint32_t head) const {
     AttentionItem item{.q = q.data(), .out = out.data(), .rows = rows, .first_position = kTokens - rows, .kv_head = head, .group = kGroup};
     item.q_stride = item.out_stride = kHeads * kGroup * kDim;
@@ -68,7 +68,7 @@ TEST(Tables, NoFunctionAllocates) {
   }
 }
 
-TEST(Tables, DisjointCallsMayRunAtTheSameTime) {
+TEST(Tables, DisjointCallsMayRunConcurrently) {
   Rng rng(52);
   SmallCache cache(rng);
   const MatrixCase matrix = random_matrix(rng, weight_cases()[2], 40, 96);
@@ -127,8 +127,8 @@ TEST(Tables, InputRowsMayHaveGaps) {
   }
 }
 
-// Each product is the chain that matmul.h spells out: here with integers small enough that every step is exact.
-TEST(Tables, IntegerProductsAreExactWhereFloatsAre) {
+// Each product is the chain of operations that matmul.h defines. The integers here are so small that every step is exact.
+TEST(Tables, IntegerProductsEqualExactFloatProducts) {
   Rng rng(54);
   for (const bool q8 : {false, true}) {
     MatrixPacker packer(q8 ? WeightFormat::q8 : WeightFormat::q4, 20, 64);
@@ -147,7 +147,7 @@ TEST(Tables, IntegerProductsAreExactWhereFloatsAre) {
     const PackedMatrix packed = packer.finish();
     std::vector<float> x(64);
     for (float& value : x) value = static_cast<float>(static_cast<int>(rng() % 200) - 100);
-    x[5] = x[40] = 32639.0F;  // the scale of both groups is one
+    x[5] = x[40] = 32639.0F;  // the scale of both groups is 1
     AlignedVector<std::byte> codes(activation_scratch_bytes(ActivationMode::int16, 1, 64));
     for (const Kernels* kernels : available_kernels()) {
       std::vector<float> y(20);

@@ -1,6 +1,6 @@
-// The bits of every kernel against a record, so that machines can be compared: tests/golden/kernel_digests.txt holds one digest per kernel,
-// format and shape, the same for every instruction set. Inputs come from base/random.h, which gives the same numbers everywhere.
-// QUIRE_RECORD_DIGESTS=1 kernel_test --gtest_filter='*Digests*' writes the record anew, with the plain kernels.
+// Compares the bits of every kernel with a record, so that machines can be compared. tests/golden/kernel_digests.txt holds one digest per
+// kernel, format and shape, equal for every instruction set. Inputs come from base/random.h, which gives the same numbers everywhere.
+// QUIRE_RECORD_DIGESTS=1 kernel_test --gtest_filter='*Digests*' records the file again with the reference kernels.
 #include "base/digest.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ void add_elementwise(const Kernels& kernels, Digests& digests) {
   for (const auto& [name, style] : {std::pair("half_split", RopeStyle::half_split), {"interleaved", RopeStyle::interleaved}}) {
     Random random(1);
     std::vector<float> x = uniform(random, std::size_t{3} * 64, 4.0F);
-    const std::vector<float> cosines = uniform(random, 24, 1.0F);  // drawn in this order with every compiler
+    const std::vector<float> cosines = uniform(random, 24, 1.0F);  // drawn in this order by every compiler
     const std::vector<float> sines = uniform(random, 24, 1.0F);
     kernels.rope(style, x.data(), 3, 64, 48, cosines.data(), sines.data());
     digests[std::string("rope ") + name] = digest_of(x);
@@ -102,7 +102,7 @@ void add_elementwise(const Kernels& kernels, Digests& digests) {
 
 void add_products(const Kernels& kernels, Digests& digests) {
   for (const WeightCase& kind : weight_cases()) {
-    if (kind.units || kind.format == WeightFormat::q6) continue;  // other ways to keep the same numbers
+    if (kind.units || kind.format == WeightFormat::q6) continue;  // other encodings of the same numbers
     for (const auto& [m, rows, columns] : {std::tuple(1U, 40U, 576U), {5U, 17U, 96U}, {70U, 33U, 64U}}) {
       Random random(m + columns);
       const PackedMatrix w = make_matrix(random, kind, rows, columns);
@@ -111,7 +111,7 @@ void add_products(const Kernels& kernels, Digests& digests) {
                                        {"int16", ActivationMode::int16},
                                        {"int8", ActivationMode::int8},
                                        {"bf16", ActivationMode::bf16}}) {
-        if (mode == ActivationMode::bf16 && kind.format != WeightFormat::bf16) continue;  // as floats
+        if (mode == ActivationMode::bf16 && kind.format != WeightFormat::bf16) continue;  // same as f32
         AlignedVector<std::byte> scratch(activation_scratch_bytes(mode, m, columns));
         const Activations prepared = make_activations(mode, x.data(), columns, m, columns, scratch);
         kernels.prepare(prepared, 0, m);
@@ -124,7 +124,7 @@ void add_products(const Kernels& kernels, Digests& digests) {
   }
 }
 
-// One KV head, its tokens in blocks 1, 2, ... of 16.
+// A cache with one KV head; its tokens are in blocks 1, 2, ... of 16 tokens.
 struct DigestCache {
   DigestCache(const Kernels& kernels, Random& random, KvDtype dtype, std::uint32_t head_dim, std::uint32_t tokens) {
     const std::uint32_t num_blocks = (tokens - 1) / 16 + 1;
@@ -196,7 +196,7 @@ void add_attention(const Kernels& kernels, Digests& digests) {
   }
 }
 
-// What layers with states compute, over rows that go on from a state.
+// Adds the kernels of state layers, over rows that continue from a state.
 void add_states(const Kernels& kernels, Digests& digests) {
   for (const std::uint32_t rows : {1U, 13U}) {
     Random random(rows);
@@ -267,7 +267,7 @@ Digests digests_of(const Kernels& kernels) {
   return digests;
 }
 
-// Lines of a name, a tab and a digest.
+// Reads lines of a name, a tab and a digest.
 Digests read_record() {
   Digests record;
   std::ifstream in(kRecord);
@@ -286,7 +286,7 @@ void write_record() {
 
 class KernelDigests : public testing::TestWithParam<KernelIsa> {};
 
-TEST_P(KernelDigests, AreThoseOfTheRecord) {
+TEST_P(KernelDigests, EqualTheRecord) {
   const auto kernels = find_kernels(GetParam());
   if (!kernels) GTEST_SKIP() << isa_name(GetParam()) << " did not run: " << kernels.error().message;
   if (std::getenv("QUIRE_RECORD_DIGESTS") != nullptr && GetParam() == KernelIsa::reference) write_record();
@@ -301,8 +301,8 @@ TEST_P(KernelDigests, AreThoseOfTheRecord) {
   std::printf("instruction set %s ran: %zu digests compared\n", (*kernels)->name, digests.size());
 }
 
-// Blocks that are kept on disk are bound to it: with other bits they are others.
-TEST(NumericFamily, IsThatOfTheRecord) {
+// Blocks on disk are bound to the numeric family: with other bits they must not be found.
+TEST(NumericFamily, IsTheDigestOfTheRecord) {
   std::ifstream in(kRecord);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   EXPECT_EQ(kNumericFamily, to_hex(Sha256::of(std::as_bytes(std::span(text)))).substr(0, 16)) << "src/runtime/kernel/numeric_family.h";

@@ -12,7 +12,7 @@ namespace {
 
 using namespace kernel_test;
 
-// Runs one kernel over odd and even sizes on every table; all must give the bits of the plain one.
+// Runs one kernel over odd and even sizes on every table; all must give the bits of the reference.
 template <class Run>
 void expect_same_bits(Run run) {
   Rng rng(31);
@@ -24,7 +24,7 @@ void expect_same_bits(Run run) {
   }
 }
 
-TEST(Elementwise, EveryTableGivesTheBitsOfThePlainOne) {
+TEST(Elementwise, EveryTableHasTheBitsOfTheReference) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
   expect_same_bits([](const Kernels& kernels, std::vector<float> a, const std::vector<float>& b) {
     kernels.rms_norm(a.data(), b.data(), 1e-5F, a.data(), static_cast<std::uint32_t>(a.size()));
@@ -61,7 +61,7 @@ TEST(Elementwise, IsCloseToDoublePrecision) {
   }
 }
 
-TEST(Elementwise, AGateIsItsSigmoid) {
+TEST(Elementwise, SigmoidGateIsCorrect) {
   Rng rng(35);
   const std::vector<float> gate = random_floats(rng, 333, 5.0F), x = random_floats(rng, 333);
   std::vector<float> out(333);
@@ -72,7 +72,7 @@ TEST(Elementwise, AGateIsItsSigmoid) {
   }
 }
 
-TEST(Elementwise, ResultsMayReplaceTheirInputs) {
+TEST(Elementwise, OutputsMayOverwriteInputs) {
   Rng rng(33);
   for (const std::uint32_t n : {1U, 16U, 33U, 576U}) {
     const std::vector<float> a = random_floats(rng, n);
@@ -97,8 +97,8 @@ TEST(Elementwise, ResultsMayReplaceTheirInputs) {
   }
 }
 
-// Nothing is written past the end, whatever the length is to the vectors.
-TEST(Elementwise, TouchesItsOwnLengthOnly) {
+// No kernel writes past the end, even if the length is not a multiple of the vector width.
+TEST(Elementwise, WritesOnlyItsLength) {
   for (const Kernels* kernels : available_kernels()) {
     for (std::uint32_t n = 1; n <= 40; ++n) {
       std::vector<float> x(n + 16, 2.0F);
@@ -125,7 +125,7 @@ TEST(Elementwise, NormOfZerosIsZero) {
   }
 }
 
-TEST(Elementwise, GeluAndSoftCapAreThoseOfDoublePrecisionOnEveryTable) {
+TEST(Elementwise, GeluAndSoftCapAreCloseToDoublePrecisionOnEveryTable) {
   Rng rng(36);
   std::vector<float> x = random_floats(rng, 3000, 4.0F);
   for (const float value : {0.0F, 1e-4F, -1e-4F, 30.0F, -30.0F, 1e4F, -1e4F}) x.push_back(value);
@@ -149,7 +149,7 @@ TEST(Elementwise, GeluAndSoftCapAreThoseOfDoublePrecisionOnEveryTable) {
   }
 }
 
-TEST(Elementwise, TheLimitedGateIsThatOfDoublePrecisionOnEveryTable) {
+TEST(Elementwise, TheClampedGateIsCloseToDoublePrecisionOnEveryTable) {
   Rng rng(37);
   std::vector<float> gate = random_floats(rng, 1003, 6.0F), up = random_floats(rng, 1003, 6.0F);
   for (const float value : {0.0F, 7.0F, -7.0F, 1e30F, -1e30F}) {
@@ -171,15 +171,15 @@ TEST(Elementwise, TheLimitedGateIsThatOfDoublePrecisionOnEveryTable) {
     }
     for (const float bad : {NAN, INFINITY, -INFINITY}) {
       const float one = 1.0F;
-      float spoilt[2] = {};
-      kernels->swiglu_limited(&bad, &one, 7.0F, &spoilt[0], 1);
-      kernels->swiglu_limited(&one, &bad, 7.0F, &spoilt[1], 1);
-      EXPECT_TRUE(std::isnan(spoilt[0]) && std::isnan(spoilt[1])) << kernels->name << " " << bad;
+      float results[2] = {};
+      kernels->swiglu_limited(&bad, &one, 7.0F, &results[0], 1);
+      kernels->swiglu_limited(&one, &bad, 7.0F, &results[1], 1);
+      EXPECT_TRUE(std::isnan(results[0]) && std::isnan(results[1])) << kernels->name << " " << bad;
     }
   }
 }
 
-TEST(Elementwise, SoftCapKeepsWhatIsNoNumber) {
+TEST(Elementwise, SoftCapOfNaNOrInfIsNaN) {
   for (const Kernels* kernels : available_kernels()) {
     std::vector<float> x{NAN, INFINITY, -INFINITY, 1.0F};
     kernels->soft_cap(x.data(), 30.0F, 4);
@@ -200,7 +200,7 @@ TEST(Elementwise, SiluOfLargeValuesIsFinite) {
   EXPECT_EQ(out[3], 1000.0F);
 }
 
-TEST(Rope, BothStylesRotateTheirPairsAndLeaveTheRest) {
+TEST(Rope, BothStylesRotateTheirPairsAndLeaveTheRestUnchanged) {
   const std::vector<float> frequencies{1.0F, 0.1F};
   std::vector<float> cosines(2);
   std::vector<float> sines(2);
@@ -208,7 +208,7 @@ TEST(Rope, BothStylesRotateTheirPairsAndLeaveTheRest) {
   EXPECT_FLOAT_EQ(cosines[0], static_cast<float>(std::cos(3.0)));
   EXPECT_FLOAT_EQ(sines[1], static_cast<float>(std::sin(0.3)));
   const Kernels& kernels = select_kernels(KernelIsa::best);
-  const std::vector<float> x{1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60};  // two heads of 6, the first 4 rotate
+  const std::vector<float> x{1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60};  // two heads of 6; the first 4 elements rotate
   std::vector<float> half = x;
   std::vector<float> pairs = x;
   kernels.rope(RopeStyle::half_split, half.data(), 2, 6, 4, cosines.data(), sines.data());
@@ -221,7 +221,7 @@ TEST(Rope, BothStylesRotateTheirPairsAndLeaveTheRest) {
                                        second(10, 20, 0), first(30, 40, 1), second(30, 40, 1), 50, 60}));
 }
 
-TEST(Rope, AnglesOfLateWideContextsAreThoseOfDoublePrecision) {
+TEST(Rope, AnglesInLongContextsAreCloseToDoublePrecision) {
   const std::vector<float> frequencies{1.0F, 0.7498942F, 1e-3F, 1e-6F};
   std::vector<float> cosines(4), sines(4);
   for (const std::uint32_t position : {0U, 1U, 8191U, 131'071U, 10'000'000U}) {
@@ -234,13 +234,13 @@ TEST(Rope, AnglesOfLateWideContextsAreThoseOfDoublePrecision) {
   }
 }
 
-TEST(Rope, KeepsThePairsLengthsAndAgreesOverTables) {
+TEST(Rope, KeepsTheLengthOfPairsAndAgreesAcrossTables) {
   Rng rng(35);
   const std::vector<float> frequencies{1.0F, 0.3F, 0.09F, 0.027F};
   std::vector<float> cosines(4), sines(4);
   rope_angles(77, frequencies, cosines, sines);
   for (const RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {
-    const std::vector<float> x = random_floats(rng, 3 * 10);  // three heads of 10, the first 8 rotate
+    const std::vector<float> x = random_floats(rng, 3 * 10);  // three heads of 10; the first 8 elements rotate
     std::vector<float> expected = x;
     select_kernels(KernelIsa::reference).rope(style, expected.data(), 3, 10, 8, cosines.data(), sines.data());
     for (const Kernels* kernels : fast_kernels()) {
@@ -261,20 +261,20 @@ TEST(Rope, KeepsThePairsLengthsAndAgreesOverTables) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
-TEST(RopeDeath, AnglesHaveOnePlaceEach) {
+TEST(RopeDeath, RequiresOneSinePerFrequency) {
   const std::vector<float> frequencies(2, 1.0F);
   std::vector<float> two(2), three(3);
-  EXPECT_DEATH(rope_angles(1, frequencies, two, three), "one angle per frequency");
+  EXPECT_DEATH(rope_angles(1, frequencies, two, three), "one sine per frequency");
 }
 
-TEST(Kernels, EveryInstructionSetHasATableOrAnErrorThatSaysWhy) {
+TEST(Kernels, EveryInstructionSetHasATableOrReportsWhyNot) {
   ASSERT_TRUE(find_kernels(KernelIsa::best).has_value());
   ASSERT_TRUE(find_kernels(KernelIsa::reference).has_value());
   for (const KernelIsa isa : kFastIsas) {
     const auto found = find_kernels(isa);
     if (!found) EXPECT_EQ(found.error().code, ErrorCode::unsupported);
   }
-  // Where the processor is known (tests under qemu), so must be what is chosen for it.
+  // If the processor is known (tests under qemu), the table that is selected for it is known, too.
   if (const char* expected = std::getenv("QUIRE_EXPECT_ISA")) EXPECT_STREQ(select_kernels(KernelIsa::best).name, expected);
   std::vector<float> x{1, 2};
   const std::vector<float> y{3, 4};

@@ -32,7 +32,7 @@ struct WeightCase {
   bool halves = false;       // q8: two scales per 32
   bool minimums = true;      // q4, q8
   bool exact_in_f16 = true;  // q4, q8
-  bool units = false;        // where 256 columns are whole blocks: scales and minimums are bytes times units
+  bool units = false;        // if 256 columns are whole blocks: scales and minimums are bytes times units
   const char* name = "";
 };
 
@@ -58,7 +58,7 @@ inline std::vector<WeightCase> weight_cases() {
           {.format = WeightFormat::q8, .exact_in_f16 = false, .name = "q8_minimums"}};
 }
 
-// What the codes of q4_table stand for in tests: no two the same, and both ends of a byte.
+// The values of the q4_table codes in tests: all differ, and they include both ends of a byte.
 inline constexpr CodeTable kTestTable{128, 255, 3, 77, 201, 0, 140, 130, 120, 99, 150, 160, 31, 64, 222, 127};
 
 inline float random_scale(Rng& rng, const WeightCase& kind, float deviation) {
@@ -66,7 +66,7 @@ inline float random_scale(Rng& rng, const WeightCase& kind, float deviation) {
   return kind.exact_in_f16 ? f16_to_float(float_to_f16_truncated(value)) : value;
 }
 
-// A packed matrix and, beside it, the weights it stands for.
+// A packed matrix together with the weights that it encodes.
 struct MatrixCase {
   PackedMatrix packed;
   std::vector<float> weights;  // [row][column]
@@ -104,7 +104,7 @@ inline void put_quantised_row(Rng& rng, const WeightCase& kind, MatrixPacker& pa
   q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
 }
 
-// What a packer is asked for: that minimums can go it finds itself.
+// Returns the format to request from a packer; the packer itself finds out whether minimums can be dropped.
 inline WeightFormat packer_format(WeightFormat format) {
   return format == WeightFormat::q4_signed ? WeightFormat::q4 : format == WeightFormat::q6 ? WeightFormat::q8 : format;
 }
@@ -149,7 +149,7 @@ inline std::string isa_name(KernelIsa isa) {
   }
 }
 
-// The plain kernels, and those of the family of processors that this build is for.
+// The reference kernels, and the kernels for the processor family of this build.
 #ifdef __aarch64__
 inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::neon, KernelIsa::neon_i8mm};
 #else
@@ -157,7 +157,7 @@ inline constexpr std::array kIsasOfBuild{KernelIsa::reference, KernelIsa::avx2, 
                                          KernelIsa::avx512,    KernelIsa::avx512_bf16, KernelIsa::amx};
 #endif
 
-// Every table this processor can run, the plain one first.
+// Returns every table this processor can run, the reference first.
 inline std::vector<const Kernels*> available_kernels() {
   std::vector<const Kernels*> found{&select_kernels(KernelIsa::reference)};
   for (const KernelIsa isa : kFastIsas)
@@ -165,13 +165,13 @@ inline std::vector<const Kernels*> available_kernels() {
   return found;
 }
 
-// The tables to compare with the plain one; a test that finds none says so: if (...empty()) GTEST_SKIP() << kNothingToCompare.
+// Returns the tables to compare with the reference. A test that gets none skips: if (...empty()) GTEST_SKIP() << kNothingToCompare.
 inline std::vector<const Kernels*> fast_kernels() {
   std::vector<const Kernels*> found = available_kernels();
   found.erase(found.begin());
   return found;
 }
-inline constexpr const char* kNothingToCompare = "this processor or this build has the plain kernels only: nothing to compare them with";
+inline constexpr const char* kNothingToCompare = "this processor or this build has only the reference kernels: nothing to compare";
 
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;

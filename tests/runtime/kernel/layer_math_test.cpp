@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-TEST(LayerMathTest, GeluIsThatOfErf) {
+TEST(LayerMathTest, GeluMatchesErf) {
   std::vector<float> values;
   for (int i = -8000; i <= 8000; ++i) values.push_back(static_cast<float>(i) / 1000.0F);
   std::vector<float> out = values;
@@ -22,8 +22,8 @@ TEST(LayerMathTest, GeluIsThatOfErf) {
   }
 }
 
-// What is no number stays none, and reaches no other value.
-TEST(LayerMathTest, WhatIsNoNumberStaysApart) {
+// NaN and Inf give NaN and do not affect other values.
+TEST(LayerMathTest, GeluOfNaNOrInfDoesNotAffectOtherValues) {
   std::vector<float> values = {1.0F, std::numeric_limits<float>::quiet_NaN(), 1.0F, std::numeric_limits<float>::infinity(), 1.0F};
   gelu(values.data(), 5);
   EXPECT_TRUE(std::isnan(values[1]) && std::isnan(values[3]));
@@ -31,7 +31,7 @@ TEST(LayerMathTest, WhatIsNoNumberStaysApart) {
   EXPECT_EQ(values[0], values[4]);
 }
 
-TEST(LayerMathTest, LayerNormTakesMeanAndVariance) {
+TEST(LayerMathTest, LayerNormUsesMeanAndVariance) {
   Random random(3);
   for (const std::uint32_t n : {1U, 15U, 16U, 33U, 384U}) {
     std::vector<float> x, weight, bias, out(n);

@@ -13,7 +13,7 @@ using namespace kernel_test;
 
 constexpr ActivationMode kModes[] = {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32, ActivationMode::bf16};
 
-// y[m][rows] of one table, written row by row with a stride of its own; the gap must stay untouched.
+// Returns y[m][rows] of one table, written with a row stride larger than the row; the gap must stay untouched.
 std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, ActivationMode mode, std::span<const float> x, std::uint32_t m,
                             std::uint32_t panels_per_call = 1000) {
   constexpr float kUntouched = 12345.0F;
@@ -21,7 +21,7 @@ std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, Activ
   AlignedVector<std::byte> scratch(activation_scratch_bytes(mode, m, k));
   const Activations prepared = make_activations(mode, x.data(), k, m, k, scratch);
   kernels.prepare(prepared, 0, m / 2);
-  const std::uint32_t groups = k / kGroupColumns;  // of the other rows in two parts
+  const std::uint32_t groups = k / kGroupColumns;  // the other rows are computed in two parts
   kernels.prepare_groups(prepared, m / 2, m, groups / 2, groups);
   kernels.prepare_groups(prepared, m / 2, m, 0, groups / 2);
   const std::size_t stride = w.rows + 3;
@@ -45,7 +45,7 @@ struct Shape {
   std::uint32_t m, rows, columns;
 };
 
-// What a packer was given.
+// Returns the code that the packer received.
 std::uint32_t code_in_file(const PackedMatrix& m, std::uint32_t row, std::uint32_t column) {
   const std::uint32_t code = code_at(m, row, column) + (m.format == WeightFormat::q6 ? 96 : 0);
   return m.format != WeightFormat::q4_table ? code : static_cast<std::uint32_t>(std::ranges::find(m.table, code) - m.table.begin());
@@ -58,7 +58,7 @@ Shape random_shape(Rng& rng, const WeightCase& kind) {
   return shape;
 }
 
-TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
+TEST(Matmul, EveryTableHasTheBitsOfTheReference) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
   Rng rng(11);
   for (const WeightCase& kind : weight_cases()) {
@@ -79,8 +79,8 @@ TEST(Matmul, EveryTableGivesTheBitsOfThePlainOne) {
   }
 }
 
-// Numbers of all sizes, so that products, sums and what is rounded also become too small for a normal number.
-TEST(Matmul, RoundedActivationsGiveTheBitsOfThePlainTableWhereNumbersVanish) {
+// Numbers have all magnitudes, so products, sums and rounded values also become subnormal.
+TEST(Matmul, RoundedActivationsHaveTheBitsOfTheReferenceForTinyNumbers) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
   Rng rng(20);
   constexpr std::uint32_t kRows = 21, kOutputs = 70, kColumns = 96;
@@ -106,8 +106,8 @@ TEST(Matmul, RoundedActivationsGiveTheBitsOfThePlainTableWhereNumbersVanish) {
   EXPECT_GT(num_zero, 100U);
 }
 
-// Kernels that lay out codes anew do so for a stretch of columns at a time, which need not begin with a unit.
-TEST(Matmul, LongRowsGiveTheBitsOfThePlainTable) {
+// Kernels that rearrange codes do it for a range of columns at a time, which need not begin at a unit.
+TEST(Matmul, LongRowsHaveTheBitsOfTheReference) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
   Rng rng(19);
   constexpr std::uint32_t kRows = 19, kOutputs = 20, kColumns = 7 * 256;
@@ -122,7 +122,7 @@ TEST(Matmul, LongRowsGiveTheBitsOfThePlainTable) {
   }
 }
 
-TEST(Matmul, UnitsChangeWhereScalesLieAndNoBit) {
+TEST(Matmul, UnitsChangeTheLayoutOfScalesButNoBit) {
   for (const WeightCase& kind : weight_cases()) {
     if (!kind.units) continue;
     Rng rng(17);
@@ -152,8 +152,8 @@ TEST(Matmul, UnitsChangeWhereScalesLieAndNoBit) {
   }
 }
 
-// One code that needs eight bits makes all of a matrix take them.
-TEST(Matmul, SixBitsGiveTheBitsOfEight) {
+// One code that needs eight bits makes the packer use eight bits for the whole matrix.
+TEST(Matmul, SixBitCodesGiveTheBitsOfEightBitCodes) {
   Rng rng(18);
   for (const bool halves : {false, true}) {
     MatrixPacker six(WeightFormat::q8, 48, 192), eight(WeightFormat::q8, 49, 192);
@@ -183,7 +183,7 @@ TEST(Matmul, SixBitsGiveTheBitsOfEight) {
   }
 }
 
-TEST(Matmul, ARowDoesNotDependOnTheRowsBesideIt) {
+TEST(Matmul, ARowDoesNotDependOnOtherRows) {
   Rng rng(12);
   for (const WeightCase& kind : weight_cases()) {
     const MatrixCase matrix = random_matrix(rng, kind, 50, 96);
@@ -237,8 +237,8 @@ TEST(Matmul, ZerosAndExtremeInputsKeepTheContract) {
   if (fast_kernels().empty()) GTEST_SKIP() << kNothingToCompare;
 }
 
-TEST(Matmul, SixteenBitCodesReachTheirRange) {
-  // All weights one and inputs at full scale: code sums of 32 * 32639 must come through exactly.
+TEST(Matmul, SixteenBitActivationsReachTheirRange) {
+  // All weights are 1 and inputs are at full scale: code sums of 32 * 32639 must be exact.
   MatrixPacker packer(WeightFormat::q8, 1, 32);
   packer.put_q8(0, std::vector<std::uint8_t>(32, 255), std::vector<float>{1.0F, 1.0F}, std::vector<float>(2, 0.0F));
   const PackedMatrix w = packer.finish();
@@ -249,17 +249,17 @@ TEST(Matmul, SixteenBitCodesReachTheirRange) {
   }
 }
 
-TEST(MatmulDeath, MismatchedInputsStopTheProgram) {
+TEST(MatmulDeath, MismatchedInputsAbortTheProgram) {
   Rng rng(15);
   const MatrixCase matrix = random_matrix(rng, weight_cases()[0], 16, 64);
   const std::vector<float> x(32);
   std::vector<float> y(16);
   const Activations narrow = make_activations(ActivationMode::f32, x.data(), 32, 1, 32, {});
-  EXPECT_DEATH(select_kernels(KernelIsa::best).matmul(matrix.packed, narrow, y.data(), 16, 0, 1), "inputs of the product");
-  EXPECT_DEATH(make_activations(ActivationMode::int16, x.data(), 32, 1, 32, {}), "scratch too small");
+  EXPECT_DEATH(select_kernels(KernelIsa::best).matmul(matrix.packed, narrow, y.data(), 16, 0, 1), "the same number of columns");
+  EXPECT_DEATH(make_activations(ActivationMode::int16, x.data(), 32, 1, 32, {}), "the scratch buffer is large enough");
   AlignedVector<std::byte> scratch(activation_scratch_bytes(ActivationMode::int8, 20, 32));
   const Activations rows = make_activations(ActivationMode::int8, x.data(), 0, 20, 32, scratch);
-  EXPECT_DEATH(static_cast<void>(rows.slice(8, 4)), "a slice begins with a tile");
+  EXPECT_DEATH(static_cast<void>(rows.slice(8, 4)), "a slice begins at a tile");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A number that is none (NaN, or an infinity) reaches every output that depends on it, on every instruction set, and no other one: from
-// there it goes through the model to the logits, where the sampler ends the request.
+// NaN or Inf must reach every output that depends on it, on every instruction set, and no other output. From there it propagates through
+// the model to the logits, where the sampler ends the request.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -35,11 +35,11 @@ bool all_nan(std::span<const float> values) {
   return std::ranges::all_of(values, [](float value) { return std::isnan(value); });
 }
 
-TEST_P(NotANumber, AnInputSpoilsTheWholeNormedRow) {
+TEST_P(NotANumber, ABadInputMakesTheWholeNormedRowNaN) {
   Rng rng(61);
   for (const std::uint32_t n : {1U, 17U, 64U, 100U}) {
     const std::vector<float> weight = random_floats(rng, n);
-    for (const float bad : {NAN, INFINITY, -INFINITY, 1e30F}) {  // the square of the last one is infinite
+    for (const float bad : {NAN, INFINITY, -INFINITY, 1e30F}) {  // the square of 1e30 is infinite
       std::vector<float> x = random_floats(rng, n);
       x[random_below(rng, n)] = bad;
       kernels().rms_norm(x.data(), weight.data(), 1e-5F, x.data(), n);
@@ -48,7 +48,7 @@ TEST_P(NotANumber, AnInputSpoilsTheWholeNormedRow) {
   }
 }
 
-TEST_P(NotANumber, AGateOrAnUpSpoilsItsOwnProduct) {
+TEST_P(NotANumber, ABadGateOrUpAffectsOnlyItsProduct) {
   Rng rng(62);
   const std::vector<float> gate = random_floats(rng, 50), up = random_floats(rng, 50);
   std::vector<float> clean(50), out(50);
@@ -75,7 +75,7 @@ std::vector<float> multiply(const Kernels& kernels, const PackedMatrix& w, Activ
   return y;
 }
 
-TEST_P(NotANumber, AnActivationSpoilsItsRowOfTheProductAndNoOther) {
+TEST_P(NotANumber, ABadActivationAffectsOnlyItsRowOfTheProduct) {
   Rng rng(63);
   constexpr std::uint32_t kRows = 33, kColumns = 96;
   for (const WeightCase& kind : weight_cases()) {
@@ -85,9 +85,9 @@ TEST_P(NotANumber, AnActivationSpoilsItsRowOfTheProductAndNoOther) {
       const std::vector<float> clean = multiply(kernels(), matrix.packed, mode, x);
       for (const float bad : kBad) {
         for (std::uint32_t column = 0; column < kColumns; column += 1 + random_below(rng, 20)) {
-          std::vector<float> spoilt = x;
-          spoilt[2 * kColumns + column] = bad;
-          std::vector<float> y = multiply(kernels(), matrix.packed, mode, spoilt);
+          std::vector<float> changed = x;
+          changed[2 * kColumns + column] = bad;
+          std::vector<float> y = multiply(kernels(), matrix.packed, mode, changed);
           const std::span row = std::span(y).subspan(2 * kRows, kRows);
           ASSERT_TRUE(none_finite(row)) << kind.name << " column " << column << " " << bad;
           std::copy_n(&clean[2 * kRows], kRows, row.begin());
@@ -98,14 +98,14 @@ TEST_P(NotANumber, AnActivationSpoilsItsRowOfTheProductAndNoOther) {
   }
 }
 
-// One weight row with a bad number: in the weights themselves, in a scale or in a minimum.
-PackedMatrix spoilt_matrix(Rng& rng, WeightFormat format, std::uint32_t bad_row, float bad, bool in_minimum) {
+// Makes a matrix with one bad number in a row: in the weights, in a scale or in a minimum.
+PackedMatrix matrix_with_bad_number(Rng& rng, WeightFormat format, std::uint32_t bad_row, float bad, bool in_minimum) {
   MatrixPacker packer(format, 20, 64, kTestTable);
   for (std::uint32_t row = 0; row < 20; ++row) {
-    const bool spoil = row == bad_row;
+    const bool is_bad = row == bad_row;
     if (format == WeightFormat::f32 || format == WeightFormat::bf16) {
       std::vector<float> values = random_floats(rng, 64);
-      if (spoil) values[41] = bad;
+      if (is_bad) values[41] = bad;
       packer.put_f32(row, values);
       continue;
     }
@@ -113,22 +113,22 @@ PackedMatrix spoilt_matrix(Rng& rng, WeightFormat format, std::uint32_t bad_row,
     std::vector<std::uint8_t> codes(64);
     for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(1 + rng() % 15);
     std::vector<float> scales(q8 ? 4 : 2, 0.5F), minimums(scales.size(), 0.25F);
-    scales[0] = 0.75F;  // the pairs of q8 stay apart, whatever is spoilt
-    if (spoil) (in_minimum ? minimums : scales).back() = bad;
+    scales[0] = 0.75F;  // keeps the pairs of q8 scales different in any case
+    if (is_bad) (in_minimum ? minimums : scales).back() = bad;
     q8 ? packer.put_q8(row, codes, scales, minimums) : packer.put_q4(row, codes, scales, minimums);
   }
   return packer.finish();
 }
 
-TEST_P(NotANumber, AWeightSpoilsItsOutputOfEveryRowAndNoOther) {
+TEST_P(NotANumber, ABadWeightAffectsOnlyItsOutputInEveryRow) {
   constexpr std::uint32_t kNone = 100, kBadRow = 18;
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::q4, WeightFormat::q4_table, WeightFormat::q8}) {
     for (const ActivationMode mode : {ActivationMode::f32, ActivationMode::int16, ActivationMode::int8, ActivationMode::bf16}) {
       for (const float bad : kBad) {
         for (const bool in_minimum : {false, true}) {
           Rng rng(64), same(64);
-          const PackedMatrix clean_matrix = spoilt_matrix(rng, format, kNone, bad, in_minimum);
-          const PackedMatrix matrix = spoilt_matrix(same, format, kBadRow, bad, in_minimum);
+          const PackedMatrix clean_matrix = matrix_with_bad_number(rng, format, kNone, bad, in_minimum);
+          const PackedMatrix matrix = matrix_with_bad_number(same, format, kBadRow, bad, in_minimum);
           const std::vector<float> x = random_floats(rng, 64 * 3);
           const std::vector<float> clean = multiply(kernels(), clean_matrix, mode, x);
           std::vector<float> y = multiply(kernels(), matrix, mode, x);
@@ -143,7 +143,7 @@ TEST_P(NotANumber, AWeightSpoilsItsOutputOfEveryRowAndNoOther) {
   }
 }
 
-// Rows 600 .. 639 of one request with 3 query heads on one key head, in blocks of 16.
+// Rows 600 .. 639 of one request with 3 query heads per KV head, in blocks of 16 tokens.
 struct Request {
   static constexpr std::uint32_t kTokens = 640, kDim = 48, kGroup = 3, kRows = 40, kFirst = kTokens - kRows;
 
@@ -162,7 +162,7 @@ struct Request {
     for (std::uint32_t t = 0; t < kTokens; ++t) slots.push_back(t);
   }
 
-  // [row][head][dim] of rows first .. first + rows - 1.
+  // Returns [row][head][dim] of rows first .. first + rows - 1.
   std::vector<float> attend(std::uint32_t first = 0, std::uint32_t rows = kRows, bool in_pieces = false) {
     kernels.write_kv(layer, k.data(), v.data(), kDim, slots);
     std::vector<float> out(rows * kGroup * kDim);
@@ -183,7 +183,7 @@ struct Request {
 
   const Kernels& kernels;
   bool in_pairs = false;
-  std::uint32_t first_position = kFirst;  // of row 0
+  std::uint32_t first_position = kFirst;  // position of row 0
   std::vector<float> q, k, v;
   PagedKvLayer layer;
   std::vector<std::byte> keys, values;
@@ -191,7 +191,7 @@ struct Request {
   std::vector<std::int64_t> slots;
 };
 
-TEST_P(NotANumber, AQuerySpoilsItsOwnRowAndHead) {
+TEST_P(NotANumber, ABadQueryAffectsOnlyItsRowAndHead) {
   Rng rng(65);
   Request request(kernels(), rng, KvDtype::bf16);
   const std::vector<float> q = request.q;
@@ -212,8 +212,8 @@ TEST_P(NotANumber, AQuerySpoilsItsOwnRowAndHead) {
   }
 }
 
-// In the first segment, in the last full one, and among the rows themselves: rows that do not see the key keep their bits.
-TEST_P(NotANumber, AKeySpoilsEveryRowThatSeesIt) {
+// The bad key is in the first segment, in the last full one, and among the rows themselves. Rows that do not attend to it keep their bits.
+TEST_P(NotANumber, ABadKeyAffectsEveryRowThatAttendsToIt) {
   Rng rng(66);
   for (const auto& [dtype, in_pairs] : {std::pair(KvDtype::bf16, false), {KvDtype::f32, false}, {KvDtype::bf16, true}}) {
     Request request(kernels(), rng, dtype);
@@ -235,7 +235,7 @@ TEST_P(NotANumber, AKeySpoilsEveryRowThatSeesIt) {
   }
 }
 
-TEST_P(NotANumber, AValueSpoilsItsDimOfEveryRowThatSeesIt) {
+TEST_P(NotANumber, ABadValueAffectsItsDimensionInEveryRowThatAttendsToIt) {
   Rng rng(67);
   for (const auto& [dtype, in_pairs] : {std::pair(KvDtype::bf16, false), {KvDtype::f32, false}, {KvDtype::bf16, true}}) {
     Request request(kernels(), rng, dtype);
@@ -261,8 +261,8 @@ TEST_P(NotANumber, AValueSpoilsItsDimOfEveryRowThatSeesIt) {
   }
 }
 
-// Numbers so large that a score overflows have no answer either.
-TEST_P(NotANumber, AScoreThatOverflowsSpoilsItsRow) {
+// Finite numbers so large that a score overflows have no valid answer either.
+TEST_P(NotANumber, AScoreOverflowMakesItsRowNaN) {
   Rng rng(68);
   Request request(kernels(), rng, KvDtype::f32);
   std::fill_n(&request.q[0], Request::kDim, 1e25F);

@@ -12,7 +12,7 @@ namespace {
 
 using namespace kernel_test;
 
-TEST(MatrixPacker, UnpackedRowsAreTheWeights) {
+TEST(MatrixPacker, UnpackedRowsEqualTheWeights) {
   Rng rng(21);
   for (const WeightCase& kind : weight_cases()) {
     for (const std::uint32_t rows : {1U, 15U, 16U, 17U, 33U}) {
@@ -34,10 +34,10 @@ TEST(MatrixPacker, TakesNoMoreBytesThanTheFormatNeeds) {
   };
   EXPECT_EQ(bytes_per_row("f32"), 320 * 4U);
   EXPECT_EQ(bytes_per_row("bf16"), 320 * 2U);
-  EXPECT_EQ(bytes_per_row("q4"), 10 * (16U + 2 + 2));  // as Q4_1
+  EXPECT_EQ(bytes_per_row("q4"), 10 * (16U + 2 + 2));  // like Q4_1
   EXPECT_EQ(bytes_per_row("q4_table"), 10 * (16U + 2 + 2));
-  EXPECT_EQ(bytes_per_row("q4_table_f32_scales"), 10 * (16U + 4));  // as IQ4_XS
-  EXPECT_EQ(bytes_per_row("q8"), 10 * (32U + 2));                   // as Q8_0
+  EXPECT_EQ(bytes_per_row("q4_table_f32_scales"), 10 * (16U + 4));  // like IQ4_XS
+  EXPECT_EQ(bytes_per_row("q8"), 10 * (32U + 2));                   // like Q8_0
   EXPECT_EQ(bytes_per_row("q8_halves"), 10 * (32U + 4 + 4));
 }
 
@@ -57,7 +57,7 @@ TEST(MatrixPacker, RowsMayComeInAnyOrder) {
 }
 
 TEST(MatrixPacker, RoundsToBf16AndWidensFromIt) {
-  const std::vector<float> values{1.00390625F, -1.01171875F, 0.1F};  // two ties, one down and one up to even
+  const std::vector<float> values{1.00390625F, -1.01171875F, 0.1F};  // two ties, rounded to even: one down and one up
   MatrixPacker narrow(WeightFormat::bf16, 1, 3);
   narrow.put_f32(0, values);
   std::vector<float> row(3);
@@ -69,7 +69,7 @@ TEST(MatrixPacker, RoundsToBf16AndWidensFromIt) {
   EXPECT_EQ(row, (std::vector<float>{1.0F, -2.0F, bf16_to_float(0x3DCD)}));
 }
 
-TEST(MatrixPacker, MergesPairsOfEqualScalesOnlyWhereAllAreEqual) {
+TEST(MatrixPacker, MergesPairsOfScalesOnlyWhenAllPairsAreEqual) {
   const std::vector<std::uint8_t> codes(64, 130);
   for (const float last : {0.5F, 0.25F}) {
     MatrixPacker packer(WeightFormat::q8, 2, 64);
@@ -86,7 +86,7 @@ TEST(MatrixPacker, MergesPairsOfEqualScalesOnlyWhereAllAreEqual) {
   }
 }
 
-TEST(MatrixPacker, KeepsUnitsOnlyWhereEveryScaleIsAMultiple) {
+TEST(MatrixPacker, KeepsUnitsOnlyWhenEveryScaleIsAMultiple) {
   const std::vector<std::uint8_t> codes(256, 3);
   for (const float last : {63 * 0.25F, 63.5F * 0.25F, 128 * 0.25F, std::numeric_limits<float>::quiet_NaN()}) {
     MatrixPacker packer(WeightFormat::q4, 2, 256);
@@ -107,7 +107,7 @@ TEST(MatrixPacker, KeepsUnitsOnlyWhereEveryScaleIsAMultiple) {
   }
 }
 
-TEST(MatrixPacker, DropsMinimumsOnlyWhereAllAreMinusEightScales) {
+TEST(MatrixPacker, DropsMinimumsOnlyWhenAllAreMinusEightScales) {
   const std::vector<std::uint8_t> codes(64, 11);
   for (const float last : {-2.0F, -1.9375F}) {
     MatrixPacker packer(WeightFormat::q4, 1, 64);
@@ -137,7 +137,7 @@ TEST(MatrixPacker, PanelsStartOnCacheLinesAndRowsPastTheEndAreZero) {
   }
 }
 
-TEST(MatrixPackerDeath, WrongSizesStopTheProgram) {
+TEST(MatrixPackerDeath, WrongSizesAbortTheProgram) {
   EXPECT_DEATH(MatrixPacker(WeightFormat::q4, 1, 33), "multiple of 32");
   MatrixPacker packer(WeightFormat::f32, 1, 4);
   EXPECT_DEATH(packer.put_f32(1, std::vector<float>(4)), "put_f32");

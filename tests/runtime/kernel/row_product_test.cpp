@@ -1,4 +1,4 @@
-// Products whose rows lie anywhere (RowProduct): the bits of the plain kernel, which are those of the chain that the contract names.
+// Tests products over scattered rows (RowProduct): all tables have the bits of the reference kernel, which follows the documented chain.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,10 +10,10 @@ namespace {
 
 using namespace kernel_test;
 
-// What a product reads and writes; rows that it must not touch are among them.
+// The inputs and outputs of a product; rows that it must not touch lie between them.
 struct RowCase {
   MatrixCase matrix;
-  std::vector<std::uint32_t> rows;  // scattered, ascending, from first_row on
+  std::vector<std::uint32_t> rows;  // scattered, ascending from first_row
   std::uint32_t first_row;
   RowProduct::Side side;
   bool adds;
@@ -69,7 +69,7 @@ struct RowCase {
   }
 };
 
-TEST(RowProducts, EveryTableKeepsTheContractToTheBit) {
+TEST(RowProducts, EveryTableHasTheBitsOfTheReference) {
   Rng rng(21);
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16}) {
     for (int round = 0; round < 150; ++round) {
@@ -81,10 +81,11 @@ TEST(RowProducts, EveryTableKeepsTheContractToTheBit) {
   }
 }
 
-TEST(RowProductsDeathTest, WeightsInIntegersAreABrokenInvariant) {
+TEST(RowProductsDeathTest, IntegerWeightsAbortTheProgram) {
   Rng rng(22);
   const MatrixCase matrix = random_matrix(rng, {.format = WeightFormat::q4}, 16, 32);
-  for (const Kernels* kernels : available_kernels()) EXPECT_DEATH(kernels->multiply_rows(matrix.packed, {}, 0, 1), "weights in floats");
+  for (const Kernels* kernels : available_kernels())
+    EXPECT_DEATH(kernels->multiply_rows(matrix.packed, {}, 0, 1), "the weights are f32 or bf16");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Recurrences: the bits of the plain kernels, values of a naive model, and runs cut anywhere.
+// Tests recurrences: all tables have the bits of the reference kernels, the values of a naive model, and runs may be split anywhere.
 #include "runtime/kernel/state.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct ConvOut {
   std::vector<float> out, after;
 };
 
-// In pieces of `piece` rows, over the inputs where `in_place`.
+// Runs in pieces of `piece` rows; `in_place` overwrites the inputs.
 ConvOut convolve(const Kernels& kernels, const ConvCase& c, const ConvData& data, std::uint32_t piece, bool begins, bool in_place) {
   ConvOut result{.out = in_place ? data.x : std::vector<float>(data.x.size(), 7.0F), .after = data.before};
   const std::size_t stride = c.channels + 3;
@@ -63,7 +63,7 @@ ConvOut convolve(const Kernels& kernels, const ConvCase& c, const ConvData& data
   return result;
 }
 
-TEST(CausalConv, EveryTableGivesTheBitsOfThePlainOneHoweverItIsCut) {
+TEST(CausalConv, EveryTableHasTheBitsOfTheReferenceForAnySplit) {
   Rng rng(71);
   for (const ConvCase& c : conv_cases()) {
     const ConvData data(rng, c);
@@ -73,7 +73,7 @@ TEST(CausalConv, EveryTableGivesTheBitsOfThePlainOneHoweverItIsCut) {
         for (const std::uint32_t piece : {1U, 2U, 5U, c.rows})
           for (const bool in_place : {false, true}) {
             ConvOut got = convolve(*kernels, c, data, piece, begins, in_place);
-            for (std::size_t row = 0; row < c.rows; ++row)  // what lies between rows is nobody's
+            for (std::size_t row = 0; row < c.rows; ++row)  // the gap between rows is undefined
               for (std::size_t i = 0; i < 3; ++i)
                 got.out[row * (c.channels + 3) + c.channels + i] = plain.out[row * (c.channels + 3) + c.channels + i];
             ASSERT_TRUE(same_bits(got.out, plain.out)) << kernels->name << ", " << c.channels << " channels, " << c.taps << " taps";
@@ -147,13 +147,13 @@ ScanOut scan(const Kernels& kernels, const ScanCase& c, const ScanData& data, st
                             .skip = 0.7F,
                             .size = c.size,
                             .rows = std::min(piece, c.rows - done)});
-  // What lies between rows is nobody's.
+  // The gap between rows is undefined.
   for (std::size_t i = 0; i < result.y.size(); ++i)
     if (i % ScanData::kStride >= kScanLanes) result.y[i] = 0.0F;
   return result;
 }
 
-TEST(SelectiveScan, EveryTableGivesTheBitsOfThePlainOneHoweverItIsCut) {
+TEST(SelectiveScan, EveryTableHasTheBitsOfTheReferenceForAnySplit) {
   Rng rng(73);
   for (const std::uint32_t size : {1U, 3U, 16U, 24U, 128U})
     for (const std::uint32_t rows : {1U, 2U, 4U, 7U, 13U}) {
@@ -197,7 +197,7 @@ struct DeltaOut {
   std::vector<float> y, after;
 };
 
-// Its keys are the scan's b, its queries c.
+// Runs the delta rule; its keys are the scan's b, its queries c.
 DeltaOut correct(const Kernels& kernels, const ScanCase& c, const ScanData& data, std::uint32_t piece, bool begins, bool in_place) {
   DeltaOut result{.y = in_place ? data.x : std::vector<float>(data.x.size()), .after = data.before};
   for (std::uint32_t done = 0; done < c.rows; done += piece)
@@ -219,7 +219,7 @@ DeltaOut correct(const Kernels& kernels, const ScanCase& c, const ScanData& data
   return result;
 }
 
-TEST(DeltaRule, EveryTableGivesTheBitsOfThePlainOneHoweverItIsCut) {
+TEST(DeltaRule, EveryTableHasTheBitsOfTheReferenceForAnySplit) {
   Rng rng(75);
   for (const std::uint32_t size : {4U, 16U, 24U, 128U})
     for (const std::uint32_t rows : {1U, 2U, 5U, 12U}) {
@@ -241,7 +241,7 @@ TEST(DeltaRule, IsCloseToDoublePrecision) {
   Rng rng(76);
   constexpr ScanCase kCase{32, 30};
   ScanData data(rng, kCase);
-  for (float& key : data.b) key *= 0.2F;  // of a length about 1, as the rule wants them
+  for (float& key : data.b) key *= 0.2F;  // a length of about 1, which the rule requires
   const DeltaOut got = correct(select_kernels(KernelIsa::best), kCase, data, kCase.rows, false, false);
   for (std::uint32_t lane = 0; lane < kScanLanes; ++lane) {
     std::vector<double> state(kCase.size);

@@ -1,5 +1,5 @@
-// Against vLLM's MultiGroupBlockTable, value for value, over 10,000 random histories: tests/golden/block_tables.txt has digests of what it
-// held (tools/record_block_tables.py, which draws the same histories).
+// Compares block tables with vLLM's MultiGroupBlockTable value for value over 10,000 random histories. tests/golden/block_tables.txt has
+// digests of vLLM's tables (tools/record/block_tables.py draws the same histories).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -115,7 +115,7 @@ class History {
   std::unique_ptr<BlockTables> tables_;
 };
 
-TEST(BlockTables, HoldWhatVllmsHoldIn10000RandomHistories) {
+TEST(BlockTables, EqualVllmsIn10000RandomHistories) {
   std::ifstream record("tests/golden/block_tables.txt");
   std::uint32_t first = 0;
   std::string wanted;
@@ -123,7 +123,7 @@ TEST(BlockTables, HoldWhatVllmsHoldIn10000RandomHistories) {
   while (record >> first >> wanted) {
     Sha256 digest;
     for (std::uint32_t i = first; i < first + kHistoriesPerDigest; ++i) History(i).play(digest);
-    EXPECT_EQ(to_hex(digest.finish()), wanted) << "a history from " << first << " on";
+    EXPECT_EQ(to_hex(digest.finish()), wanted) << "one of the histories from " << first;
     num_histories += kHistoriesPerDigest;
   }
   EXPECT_EQ(num_histories, 10'000U);

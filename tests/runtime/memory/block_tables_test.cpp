@@ -29,7 +29,7 @@ BlockTableDelta delta(Slot slot, TableUpdate update, std::uint32_t index, std::s
   return {.slot = slot, .group = group, .id = {}, .update = update, .index = index, .blocks = blocks};
 }
 
-// A delta that fits, applied to the tables and to a map of vectors.
+// Applies a valid random delta to the tables and to a map of vectors.
 void random_delta(Random& random, BlockTables& tables, std::vector<BlockId>& naive, Slot slot, std::uint32_t group) {
   const auto kind = random.below(4);
   if (kind == 0 && !naive.empty()) {
@@ -47,7 +47,7 @@ void random_delta(Random& random, BlockTables& tables, std::vector<BlockId>& nai
   }
 }
 
-// Two groups, read after each commit; what is staged meanwhile is not seen.
+// Tests two groups and reads them after each commit; staged deltas are not visible until then.
 TEST(BlockTables, RandomDeltasMatchANaiveTable) {
   Random random(11);
   BlockTables tables(std::vector(2, kLimits));
@@ -88,7 +88,7 @@ TEST(BlockTable, MapsTokensToSlots) {
   EXPECT_EQ(slots, (std::vector<std::int64_t>{23, 35, 10, 13, 41, 49}));
 }
 
-TEST(BlockTable, ABlockIsSeveralKernelBlocks) {
+TEST(BlockTable, ABlockHasSeveralKernelBlocks) {
   BlockTableLimits limits = kLimits;
   limits.kernel_block_size = 2;
   BlockTable table(limits);
@@ -99,8 +99,8 @@ TEST(BlockTable, ABlockIsSeveralKernelBlocks) {
   EXPECT_EQ(table.slot(0, 3), 15);
 }
 
-// Context parallelism: every token has its place on one rank, and the ranks' formula is the one in vLLM's compute_slot_mapping.
-TEST(BlockTable, RanksDealOutTheTokensOfABlock) {
+// With context parallelism every token has its slot on one rank. The ranks' formula is from vLLM's compute_slot_mapping.
+TEST(BlockTable, RanksDistributeTheTokensOfABlock) {
   constexpr std::uint32_t kSize = 8, kTokens = 190;
   for (const auto& [dcp, pcp, turn] : std::vector<std::array<std::uint32_t, 3>>{{1, 1, 1}, {2, 1, 1}, {4, 1, 2}, {2, 3, 4}, {1, 2, 8}}) {
     const std::uint32_t world = dcp * pcp;
@@ -130,31 +130,31 @@ TEST(BlockTable, RanksDealOutTheTokensOfABlock) {
   }
 }
 
-TEST(BlockTablesDeath, RefusesWhatDoesNotFit) {
+TEST(BlockTablesDeath, RefusesInvalidDeltasAndLimits) {
   BlockTables tables(std::vector{kLimits});
   const std::vector<BlockId> many(kMaxBlocks + 1);
   const std::vector<BlockId> one(1), outside(1, BlockId{kLimits.num_blocks});
-  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, many)), "overflows");
-  EXPECT_DEATH(tables.apply(delta(Slot{5}, TableUpdate::append, 0, one)), "no such row");
-  EXPECT_DEATH(tables.release(Slot{5}), "no such row");
-  EXPECT_DEATH(tables.move(Slot{0}, Slot{5}), "no such row");
-  EXPECT_DEATH(tables.swap(Slot{5}, Slot{0}), "no such row");
-  EXPECT_DEATH(tables.commit(6), "no such row");
-  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::replace_one, 0, one)), "not there");
-  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, outside)), "no such block");
-  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, one, 1)), "no such cache group");
-  EXPECT_DEATH(static_cast<void>(tables.row(1, Slot{0})), "no such cache group");
+  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, many)), "the blocks fit into the row");
+  EXPECT_DEATH(tables.apply(delta(Slot{5}, TableUpdate::append, 0, one)), "the row exists");
+  EXPECT_DEATH(tables.release(Slot{5}), "the row exists");
+  EXPECT_DEATH(tables.move(Slot{0}, Slot{5}), "the row exists");
+  EXPECT_DEATH(tables.swap(Slot{5}, Slot{0}), "the row exists");
+  EXPECT_DEATH(tables.commit(6), "the row exists");
+  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::replace_one, 0, one)), "a replaced entry exists");
+  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, outside)), "the block ID is less than the number of blocks");
+  EXPECT_DEATH(tables.apply(delta(Slot{0}, TableUpdate::append, 0, one, 1)), "the cache group exists");
+  EXPECT_DEATH(static_cast<void>(tables.row(1, Slot{0})), "the cache group exists");
   tables.apply(delta(Slot{0}, TableUpdate::append, 0, one));
-  EXPECT_DEATH(static_cast<void>(tables.kv_slot(0, Slot{0}, 0)), "beyond the block table");
+  EXPECT_DEATH(static_cast<void>(tables.kv_slot(0, Slot{0}, 0)), "within the blocks of the row");
   BlockTableLimits limits = kLimits;
   limits.kernel_block_size = 3;
   EXPECT_DEATH(BlockTable{limits}, "whole number of kernel blocks");
   limits = kLimits;
   limits.parallel.interleave_size = 8;
-  EXPECT_DEATH(BlockTable{limits}, "whole turns");
+  EXPECT_DEATH(BlockTable{limits}, "multiple of the interleave size");
   limits = kLimits;
   limits.parallel.dcp_rank = 1;
-  EXPECT_DEATH(BlockTable{limits}, "rank of its world");
+  EXPECT_DEATH(BlockTable{limits}, "each rank is less than its world size");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint32_t kBlocks = 6;
 
-// Three layers; with windows, two groups that share the first tensor.
+// Makes a model with three layers; with windows it has two groups that share the first tensor.
 ModelInfo small_model(std::vector<std::uint32_t> windows = {}) {
   ModelInfo model;
   model.num_layers = 3;
@@ -34,7 +34,7 @@ std::vector<KvLayout> all_layouts() {
   return layouts;
 }
 
-// Element of a token of a block as the core counts them.
+// Returns an element of a token of a block as the core counts them.
 std::byte* element(const KvCache& cache, std::uint32_t layer, bool values, std::uint32_t block, std::uint32_t head, std::uint32_t token,
                    std::uint32_t dim) {
   const KvLayerLayout& l = cache.layout().layers[layer];
@@ -44,8 +44,8 @@ std::byte* element(const KvCache& cache, std::uint32_t layer, bool values, std::
   return (values ? cache.values(layer) : cache.keys(layer)) + index * cache.layout().element_bytes();
 }
 
-// Every (layer, part, block, head, token, dim) has bytes of its own in its block's page, and together they are the whole allocation.
-TEST(KvCache, StridesNumberEveryElementOnce) {
+// Every (layer, part, block, head, token, dim) has separate bytes in its block's page, and together they fill the allocation.
+TEST(KvCache, StridesCoverEveryElementOnce) {
   for (const KvLayout& layout : all_layouts()) {
     const auto cache = KvCache::create(layout);
     ASSERT_TRUE(cache);
@@ -65,14 +65,14 @@ TEST(KvCache, StridesNumberEveryElementOnce) {
   }
 }
 
-TEST(KvCache, StartsAsZerosOnACacheLine) {
+TEST(KvCache, StartsZeroedOnACacheLine) {
   const auto cache = KvCache::create(all_layouts()[0]);
   ASSERT_TRUE(cache);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(cache->keys(0)) % 64, 0U);
   for (std::uint64_t i = 0; i < cache->layout().total_bytes(); ++i) ASSERT_EQ(cache->keys(0)[i], std::byte{0});
 }
 
-// Against a naive cache: one byte string per page.
+// The naive cache is one byte string per page.
 TEST(KvCache, RandomWritesMatchANaiveCache) {
   for (const KvLayout& layout : all_layouts()) {
     auto cache = KvCache::create(layout);
@@ -111,7 +111,7 @@ TEST(KvCache, GroupsShareTensors) {
   EXPECT_NE(cache->keys(0), cache->keys(2));
 }
 
-TEST(KvCache, RefusesEmptyAndBoundlessLayouts) {
+TEST(KvCache, RefusesEmptyAndOverflowingLayouts) {
   const auto none = KvCache::create({});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().field, "num_blocks");
@@ -133,18 +133,18 @@ TEST(KvCache, MovesWithoutCopying) {
   EXPECT_EQ(first->keys(0), data);
 }
 
-TEST(KvLayoutDeath, RefusesWhatContradictsItself) {
+TEST(KvLayoutDeath, RefusesContradictoryConfigs) {
   const KvCacheConfig config = test::kv_config_of(small_model({8, 0, 8}), {.block_size = 4, .num_blocks = kBlocks});
   KvCacheConfig other = config;
   other.groups[0].layer_names[1] = "3";
-  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "numbers for names");
+  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "the name of a layer is its number");
   other = config;
   other.groups[0].layer_names[1] = "1";
   EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "in one group");
   other = config;
   other.tensors.pop_back();
-  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "a tensor is pages");
-  EXPECT_DEATH(make_kv_layout(config, KvDtype::f32), "cache's type");
+  EXPECT_DEATH(make_kv_layout(other, KvDtype::bf16), "a tensor has one page per block");
+  EXPECT_DEATH(make_kv_layout(config, KvDtype::f32), "the element type of the cache");
   EXPECT_DEATH(make_kv_layout(config, KvDtype::bf16, std::vector{4U, 3U}), "kernel blocks");
   other = config;
   other.tensors[0].size /= 2;

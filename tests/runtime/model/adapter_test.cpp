@@ -1,5 +1,5 @@
-// LoRA adapters: logits against peft (tools/record_adapter_logits.py), bits that depend on nothing beside a row, and folders that are no
-// adapters of a model.
+// Tests LoRA adapters: logits must match peft (tools/record/adapter_logits.py), and a row's bits must not depend on other rows. Folders
+// that are not adapters of the model are refused.
 #include "runtime/model/weights/adapter.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 
 #include "base/random.h"
 #include "runtime/kernel/kernel.h"
+#include "runtime/model/config/families.h"
 #include "runtime/model/logit_record.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_adapter.h"
@@ -59,14 +60,14 @@ double worst_difference(const tiny::LogitRecord& record, const tiny::LogitCase& 
   return tiny::largest_difference(record, c, logits, rig.vocab());
 }
 
-TEST(Adapter, LogitsAreThoseOfPeft) {
+TEST(Adapter, LogitsMatchPeft) {
   const tiny::LogitRecord record = tiny::read_logit_record("adapter_");
   ASSERT_GE(record.cases.size(), 22U);
   const tiny::TempFolder folder;
   for (const tiny::LogitCase& c : record.cases) {
     const double plain = worst_difference(record, c, folder, ActivationMode::f32, KvDtype::f32);
     const double served = worst_difference(record, c, folder, ActivationMode::int16, KvDtype::bf16);
-    // Mixtral's routers make more of a difference, as without adapters; and torch takes the rule of Qwen3-Next by chunks.
+    // Routers of Mixtral amplify differences, as they do without adapters. Torch computes the rule of Qwen3-Next by chunks.
     const bool is_routed = c.name.find("mixtral") != std::string::npos, by_chunks = c.name.find("qwen3_next") != std::string::npos;
     EXPECT_LE(plain, is_routed ? 2.2e-4 : by_chunks ? 6e-5 : 3e-5) << c.name;
     EXPECT_LE(served, is_routed ? 0.17 : 0.065) << c.name;
@@ -74,7 +75,7 @@ TEST(Adapter, LogitsAreThoseOfPeft) {
   }
 }
 
-// A model with three adapters of its own: two ranks, and one that changes attention alone.
+// A model with three adapters: two ranks, and one adapter that changes attention alone.
 class SeveralAdapters : public testing::Test {
  protected:
   void make(ModelConfig config, std::string_view kind) {
@@ -123,7 +124,8 @@ class SeveralAdapters : public testing::Test {
   std::vector<std::shared_ptr<const Adapter>> adapters_;
 };
 
-// Twelve requests of random lengths, with three adapters and none, cut into passes at random: each row as if its request were alone.
+// Twelve requests of random lengths run with three adapters and without, split into passes at random. Each row must match its request
+// alone.
 class MixedAdapters : public SeveralAdapters {
  protected:
   struct History {
@@ -151,7 +153,7 @@ class MixedAdapters : public SeveralAdapters {
   static void pass(tiny::Rig& rig, std::vector<History>& histories, Random& random) {
     std::vector<TokenId> tokens;
     std::vector<BatchSequence> sequences;
-    std::vector<std::pair<History*, std::uint32_t>> rows;  // whose, which
+    std::vector<std::pair<History*, std::uint32_t>> rows;  // the request and the row's position
     for (std::uint32_t slot = 0; slot < histories.size(); ++slot) {
       History& h = histories[slot];
       const auto left = static_cast<std::uint32_t>(h.tokens.size()) - h.done;
@@ -173,13 +175,13 @@ class MixedAdapters : public SeveralAdapters {
   }
 };
 
-TEST_F(MixedAdapters, ARowsBitsAreThoseOfItsRequestAlone) {
+TEST_F(MixedAdapters, RowBitsEqualTheRequestAlone) {
   make(tiny::small_llama(), "mixed");
   for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32})
     expect_bits_of_alone(options(mode), 7 + static_cast<std::uint64_t>(mode));
 }
 
-TEST_F(MixedAdapters, TheSameInAModelOfOtherParts) {
+TEST_F(MixedAdapters, RowBitsEqualTheRequestAloneInGemma2) {
   ModelConfig config = tiny::small_llama();
   config.architecture = "gemma2";
   config.sliding_windows = {20, 0};
@@ -190,13 +192,13 @@ TEST_F(MixedAdapters, TheSameInAModelOfOtherParts) {
   expect_bits_of_alone(options(ActivationMode::int16), 31);
 }
 
-TEST_F(MixedAdapters, AttentionAndExpertsOfAMixtureTakeThem) {
+TEST_F(MixedAdapters, SupportAttentionAndExpertsOfAMoE) {
   make(tiny::small_mixture("qwen2_moe"), "Q8_0");
   expect_bits_of_alone(options(ActivationMode::int16), 32);
 }
 
-// What goes into and comes out of states, wherever requests are cut.
-TEST_F(MixedAdapters, LayersWithStatesTakeThem) {
+// Adapters apply to the inputs and outputs of states, wherever requests are split.
+TEST_F(MixedAdapters, SupportLayersWithStates) {
   for (const ModelConfig& config : {tiny::small_lfm2(), tiny::small_mamba("granitemoehybrid")}) {
     SCOPED_TRACE(config.architecture);
     adapters_.clear();
@@ -218,7 +220,7 @@ TEST_F(SeveralAdapters, EveryInstructionSetGivesTheSameBits) {
   }
 }
 
-TEST_F(SeveralAdapters, EachChangesAnAnswerAndNoneIsTheModelAlone) {
+TEST_F(SeveralAdapters, EachAdapterChangesTheAnswerAndNoAdapterEqualsTheBaseModel) {
   make(tiny::small_llama(), "F32");
   const std::vector<TokenId> tokens = tokens_of(2, 30);
   std::vector<std::vector<float>> all{alone(options(ActivationMode::f32), tokens, nullptr)};
@@ -249,7 +251,7 @@ class AdapterFolder : public testing::Test {
   boost::json::object json_;
 };
 
-TEST_F(AdapterFolder, WhatIsNoPlainLoraIsRefusedByTheNameOfItsField) {
+TEST_F(AdapterFolder, RefusesUnsupportedFieldsAndReportsThem) {
   const boost::json::object plain = json_;
   const std::pair<const char*, boost::json::value> cases[] = {
       {"peft_type", "IA3"},
@@ -272,14 +274,14 @@ TEST_F(AdapterFolder, WhatIsNoPlainLoraIsRefusedByTheNameOfItsField) {
   }
 }
 
-TEST_F(AdapterFolder, SwitchesThatAreOffSayNothing) {
+TEST_F(AdapterFolder, IgnoresFeaturesThatAreOff) {
   for (const char* field : {"use_dora", "lora_bias", "fan_in_fan_out"}) json_[field] = false;
   for (const char* field : {"modules_to_save", "layer_replication", "target_parameters"}) json_[field] = nullptr;
   json_["rank_pattern"] = boost::json::object{};
   EXPECT_EQ(error().field, "none");
 }
 
-TEST_F(AdapterFolder, ConfigsThatAreBrokenAreCorrupt) {
+TEST_F(AdapterFolder, ReportsInvalidConfigsAsCorrupt) {
   const boost::json::object plain = json_;
   const std::pair<const char*, boost::json::value> cases[] = {{"r", 0},       {"r", -3},        {"r", "eight"},     {"r", 1e30},
                                                               {"r", nullptr}, {"peft_type", 7}, {"lora_alpha", "x"}};
@@ -290,24 +292,24 @@ TEST_F(AdapterFolder, ConfigsThatAreBrokenAreCorrupt) {
   }
 }
 
-TEST_F(AdapterFolder, ARankBeyondTheLimitIsRefusedAndNamesIt) {
+TEST_F(AdapterFolder, RefusesARankAboveTheLimitAndReportsTheOption) {
   const Error refused = error(4);
   EXPECT_EQ(refused.code, ErrorCode::unsupported);
   EXPECT_NE(refused.to_string().find("max_lora_rank"), std::string::npos) << refused.to_string();
   EXPECT_EQ(error(8).field, "none");
 }
 
-TEST_F(AdapterFolder, AnAdapterOfAnotherModelIsRefused) {
+TEST_F(AdapterFolder, RefusesAnAdapterOfAnotherModel) {
   config_.hidden_size = 512;
   EXPECT_EQ(error().code, ErrorCode::invalid_argument);
   config_ = tiny::small_llama();
   config_.num_layers = 1;
   EXPECT_EQ(error().code, ErrorCode::invalid_argument);
-  config_ = tiny::small_mixture("olmoe");  // which has no such feed-forward part
+  config_ = tiny::small_mixture("olmoe");  // a model without dense feed-forward layers
   EXPECT_EQ(error().code, ErrorCode::unsupported);
 }
 
-TEST_F(AdapterFolder, OfAConvolutionOrOfMultipliedWeightsItIsRefused) {
+TEST_F(AdapterFolder, RefusesAdaptersOfConvolutionsAndScaledWeights) {
   config_ = tiny::small_lfm2();
   tensors_ = tiny::adapter_of(config_, 8);
   EXPECT_EQ(error().field, "none");
@@ -318,13 +320,13 @@ TEST_F(AdapterFolder, OfAConvolutionOrOfMultipliedWeightsItIsRefused) {
   config_ = tiny::small_mamba("falcon_h1");
   tensors_ = tiny::adapter_of(config_, 8);
   EXPECT_EQ(error().field, "none");
-  config_.architecture = "falcon-h1";  // as GGUF files call it
+  config_.adapter_problem = find_gguf_family("falcon-h1")->gguf.adapter_problem;
   refused = error();
   EXPECT_EQ(refused.code, ErrorCode::unsupported);
   EXPECT_EQ(refused.field, "architecture");
 }
 
-TEST_F(AdapterFolder, AnExpertThatIsNotThereIsRefused) {
+TEST_F(AdapterFolder, RefusesAnExpertThatDoesNotExist) {
   config_ = tiny::small_mixture("olmoe");
   for (const char* module : {"experts.7.up_proj", "experts.x.up_proj", "experts.99999999999.up_proj", "experts.1.gate", "gate"}) {
     tensors_.all.clear();
@@ -333,14 +335,14 @@ TEST_F(AdapterFolder, AnExpertThatIsNotThereIsRefused) {
   }
 }
 
-TEST_F(AdapterFolder, ARankOfTheConfigThatIsNotTheTensorsIsRefused) {
+TEST_F(AdapterFolder, RefusesAConfigRankThatDiffersFromTheTensors) {
   json_["r"] = 7;
   const Error refused = error();
   EXPECT_EQ(refused.code, ErrorCode::invalid_argument);
   EXPECT_NE(refused.message.find("[8, 256]"), std::string::npos) << refused.to_string();
 }
 
-TEST_F(AdapterFolder, HalfAPairIsCorrupt) {
+TEST_F(AdapterFolder, ReportsAnUnpairedMatrixAsCorrupt) {
   for (const char* end : {"layers.1.mlp.down_proj.lora_A.weight", "layers.0.self_attn.q_proj.lora_B.weight"}) {
     const std::vector<tiny::Tensor> whole = tensors_.all;
     std::erase_if(tensors_.all, [&](const tiny::Tensor& one) { return one.name.ends_with(end); });
@@ -349,19 +351,19 @@ TEST_F(AdapterFolder, HalfAPairIsCorrupt) {
   }
 }
 
-TEST_F(AdapterFolder, AValueThatIsNoNumberIsCorruptAndItsTensorNamed) {
+TEST_F(AdapterFolder, ReportsTheTensorOfANonFiniteValue) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 3e38F}) {
-    tiny::Tensor& spoiled = tensor("layers.1.self_attn.v_proj.lora_B.weight");
-    const std::string sound = spoiled.bytes;
-    std::memcpy(spoiled.bytes.data() + 44, &bad, sizeof bad);
+    tiny::Tensor& changed = tensor("layers.1.self_attn.v_proj.lora_B.weight");
+    const std::string sound = changed.bytes;
+    std::memcpy(changed.bytes.data() + 44, &bad, sizeof bad);
     const Error refused = error();
     EXPECT_EQ(refused.code, ErrorCode::corrupt) << bad;
     EXPECT_NE(refused.field.find("layers.1.self_attn.v_proj.lora_B"), std::string::npos);
-    spoiled.bytes = sound;
+    changed.bytes = sound;
   }
 }
 
-TEST_F(AdapterFolder, TensorsThatNobodyKnowsAreRefused) {
+TEST_F(AdapterFolder, RefusesUnknownTensors) {
   for (const char* name : {"base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", "base_model.model.lm_head.weight",
                            "base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias"}) {
     tensors_.put(name, {4, 4});
@@ -372,8 +374,20 @@ TEST_F(AdapterFolder, TensorsThatNobodyKnowsAreRefused) {
   EXPECT_EQ(error().code, ErrorCode::unsupported);
 }
 
-// As SmolVLM's, that of Qwen2.5-VL and LLaVA now, and as that of LLaVA before.
-TEST_F(AdapterFolder, TheDecoderOfAModelThatSeesHasANameOfItsOwn) {
+// PEFT writes these copies next to the LoRA matrices (save_embedding_layers).
+TEST_F(AdapterFolder, IgnoresCopiesOfTheModelsEmbeddings) {
+  ASSERT_EQ(error().field, "none");
+  const std::uint64_t bytes = loaded(folder_.file("a"), config_)->bytes();
+  for (const char* name : {"base_model.model.lm_head.base_layer.weight", "base_model.model.model.embed_tokens.base_layer.weight"})
+    tensors_.put(name, {config_.vocab_size, config_.hidden_size});
+  ASSERT_EQ(error().field, "none");
+  EXPECT_EQ(loaded(folder_.file("a"), config_)->bytes(), bytes);
+  tensors_.put("base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight", {4, 4});
+  EXPECT_EQ(error().code, ErrorCode::unsupported) << "only embeddings may have a copy";
+}
+
+// These are the decoder prefixes of SmolVLM, of Qwen2.5-VL and newer LLaVA, and of older LLaVA.
+TEST_F(AdapterFolder, AcceptsTheDecoderPrefixesOfImageModels) {
   ASSERT_EQ(error().field, "none");
   const std::uint64_t bytes = loaded(folder_.file("a"), config_)->bytes();
   const std::string plain = std::string(tiny::kAdapterPrefix) + "model.";
@@ -387,7 +401,7 @@ TEST_F(AdapterFolder, TheDecoderOfAModelThatSeesHasANameOfItsOwn) {
   }
 }
 
-TEST_F(AdapterFolder, FilesThatAreCutOrMissingAreErrors) {
+TEST_F(AdapterFolder, ReportsTruncatedAndMissingFiles) {
   EXPECT_EQ(error().field, "none");
   const std::string weights = folder_.file("a/adapter_model.safetensors");
   const auto size = std::filesystem::file_size(weights);
@@ -402,8 +416,8 @@ TEST_F(AdapterFolder, FilesThatAreCutOrMissingAreErrors) {
   EXPECT_EQ(error().code, ErrorCode::corrupt);
 }
 
-// What its blocks are called by.
-TEST_F(AdapterFolder, TheDigestIsThatOfTheBytes) {
+// KV blocks of an adapter are identified by this digest.
+TEST_F(AdapterFolder, TheDigestDependsOnTheContent) {
   EXPECT_EQ(error().field, "none");
   const auto first = loaded(folder_.file("a"), config_);
   std::filesystem::copy(folder_.file("a"), folder_.file("b"), std::filesystem::copy_options::recursive);

@@ -1,4 +1,4 @@
-// A row's logits depend on its own history alone: bit for bit whatever shares the pass and however the history was cut.
+// A row's logits depend only on its own history. They have the same bits whatever else is in the pass and however the history was split.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ ModelConfig config_of(const std::string& architecture) {
   return config;
 }
 
-// Logits of every position, the whole prompt in one pass with nothing beside it.
+// Returns the logits of every position, with the whole prompt in one pass and no other request.
 std::vector<float> alone(const std::string& path, const tiny::RigOptions& options, const std::vector<TokenId>& prompt) {
   tiny::Rig rig(path, options);
   const auto tokens = static_cast<std::uint32_t>(prompt.size());
@@ -125,7 +125,7 @@ class Batches : public testing::Test {
   tiny::TempFolder folder_;
 };
 
-TEST_F(Batches, CutsOfThePromptChangeNothing) {
+TEST_F(Batches, SplittingThePromptChangesNothing) {
   for_each_variant([](const std::string& path, const tiny::RigOptions& options) {
     const auto prompt = prompt_of(1);
     const auto expected = alone(path, options, prompt);
@@ -158,13 +158,13 @@ TEST_F(Batches, BlockSizeAndThreadsChangeNothing) {
   });
 }
 
-// Requests that begin with the same blocks, a token at a time: some in each pass, so that others share in each.
-TEST_F(Batches, ABeginningThatIsReadOnceForAllChangesNothing) {
+// Requests with shared first blocks run a token at a time. Each pass has some of them, so that other requests share in each pass.
+TEST_F(Batches, SharedPrefixReadsChangeNothing) {
   constexpr std::uint32_t kRequests = 7, kShared = 64;
   for_each_variant([](const std::string& path, tiny::RigOptions options) {
     options.num_threads = 1;
     tiny::Rig rig(path, options);
-    if (rig.model().info().has_states()) return;  // each would want states of its own
+    if (rig.model().info().has_states()) return;  // each request would need separate states
     const auto common = prompt_of(20, kShared);
     std::vector<std::vector<TokenId>> prompts;
     std::vector<std::vector<float>> expected;
@@ -201,7 +201,7 @@ TEST_F(Batches, ABeginningThatIsReadOnceForAllChangesNothing) {
   });
 }
 
-// Requests come and go at random, prefill in random chunks beside one another's decodes, blocks are dealt at random.
+// Requests come and go at random and prefill in random chunks next to the decodes of others; blocks are assigned at random.
 TEST_F(Batches, OtherRequestsChangeNothing) {
   constexpr std::uint32_t kRequests = 6;
   for_each_variant([](const std::string& path, tiny::RigOptions options) {
@@ -244,7 +244,7 @@ TEST_F(Batches, OtherRequestsChangeNothing) {
   });
 }
 
-// Enough rows for several tiles of the feed-forward part.
+// There are enough rows for several tiles of the feed-forward part.
 TEST_F(Batches, ManyRowsEqualFewRows) {
   const std::string path = folder_.file("model.gguf");
   ModelConfig config = tiny::small_llama();
@@ -264,8 +264,8 @@ TEST_F(Batches, ManyRowsEqualFewRows) {
   expect_same(expected, logits, "seven passes of 100");
 }
 
-// One decoding row of a long context is shared by the threads in segments, of a window in those that it reaches; alone in a chunk, or on
-// one thread, it is not.
+// Threads share a single decode row of a long context in segments; with a window, in the segments that the window reaches. A row within a
+// chunk, or on one thread, is not shared.
 TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
   constexpr std::uint32_t kLong = 1100;
   const auto prompt = prompt_of(25, kLong);
@@ -292,7 +292,7 @@ TEST_F(Batches, ThreadsThatShareALongRowChangeNothing) {
   }
 }
 
-TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
+TEST_F(Batches, OnlyTheRequestedRowsGetLogits) {
   const std::string path = folder_.file("model.gguf");
   for (const char* architecture : {"llama", "lfm2", "granitemoehybrid", "falcon_h1"}) {
     SCOPED_TRACE(architecture);
@@ -314,8 +314,8 @@ TEST_F(Batches, OnlyTheRowsAskedForGetLogits) {
   }
 }
 
-// Hidden rows are those that the logits are made of, before the model's divisor, and as independent of what else is asked for.
-TEST_F(Batches, HiddenRowsAreWhatLogitsAreMadeOf) {
+// Hidden rows are the inputs of the logits, before the model's divisor. They must not depend on which other outputs are requested.
+TEST_F(Batches, HiddenRowsAreTheInputsOfTheLogits) {
   const std::string path = folder_.file("model.gguf");
   for (const auto& [architecture, divisor] : {std::pair("llama", 1.0), {"granite", 8.0}, {"qwen2", 1.0}}) {
     SCOPED_TRACE(architecture);
@@ -352,7 +352,7 @@ TEST_F(Batches, HiddenRowsAreWhatLogitsAreMadeOf) {
   }
 }
 
-// Rows without logits leave the last layer early: what they wrote to the cache must be the same.
+// Rows without logits leave the last layer early: the cache entries they write must be the same.
 TEST_F(Batches, AnyChoiceOfRowsGetsTheSameLogits) {
   for_each_variant([](const std::string& path, const tiny::RigOptions& options) {
     const std::vector<std::vector<TokenId>> prompts{prompt_of(21), prompt_of(22, 40), prompt_of(23, 70)};
@@ -388,7 +388,7 @@ TEST_F(Batches, AnyChoiceOfRowsGetsTheSameLogits) {
 
 TEST_F(Batches, AllInstructionSetsAgreeBitForBit) {
   if (&select_kernels(KernelIsa::best) == &select_kernels(KernelIsa::reference))
-    GTEST_SKIP() << "this processor or this build has the plain kernels only: nothing to compare";
+    GTEST_SKIP() << "this processor or this build has only the reference kernels: nothing to compare";
   for_each_variant([](const std::string& path, tiny::RigOptions options) {
     const auto prompt = prompt_of(6);
     options.isa = KernelIsa::reference;
@@ -418,8 +418,8 @@ TEST_F(Batches, CopiedBlocksServeAnotherRequest) {
   expect_same(std::span(expected).subspan(32 * rig.vocab()), logits, "copied prefix");
 }
 
-// A context of a million tokens costs nothing where the engine serves fewer.
-TEST_F(Batches, WorkspacesFollowTheLengthThatIsServed) {
+// A context of a million tokens needs no extra memory when the engine serves fewer.
+TEST_F(Batches, WorkspacesDependOnTheServedLength) {
   ModelConfig config = tiny::small_llama();
   config.context_length = 1U << 20U;
   const std::string path = folder_.file("model.gguf");
@@ -443,8 +443,8 @@ TEST_F(Batches, RefusesBatchesBeyondItsLimits) {
   const std::vector<TokenId> nine(9, 1), outside{300}, one{1};
   EXPECT_DEATH(rig.run(nine, {{Slot{0}, 0, 9}}), "max_num_batched_tokens");
   EXPECT_DEATH(rig.run(outside, {{Slot{0}, 0, 1}}), "vocabulary");
-  EXPECT_DEATH(rig.run(one, {{Slot{0}, 128, 1}}), "beyond max_model_len");
-  EXPECT_DEATH(rig.run(one, {{Slot{1}, 0, 1}}), "beyond the block table");
+  EXPECT_DEATH(rig.run(one, {{Slot{0}, 128, 1}}), "all positions are less than max_model_len");
+  EXPECT_DEATH(rig.run(one, {{Slot{1}, 0, 1}}), "within the blocks of the row");
 }
 
 }  // namespace

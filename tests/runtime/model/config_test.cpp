@@ -14,7 +14,7 @@ namespace {
 
 using tiny::from_json, tiny::json_of;
 
-TEST(ModelConfig, DefaultsAreThoseOfTransformers) {
+TEST(ModelConfig, DefaultsMatchTransformers) {
   const auto llama = from_json(json_of("llama"));
   ASSERT_TRUE(llama) << llama.error().to_string();
   EXPECT_EQ(llama->num_kv_heads, 4U);
@@ -54,11 +54,11 @@ using Windows = std::vector<std::uint32_t>;
 Windows windows_of(const std::string& architecture, const std::string& more) {
   const auto config = from_json(json_of(architecture, more));
   EXPECT_TRUE(config) << (config ? "" : config.error().to_string());
-  EXPECT_EQ(config->context_length, 8192U) << "a window does not end the context";
+  EXPECT_EQ(config->context_length, 8192U) << "a window does not limit the context";
   return config->sliding_windows;
 }
 
-TEST(ModelConfig, NewerFamiliesAreThoseOfTransformers) {
+TEST(ModelConfig, NewerFamiliesMatchTransformers) {
   const auto glm4 = from_json(json_of("glm4")).value();
   EXPECT_EQ(glm4.norm_epsilon, 1.5625e-7F);
   EXPECT_EQ(glm4.head_dim, 128U);
@@ -68,9 +68,9 @@ TEST(ModelConfig, NewerFamiliesAreThoseOfTransformers) {
   EXPECT_FALSE(glm4.output_bias || from_json(json_of("glm")).value().post_norms);
   const auto exaone4 = from_json(json_of("exaone4", R"(, "sliding_window": 40, "num_hidden_layers": 5)")).value();
   EXPECT_EQ(exaone4.sliding_windows, (std::vector<std::uint32_t>{40, 40, 40, 0, 40}));
-  EXPECT_EQ(exaone4.still_layers, (std::vector<bool>{false, false, false, true, false}));
+  EXPECT_EQ(exaone4.nope_layers, (std::vector<bool>{false, false, false, true, false}));
   EXPECT_FALSE(exaone4.pre_norms);
-  EXPECT_TRUE(from_json(json_of("exaone4", R"(, "sliding_window": null)")).value().still_layers.empty());
+  EXPECT_TRUE(from_json(json_of("exaone4", R"(, "sliding_window": null)")).value().nope_layers.empty());
   const auto hunyuan =
       from_json(json_of("hunyuan_v1_dense", R"(, "head_dim": 128, "rope_scaling": {"type": "dynamic", "alpha": 1000.0})")).value();
   EXPECT_NEAR(hunyuan.rope_theta, 10000.0 * std::pow(1000.0, 128.0 / 126.0), 1.0);
@@ -80,26 +80,26 @@ TEST(ModelConfig, NewerFamiliesAreThoseOfTransformers) {
   EXPECT_EQ(from_json(json_of("ministral", R"(, "sliding_window": 40)")).value().sliding_windows, (std::vector<std::uint32_t>{40, 40}));
 }
 
-TEST(ModelConfig, WindowsAreThoseOfTransformers) {
+TEST(ModelConfig, WindowsMatchTransformers) {
   const std::string layers = R"(, "num_hidden_layers": 4)";
   EXPECT_EQ(windows_of("mistral", layers + R"(, "sliding_window": 4096)"), Windows(4, 4096));
   EXPECT_EQ(windows_of("mistral", layers + R"(, "sliding_window": null)"), Windows());
   EXPECT_EQ(windows_of("phi3", layers + R"(, "sliding_window": 2047)"), Windows(4, 2047));
   EXPECT_EQ(windows_of("qwen2", layers + R"(, "sliding_window": 40, "use_sliding_window": false)"), Windows());
   const std::string used = layers + R"(, "sliding_window": 40, "use_sliding_window": true)";
-  EXPECT_EQ(windows_of("qwen2", used), Windows()) << "28 layers without come first";
+  EXPECT_EQ(windows_of("qwen2", used), Windows()) << "the first 28 layers have no window";
   EXPECT_EQ(windows_of("qwen3", used + R"(, "max_window_layers": 1)"), (Windows{0, 40, 40, 40}));
-  EXPECT_EQ(windows_of("smollm3", used), (Windows{0, 0, 0, 40})) << "where nothing rotates";
+  EXPECT_EQ(windows_of("smollm3", used), (Windows{0, 0, 0, 40})) << "the layer without rotation has the window";
   EXPECT_EQ(windows_of("gemma2", layers), (Windows{4096, 0, 4096, 0}));
   EXPECT_EQ(windows_of("olmo3", layers), (Windows{4096, 4096, 4096, 0}));
   EXPECT_EQ(windows_of("gemma3_text", R"(, "num_hidden_layers": 7, "sliding_window": 512)"), (Windows{512, 512, 512, 512, 512, 0, 512}));
   const std::string listed = R"(, "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"])";
   for (const char* architecture : {"qwen2", "smollm3"}) EXPECT_EQ(windows_of(architecture, used + listed), (Windows{0, 40, 0, 0}));
   EXPECT_EQ(windows_of("gemma3_text", layers + R"(, "sliding_window": 3)" + listed), (Windows{0, 3, 0, 0}))
-      << "smaller than a block is fine";
+      << "a window may be smaller than a block";
 }
 
-TEST(ModelConfig, RefusesWindowsOfNothingAndListsThatDoNotFit) {
+TEST(ModelConfig, RefusesEmptyWindowsAndListsOfTheWrongLength) {
   const auto error_of = [](const std::string& architecture, const std::string& more) {
     const auto config = from_json(json_of(architecture, more));
     EXPECT_FALSE(config);
@@ -117,7 +117,7 @@ TEST(ModelConfig, RefusesWindowsOfNothingAndListsThatDoNotFit) {
   EXPECT_EQ(error_of("gemma3_text", R"(, "use_bidirectional_attention": true)").field, "config.json: use_bidirectional_attention");
 }
 
-TEST(ModelConfig, GemmaIsItself) {
+TEST(ModelConfig, GemmaHasItsDefaults) {
   const auto gemma2 = from_json(json_of("gemma2"));
   ASSERT_TRUE(gemma2) << gemma2.error().to_string();
   EXPECT_EQ(gemma2->attention_soft_cap, 50.0F);
@@ -142,14 +142,14 @@ TEST(ModelConfig, GemmaIsItself) {
   EXPECT_EQ(newer->window_rope_theta, 5e3);
 }
 
-TEST(ModelConfig, RopeParametersOfTransformers5AreRead) {
+TEST(ModelConfig, ReadsRopeParametersOfTransformers5) {
   const auto config = from_json(json_of("llama", R"(, "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 5000.0})"));
   ASSERT_TRUE(config);
   EXPECT_EQ(config->rope_theta, 5000.0);
   EXPECT_FLOAT_EQ(config->rope_frequencies()[0], 0.25F);
 }
 
-// Values of transformers' _compute_llama3_parameters for Llama 3.1 8B.
+// The values come from transformers' _compute_llama3_parameters for Llama 3.1 8B.
 TEST(ModelConfig, Llama3ScalingStretchesLongWavelengths) {
   ModelConfig config;
   config.rope_theta = 500000.0;
@@ -166,7 +166,7 @@ TEST(ModelConfig, Llama3ScalingStretchesLongWavelengths) {
   EXPECT_FLOAT_EQ(scaled[63], plain[63] / 8.0F);
 }
 
-TEST(ModelConfig, GgufAndJsonTellTheSame) {
+TEST(ModelConfig, GgufAndJsonGiveTheSameModel) {
   ModelConfig config = tiny::small_llama();
   config.architecture = "qwen3";
   config.head_dim = config.rotary_dim = 128;
@@ -194,7 +194,7 @@ Result<ModelConfig> from_gguf(const tiny::GgufHeader& header, const ModelConfig&
   return file ? config_from_gguf(*file) : std::unexpected(file.error());
 }
 
-TEST(ModelConfig, GgufGemmaIsItselfWhatTheFileLeavesOut) {
+TEST(ModelConfig, GgufGemmaHasDefaultsForMissingKeys) {
   ModelConfig config = tiny::small_llama();
   const auto of = [&](const std::string& architecture, std::uint32_t num_layers) {
     config.architecture = architecture;
@@ -207,13 +207,13 @@ TEST(ModelConfig, GgufGemmaIsItselfWhatTheFileLeavesOut) {
   EXPECT_EQ(gemma2.sliding_windows, (Windows{4096, 0, 4096, 0}));
   EXPECT_EQ(gemma2.attention_soft_cap, 50.0F);
   EXPECT_EQ(gemma2.logit_soft_cap, 30.0F);
-  EXPECT_EQ(gemma2.embedding_scale, 16.0F) << "the root of the hidden size";
-  EXPECT_EQ(gemma2.norm_offset, 0.0F) << "the converter has added it";
+  EXPECT_EQ(gemma2.embedding_scale, 16.0F) << "the square root of the hidden size";
+  EXPECT_EQ(gemma2.norm_offset, 0.0F) << "the converter has added the offset";
   EXPECT_EQ(gemma2.activation, GateActivation::gelu_tanh);
   EXPECT_EQ(gemma2.attention_scale, 0.125F);
   EXPECT_TRUE(gemma2.post_norms);
   config.num_heads = 16;
-  EXPECT_EQ(of("gemma2", 46).attention_scale, 0.25F) << "27 billion parameters: the root of heads by hidden size";
+  EXPECT_EQ(of("gemma2", 46).attention_scale, 0.25F) << "27 billion parameters: the square root of heads / hidden size";
   EXPECT_EQ(of("gemma3", 62).attention_scale, 0.25F);
   EXPECT_EQ(of("gemma3", 46).attention_scale, 0.125F);
   const ModelConfig gemma3 = of("gemma3", 4);
@@ -223,7 +223,7 @@ TEST(ModelConfig, GgufGemmaIsItselfWhatTheFileLeavesOut) {
   EXPECT_EQ(gemma3.attention_soft_cap + gemma3.logit_soft_cap, 0.0F);
 }
 
-TEST(ModelConfig, GgufTellsWhichLayersHaveWindows) {
+TEST(ModelConfig, GgufLayersWithWindowsAreRead) {
   ModelConfig config = tiny::small_llama();
   config.architecture = "gemma3";
   config.num_layers = 7;
@@ -244,7 +244,7 @@ TEST(ModelConfig, GgufTellsWhichLayersHaveWindows) {
   }
 }
 
-TEST(ModelConfig, WhereTheConverterPermutesTheRotationIsInterleaved) {
+TEST(ModelConfig, RotationIsInterleavedWhenTheConverterPermutesRows) {
   for (const auto& [architecture, style] : {std::pair("llama", RopeStyle::interleaved),
                                             {"granite", RopeStyle::interleaved},
                                             {"smollm3", RopeStyle::interleaved},
@@ -282,8 +282,8 @@ TEST(ModelConfig, SomeLayersDoNotRotate) {
   EXPECT_EQ(rotating_layers(*from_gguf(header, config)), std::vector(4, false));
 }
 
-// Values of transformers' _compute_longrope_parameters for Phi-3.5 mini: sqrt(1 + ln(131072 / 4096) / ln(4096)).
-TEST(ModelConfig, LongropeScalesAttentionByHowFarTheContextGrew) {
+// The values come from transformers' _compute_longrope_parameters for Phi-3.5 mini: sqrt(1 + ln(131072 / 4096) / ln(4096)).
+TEST(ModelConfig, LongropeScalesAttentionByTheContextExtension) {
   const std::string factors = R"("short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [2, 2, 2, 2, 2, 2, 2, 2])";
   const auto scaled = [&](const std::string& type, const std::string& more) {
     return from_json(json_of("phi3", R"(, "max_position_embeddings": 131072, "original_max_position_embeddings": 4096)" + more +
@@ -301,8 +301,8 @@ TEST(ModelConfig, LongropeScalesAttentionByHowFarTheContextGrew) {
   EXPECT_EQ(scaled("longrope", R"(, "partial_rotary_factor": 0.75)").error().field, "rope_scaling.short_factor");
 }
 
-// Values of transformers' _compute_yarn_parameters for gpt-oss (which parts pairs by fractions) and for whole pairs.
-TEST(ModelConfig, OnlyLayersWithoutAWindowOfOlmo3AreScaled) {
+// The values come from transformers' _compute_yarn_parameters for gpt-oss (which splits pairs by fractions) and for whole pairs.
+TEST(ModelConfig, OnlyOlmo3LayersWithoutAWindowAreScaled) {
   const std::string yarn = R"(, "num_hidden_layers": 4, "rope_theta": 5e5,
       "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 1024})";
   const auto config = from_json(json_of("olmo3", yarn));
@@ -316,7 +316,7 @@ TEST(ModelConfig, OnlyLayersWithoutAWindowOfOlmo3AreScaled) {
   EXPECT_TRUE(!config->pre_norms && config->post_norms && config->qk_norm == QkNorm::whole);
 }
 
-TEST(ModelConfig, YarnStretchesPairsThatHardlyTurn) {
+TEST(ModelConfig, YarnStretchesSlowlyRotatingPairs) {
   const auto scaled = [](const std::string& more) {
     return from_json(json_of("llama", R"(, "head_dim": 64, "rope_theta": 150000.0, "max_position_embeddings": 131072, "rope_scaling": )"
                                       R"({"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096)" +
@@ -344,12 +344,12 @@ TEST(ModelConfig, YarnStretchesPairsThatHardlyTurn) {
   EXPECT_EQ(scaled(R"(, "factor": -2.0)").error().field, "rope_scaling.factor");
 }
 
-TEST(ModelConfig, GptOssIsThatOfTransformers) {
+TEST(ModelConfig, GptOssMatchesTransformers) {
   const std::string experts = R"(, "num_local_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 3)";
   const std::string rope = R"(, "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096})";
   const auto config = from_json(json_of("gpt_oss", experts + rope + R"(, "sliding_window": 16)"));
   ASSERT_TRUE(config) << config.error().to_string();
-  EXPECT_EQ(config->sliding_windows, (std::vector{16U, 0U, 16U})) << "layers take turns";
+  EXPECT_EQ(config->sliding_windows, (std::vector{16U, 0U, 16U})) << "layers alternate";
   EXPECT_TRUE(config->qkv_bias && config->output_bias && config->expert_bias && config->attention_sinks && config->normalize_experts);
   EXPECT_EQ(config->activation, GateActivation::swiglu_limited);
   EXPECT_EQ(config->swiglu_limit, 7.0F);
@@ -361,7 +361,7 @@ TEST(ModelConfig, GptOssIsThatOfTransformers) {
 using Memories = std::vector<LayerMemory>;
 constexpr auto kAttends = LayerMemory::attention, kKeepsState = LayerMemory::state;
 
-TEST(ModelConfig, StatesAreThoseOfTransformers) {
+TEST(ModelConfig, StateLayersMatchTransformers) {
   const std::string layers = R"(, "num_hidden_layers": 3)";
   const auto lfm2 = from_json(json_of("lfm2", layers + R"(, "layer_types": ["conv", "full_attention", "conv"], "conv_bias": true)"));
   ASSERT_TRUE(lfm2) << lfm2.error().to_string();
@@ -369,7 +369,7 @@ TEST(ModelConfig, StatesAreThoseOfTransformers) {
   EXPECT_EQ(lfm2->state_shapes(), (std::vector<std::vector<std::uint64_t>>{{2, 64}}));
   EXPECT_TRUE(lfm2->tied_embeddings && lfm2->state.conv_bias && lfm2->state.input_bias && lfm2->state.output_bias);
   EXPECT_EQ(lfm2->rope_theta, 1000000.0);
-  EXPECT_EQ(lfm2->intermediate_size, 256U) << "two thirds of 96, in whole 256s";
+  EXPECT_EQ(lfm2->intermediate_size, 256U) << "two thirds of 96, rounded up to 256";
   const auto older = from_json(json_of("lfm2", layers + R"(, "full_attn_idxs": [0, 2], "block_ff_dim": 900, "theta": 5000)"));
   ASSERT_TRUE(older) << older.error().to_string();
   EXPECT_EQ(older->layer_memories, (Memories{kAttends, kKeepsState, kAttends}));
@@ -377,18 +377,18 @@ TEST(ModelConfig, StatesAreThoseOfTransformers) {
   EXPECT_EQ(older->rope_theta, 5000.0);
   const auto attends = from_json(json_of("lfm2", layers + R"(, "full_attn_idxs": [0, 1, 2])"));
   ASSERT_TRUE(attends) << attends.error().to_string();
-  EXPECT_TRUE(attends->layer_memories.empty() && attends->state_shapes().empty()) << "like any other model";
+  EXPECT_TRUE(attends->layer_memories.empty() && attends->state_shapes().empty()) << "an attention-only model has no states";
 }
 
 const std::string kMamba = R"(, "num_hidden_layers": 3, "mamba_n_heads": 8, "mamba_d_head": "auto", "mamba_d_state": 24)";
 
-TEST(ModelConfig, SelectiveScansAreThoseOfTransformers) {
+TEST(ModelConfig, SelectiveScansMatchTransformers) {
   const std::string turns = R"(, "layer_types": ["mamba", "attention", "mamba"])";
   const auto granite = from_json(json_of("granitemoehybrid", kMamba + turns + R"(, "num_local_experts": 0)"));
   ASSERT_TRUE(granite) << granite.error().to_string();
   EXPECT_EQ(granite->state_shapes(), (std::vector<std::vector<std::uint64_t>>{{3, 128 + 2 * 24}, {8, 16, 24}}));
   EXPECT_EQ(granite->layer_memories, (Memories{kKeepsState, kAttends, kKeepsState}));
-  EXPECT_EQ(granite->intermediate_size, 1024U) << "the part that all tokens go through";
+  EXPECT_EQ(granite->intermediate_size, 1024U) << "the size of the shared expert";
   EXPECT_EQ(granite->layer(1).rotation, Rotation::none);
   const auto experts = from_json(json_of("granitemoehybrid", kMamba + turns + R"(, "position_embedding_type": "rope")"));
   ASSERT_TRUE(experts) << experts.error().to_string();
@@ -411,17 +411,17 @@ TEST(ModelConfig, SelectiveScansAreThoseOfTransformers) {
 const std::string kNextExperts =
     R"(, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32)";
 
-TEST(ModelConfig, GatedDeltaRulesAreThoseOfTransformers) {
+TEST(ModelConfig, GatedDeltaRulesMatchTransformers) {
   const auto next = from_json(json_of("qwen3_next", kNextExperts + R"(, "num_hidden_layers": 5, "head_dim": 64)"));
   ASSERT_TRUE(next) << next.error().to_string();
   EXPECT_EQ(next->layer_memories, (Memories{kKeepsState, kKeepsState, kKeepsState, kAttends, kKeepsState}));
   EXPECT_EQ(next->state_shapes(), (std::vector<std::vector<std::uint64_t>>{{3, 2 * 16 * 128 + 32 * 128}, {32, 128, 128}}));
   EXPECT_EQ(next->rotary_dim, 16U);
   EXPECT_EQ(next->norm_offset, 1.0F);
-  EXPECT_TRUE(next->gated_attention && next->normalize_experts && next->weighs_shared_expert);
+  EXPECT_TRUE(next->gated_attention && next->normalize_experts && next->has_shared_expert_gate);
 }
 
-TEST(ModelConfig, RefusesStatesThatCannotBe) {
+TEST(ModelConfig, RefusesInvalidStates) {
   for (const auto& [architecture, more, named] : std::vector<std::array<std::string, 3>>{
            {"lfm2", R"(, "layer_types": ["conv", "conv"])", "layer_types"},
            {"lfm2", R"(, "layer_types": ["conv"])", "layer_types"},

@@ -1,4 +1,4 @@
-// The default model as it is served, against transformers on its dequantised weights (tools/record_default_model.py).
+// Compares the default model, as it is served, with transformers on its dequantised weights (tools/record/default_model.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-// Sanitizers keep shadow memory of their own.
+// Sanitizers need additional shadow memory.
 #if defined(__has_feature)
 constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -68,7 +68,7 @@ double log_sum_exp(std::span<const float> logits) {
   return largest + std::log(sum);
 }
 
-// KL(reference || ours) of one position, over the kept tokens and the mass of all others.
+// Returns KL(reference || ours) of one position over the recorded tokens and the total probability of all others.
 double divergence(const Reference& r, std::size_t position, std::span<const float> logits) {
   const double normaliser = log_sum_exp(logits);
   double kl = 0.0, p_rest = 1.0, q_rest = 1.0;
@@ -98,7 +98,7 @@ class DefaultModel : public testing::Test {
 };
 
 struct Agreement {
-  double top = 0.0;  // share of positions with the same likeliest token
+  double top = 0.0;  // share of positions with equal likeliest tokens
   double kl = 0.0;   // mean
   std::uint32_t positions = 0;
 };
@@ -128,7 +128,8 @@ TEST_F(DefaultModel, AgreesWithTransformersOnRealText) {
   ASSERT_EQ(r.tokens.size(), 2000U);
   const Agreement served = teacher_forced(path_, r, ActivationMode::int16, KvDtype::bf16);
   std::printf("served (int16 activations, bf16 KV): agreement %.2f %%, mean KL %.2g\n", 100.0 * served.top, served.kl);
-  // About twice the disagreement and divergence measured over all 2,000 positions; the plain kernels see the first 100 only.
+  // The bounds are about twice the disagreement and divergence measured over all 2,000 positions. The reference kernels run only the first
+  // 100.
   EXPECT_GE(served.top, served.positions == r.tokens.size() ? 0.993 : 0.98);
   EXPECT_LE(served.kl, served.positions == r.tokens.size() ? 1e-4 : 5e-4);
   const Agreement bytes = teacher_forced(path_, r, ActivationMode::int8, KvDtype::bf16);
@@ -146,14 +147,14 @@ TEST_F(DefaultModel, AgreesWithTransformersOnRealText) {
                                        std::tuple("float activations, f32 KV", ActivationMode::f32, KvDtype::f32),
                                        std::tuple("int16 activations, f32 KV", ActivationMode::int16, KvDtype::f32),
                                        std::tuple("float activations, bf16 KV", ActivationMode::f32, KvDtype::bf16)}) {
-    // Such activations are for such weights: of the same model as a folder, for one.
-    if (mode == ActivationMode::bf16 && std::ranges::find(info->held, "bf16", &HeldMatrices::form) == info->held.end()) continue;
+    // These activations require bf16 weights, for example the same model as a folder.
+    if (mode == ActivationMode::bf16 && std::ranges::find(info->held, "bf16", &WeightFormatSummary::form) == info->held.end()) continue;
     const Agreement other = teacher_forced(path_, r, mode, kv);
     std::printf("%s: agreement %.2f %%, mean KL %.2g\n", name, 100.0 * other.top, other.kl);
   }
 }
 
-TEST_F(DefaultModel, ContinuesAsTransformersDoes) {
+TEST_F(DefaultModel, ContinuesLikeTransformers) {
   const Reference r = read_reference();
   tiny::Rig rig(path_, {.activations = ActivationMode::int16, .kv = KvDtype::bf16});
   rig.give_blocks(Slot{7}, tiny::blocks_for(128, 16, 1));
@@ -167,8 +168,8 @@ TEST_F(DefaultModel, ContinuesAsTransformersDoes) {
   EXPECT_EQ(continued, r.greedy);
 }
 
-// Packed weights take about what the file takes, and the source pages leave memory.
-TEST_F(DefaultModel, HoldsLittleMoreThanItsWeights) {
+// Packed weights need about as many bytes as the file, and the source pages leave memory.
+TEST_F(DefaultModel, NeedsLittleMoreMemoryThanItsWeights) {
   const auto resident_bytes = [] {
     std::ifstream statm("/proc/self/statm");
     std::uint64_t size = 0, resident = 0;

@@ -1,4 +1,4 @@
-// What config.json says of experts and their routers.
+// Tests how config.json describes experts and their routers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 using tiny::from_json, tiny::json_of;
 
-TEST(ExpertConfig, DeepSeekIsThatOfTransformers) {
+TEST(ExpertConfig, DeepSeekMatchesTransformers) {
   const std::string latents =
       R"(, "kv_lora_rank": 32, "q_lora_rank": null, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 8)";
   const std::string experts = R"(, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 2,
@@ -28,7 +28,7 @@ TEST(ExpertConfig, DeepSeekIsThatOfTransformers) {
   EXPECT_EQ(v2->shared_expert_size, 64U);
   EXPECT_EQ(v2->rope_style, RopeStyle::interleaved);
   EXPECT_FLOAT_EQ(v2->attention_scale, 1.0F / std::sqrt(40.0F));
-  EXPECT_FALSE(v2->weighs_shared_expert || v2->expert_choice_bias || v2->num_expert_groups != 0);
+  EXPECT_FALSE(v2->has_shared_expert_gate || v2->expert_choice_bias || v2->num_expert_groups != 0);
   const std::string yarn = R"(, "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1.0,
                                "mscale_all_dim": 1.0})";
   for (const char* type : {"deepseek_v3", "kimi_k2"}) {
@@ -55,15 +55,15 @@ TEST(ExpertConfig, DeepSeekIsThatOfTransformers) {
   EXPECT_EQ(refused(R"(, "v_head_dim": 0)"), "v_head_dim");
 }
 
-// GLM-4.5 and dots.llm1: DeepSeek's router, attention of their own.
-TEST(ExpertConfig, OthersHaveTheRouterOfDeepSeek) {
+// GLM-4.5 and dots.llm1 have DeepSeek's router, but other attention.
+TEST(ExpertConfig, GlmAndDotsUseTheRouterOfDeepSeek) {
   const std::string experts =
       R"(, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1, "num_hidden_layers": 3)";
   const auto glm = from_json(json_of("glm4_moe", experts + R"(, "attention_bias": true, "num_nextn_predict_layers": 1)"));
   ASSERT_TRUE(glm) << glm.error().to_string();
   EXPECT_EQ(glm->expert_scoring, ExpertScoring::sigmoid);
   EXPECT_TRUE(glm->expert_choice_bias && glm->normalize_experts && glm->late_norm_name);
-  EXPECT_EQ(glm->num_expert_groups, 0U) << "one group is none";
+  EXPECT_EQ(glm->num_expert_groups, 0U) << "one group means no groups";
   EXPECT_EQ(glm->dense_layers, (std::vector{true, false, false}));
   EXPECT_EQ(glm->rotary_dim * 2, glm->head_dim);
   EXPECT_TRUE(glm->qkv_bias && !glm->output_bias);
@@ -75,17 +75,17 @@ TEST(ExpertConfig, OthersHaveTheRouterOfDeepSeek) {
   EXPECT_EQ(dots->qk_norm, QkNorm::per_head);
   EXPECT_FALSE(dots->normalize_experts);
   EXPECT_EQ(dots->dense_layers, (std::vector{false, false, false}));
-  EXPECT_TRUE(dots->sliding_windows.empty()) << "62 layers without come first";
+  EXPECT_TRUE(dots->sliding_windows.empty()) << "the first 62 layers have no window";
   EXPECT_EQ(from_json(json_of("glm4_moe", experts + R"(, "scoring_func": "noaux_tc")")).error().field, "config.json: scoring_func");
 }
 
 constexpr const char* kQwenExperts = R"(, "moe_intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 2)";
 
-TEST(ExpertConfig, ExpertsAreThoseOfTransformers) {
+TEST(ExpertConfig, ExpertsMatchTransformers) {
   const auto mixtral = from_json(json_of("mixtral", R"(, "num_local_experts": 8, "num_experts_per_tok": 2)"));
   ASSERT_TRUE(mixtral) << mixtral.error().to_string();
   EXPECT_EQ(mixtral->num_experts, 8U);
-  EXPECT_EQ(mixtral->expert_size, 96U) << "the size of the feed-forward part";
+  EXPECT_EQ(mixtral->expert_size, 96U) << "the intermediate size";
   EXPECT_TRUE(mixtral->normalize_experts);
   EXPECT_EQ(mixtral->rope_theta, 1000000.0);
   const auto qwen3 = from_json(json_of("qwen3_moe", kQwenExperts));
@@ -101,7 +101,7 @@ TEST(ExpertConfig, ExpertsAreThoseOfTransformers) {
   EXPECT_TRUE(qwen2->qkv_bias);
 }
 
-TEST(ExpertConfig, NewerMixturesAreThoseOfTransformers) {
+TEST(ExpertConfig, NewerMoEsMatchTransformers) {
   const auto ernie =
       from_json(json_of("ernie4_5_moe", R"(, "num_hidden_layers": 6, "moe_layer_interval": 2, "moe_layer_end_index": 4)")).value();
   EXPECT_EQ(ernie.num_experts, 64U);
@@ -120,7 +120,7 @@ TEST(ExpertConfig, NewerMixturesAreThoseOfTransformers) {
   EXPECT_EQ(lfm2.num_experts, 32U);
   EXPECT_EQ(lfm2.expert_scoring, ExpertScoring::sigmoid);
   EXPECT_EQ(lfm2.dense_layers, (std::vector<bool>{true, true, false, false}));
-  EXPECT_EQ(lfm2.intermediate_size, 96U) << "said as it is";
+  EXPECT_EQ(lfm2.intermediate_size, 96U) << "the size is not rounded";
   EXPECT_FALSE(from_json(json_of("lfm2_moe", R"(, "use_expert_bias": false)")).value().expert_choice_bias);
   const auto granite =
       from_json(json_of("granitemoeshared", R"(, "shared_intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2)"))
@@ -129,7 +129,7 @@ TEST(ExpertConfig, NewerMixturesAreThoseOfTransformers) {
   EXPECT_EQ(granite.shared_expert_size, 32U);
 }
 
-TEST(ExpertConfig, SomeLayersOfAMixtureAreDense) {
+TEST(ExpertConfig, SomeLayersOfAMoEAreDense) {
   const auto config = from_json(json_of(
       "qwen3_moe", std::string(kQwenExperts) + R"(, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3, 99])"));
   ASSERT_TRUE(config) << config.error().to_string();
@@ -138,7 +138,7 @@ TEST(ExpertConfig, SomeLayersOfAMixtureAreDense) {
   EXPECT_EQ(experts, (std::vector<std::uint32_t>{0, 8, 0, 0, 0, 8}));
 }
 
-TEST(ExpertConfig, RefusesExpertsThatCannotBe) {
+TEST(ExpertConfig, RefusesInvalidExperts) {
   const std::string qwen = R"(, "moe_intermediate_size": 32)";
   for (const auto& [more, named] : {
            std::pair<std::string, std::string>{R"(, "num_experts": 8)", "num_experts_per_tok"},

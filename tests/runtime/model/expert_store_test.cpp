@@ -1,5 +1,5 @@
-// Weights that are kept between starts, and experts that are read when they are wanted: logits have the bits that they have without.
-#include "runtime/model/kept/expert_store.h"
+// Tests cached packed weights and experts that are read on demand: logits must have the same bits as without them.
+#include "runtime/model/packed/expert_store.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kLayers = 3, kExperts = 8;
 
-// Experts of 1 to 3 matrices, and all of them in memory to compare with.
+// Experts of 1 to 3 matrices, and a copy of all in memory for comparison.
 class StoredExperts : public testing::Test {
  protected:
   StoredExperts() {
@@ -37,7 +37,7 @@ class StoredExperts : public testing::Test {
                 {layer, expert, part, kernel_test::random_matrix(rng, kinds[random.below(kinds.size())], 16 + 16 * layer, 64).packed});
   }
 
-  ExpertStore store_of(std::uint64_t bytes, PackAgain pack_again = {}) {
+  ExpertStore store_of(std::uint64_t bytes, RepackFn repack = {}) {
     auto writer = *PackedFileWriter::create(folder_.file("x.packed"), {}, static_cast<std::uint32_t>(all_.size()), std::uint64_t{1} << 30U);
     std::vector<std::vector<StoredExpert>> experts(kLayers, std::vector<StoredExpert>(kExperts));
     shown_.assign(all_.size(), {});
@@ -47,7 +47,7 @@ class StoredExperts : public testing::Test {
       stored.parts[all_[i].part] = &shown_[i];
       stored.numbers[all_[i].part] = i;
     }
-    return {*writer->finish(), experts, bytes, std::move(pack_again)};
+    return {*writer->finish(), experts, bytes, std::move(repack)};
   }
 
   struct One {
@@ -61,7 +61,7 @@ class StoredExperts : public testing::Test {
   ThreadPool pool_{2};
 };
 
-TEST_F(StoredExperts, WhatIsHeldIsThereAndMemoryIsBounded) {
+TEST_F(StoredExperts, HeldExpertsAreResidentAndMemoryIsBounded) {
   for (const std::uint64_t bytes : {std::uint64_t{1}, std::uint64_t{30'000}, std::uint64_t{60'000}, std::uint64_t{1} << 30U}) {
     ExpertStore store = store_of(bytes);
     Random random(83);
@@ -89,14 +89,14 @@ TEST_F(StoredExperts, WhatIsHeldIsThereAndMemoryIsBounded) {
     if (bytes > 1) EXPECT_LE(largest, bytes);
     const ExpertReads counts = store.counts();
     EXPECT_GT(counts.num_used, 400U);
-    if (bytes == 1) EXPECT_GT(counts.num_read, counts.num_used / 2) << "one at a time";
-    if (bytes > 1'000'000) EXPECT_LE(counts.num_read, std::uint64_t{kLayers} * kExperts) << "each once";
+    if (bytes == 1) EXPECT_GT(counts.num_read, counts.num_used / 2) << "the store holds one expert at a time";
+    if (bytes > 1'000'000) EXPECT_LE(counts.num_read, std::uint64_t{kLayers} * kExperts) << "each expert is read once";
   }
 }
 
-// Half of the experts fit. Layers are gone through in turn, as in passes, and each wants mostly the same few: they stay, where those that
-// were used most recently would always be the wrong ones.
-TEST_F(StoredExperts, ThoseThatAreUsedMostStay) {
+// Half of the experts fit. As in a forward pass, layers follow each other, and each uses mostly the same few experts. These must stay
+// resident, although under LRU they would always be evicted.
+TEST_F(StoredExperts, KeepsTheMostFrequentlyUsedExperts) {
   std::uint64_t whole = 0;
   for (const One& one : all_) whole += one.matrix.storage.size();
   ExpertStore store = store_of(whole / 2);
@@ -109,13 +109,13 @@ TEST_F(StoredExperts, ThoseThatAreUsedMostStay) {
     }
   }
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) EXPECT_TRUE(store.is_resident(layer, 0) && store.is_resident(layer, 1)) << layer;
-  // Those that are rare are read again now and then, and nothing else is.
+  // Only rare experts are read again now and then.
   const ExpertReads counts = store.counts();
   EXPECT_LT(counts.num_read, counts.num_used / 3);
   EXPECT_GT(counts.num_read, 100U);
 }
 
-TEST_F(StoredExperts, WhatTheFileHasLostIsPackedAgain) {
+TEST_F(StoredExperts, RepacksExpertsWhenTheFileIsTruncated) {
   ExpertStore store = store_of(1, [this](std::uint32_t number, PackedMatrix& matrix) -> Result<void> {
     matrix = all_[number].matrix;
     return {};
@@ -128,9 +128,9 @@ TEST_F(StoredExperts, WhatTheFileHasLostIsPackedAgain) {
   EXPECT_GT(store.counts().num_damaged, 0U);
 }
 
-class KeptWeights : public testing::TestWithParam<const char*> {
+class CachedWeights : public testing::TestWithParam<const char*> {
  protected:
-  KeptWeights() {
+  CachedWeights() {
     write(name_ == "qwen3_moe" ? "BF16" : "Q4_1");
     for (std::uint32_t i = 0; i < 60; ++i) prompt_.push_back(static_cast<TokenId>(i * 37 % 250));
   }
@@ -139,7 +139,7 @@ class KeptWeights : public testing::TestWithParam<const char*> {
     tiny::write_gguf(path_, name_ == "gpt_oss" ? tiny::small_gpt_oss() : tiny::small_mixture(name_), kind);
   }
 
-  // In chunks, so that experts are wanted again; `counts` of the whole.
+  // Runs the prompt in chunks, so that experts are needed again. `counts` is the total.
   std::vector<float> logits(const WeightsOptions& weights, ExpertReads* counts = nullptr, std::vector<std::string>* notes = nullptr) {
     tiny::Rig rig(path_, {.activations = ActivationMode::int16, .kv = KvDtype::bf16, .weights = weights});
     rig.give_blocks(Slot{0}, tiny::blocks_for(60, 16, 1));
@@ -149,7 +149,7 @@ class KeptWeights : public testing::TestWithParam<const char*> {
       all.insert(all.end(), more.begin(), more.end());
     }
     if (counts != nullptr) *counts = rig.model().expert_reads();
-    if (notes != nullptr) *notes = rig.model().info().notes;
+    if (notes != nullptr) *notes = rig.model().info().packing_notes;
     return all;
   }
   std::vector<std::string> notes_without_folder() {
@@ -157,16 +157,16 @@ class KeptWeights : public testing::TestWithParam<const char*> {
     logits({}, nullptr, &notes);
     return notes;
   }
-  // Every matrix; the table stays.
+  // Damages every matrix but not the table.
   void damage() const {
-    std::filesystem::permissions(kept()[0], std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
-    std::fstream file(kept()[0], std::ios::binary | std::ios::in | std::ios::out);
-    for (std::uint64_t at = 4'096 + 8; at + 100'000 < std::filesystem::file_size(kept()[0]); at += 4'096) {
+    std::filesystem::permissions(cached_files()[0], std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+    std::fstream file(cached_files()[0], std::ios::binary | std::ios::in | std::ios::out);
+    for (std::uint64_t at = 4'096 + 8; at + 100'000 < std::filesystem::file_size(cached_files()[0]); at += 4'096) {
       file.seekp(static_cast<std::streamoff>(at));
       file.write("damaged", 7);
     }
   }
-  std::vector<std::filesystem::path> kept() const {
+  std::vector<std::filesystem::path> cached_files() const {
     std::vector<std::filesystem::path> files;
     for (const auto& file : std::filesystem::directory_iterator(cache_)) files.push_back(file.path());
     return files;
@@ -178,51 +178,51 @@ class KeptWeights : public testing::TestWithParam<const char*> {
   std::vector<TokenId> prompt_;
 };
 
-TEST_P(KeptWeights, LogitsHaveTheSameBits) {
+TEST_P(CachedWeights, LogitsHaveTheSameBits) {
   const auto expected = logits({});
-  EXPECT_EQ(logits({.cache_folder = cache_}), expected) << "packed and written";
-  ASSERT_EQ(kept().size(), 1U);
-  const auto written = std::filesystem::last_write_time(kept()[0]);
-  EXPECT_EQ(logits({.cache_folder = cache_}), expected) << "read";
-  EXPECT_GE(std::filesystem::last_write_time(kept()[0]), written) << "marked as used";
+  EXPECT_EQ(logits({.cache_folder = cache_}), expected) << "weights packed and written";
+  ASSERT_EQ(cached_files().size(), 1U);
+  const auto written = std::filesystem::last_write_time(cached_files()[0]);
+  EXPECT_EQ(logits({.cache_folder = cache_}), expected) << "weights read from the cache";
+  EXPECT_GE(std::filesystem::last_write_time(cached_files()[0]), written) << "the file is marked as used";
   for (const std::uint64_t bytes : {1U, 100'000U, 200'000U}) {
     ExpertReads counts;
     EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = bytes}, &counts), expected) << bytes;
-    EXPECT_GT(counts.num_read, 14U) << "more often than there are experts";
+    EXPECT_GT(counts.num_read, 14U) << "experts are read more than once";
     EXPECT_EQ(counts.num_damaged, 0U);
   }
-  // Packed and streamed in one start.
+  // Weights are packed and streamed in one start.
   std::filesystem::remove_all(cache_);
   EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = 1}), expected);
-  EXPECT_EQ(kept().size(), 1U);
+  EXPECT_EQ(cached_files().size(), 1U);
 }
 
-TEST_P(KeptWeights, DamageIsFoundAndMended) {
+TEST_P(CachedWeights, DetectsAndRepairsDamage) {
   const auto expected = logits({.cache_folder = cache_});
   damage();
   ExpertReads counts;
   std::vector<std::string> notes;
   EXPECT_EQ(logits({.cache_folder = cache_, .expert_bytes = 1}, &counts, &notes), expected);
   EXPECT_GT(counts.num_damaged, 0U);
-  EXPECT_TRUE(std::ranges::any_of(notes, [](const std::string& note) { return note.find("damaged matrix") != std::string::npos; }));
-  EXPECT_TRUE(kept().empty()) << "so that it is packed again";
+  EXPECT_TRUE(std::ranges::any_of(notes, [](const std::string& note) { return note.find("is corrupted") != std::string::npos; }));
+  EXPECT_TRUE(cached_files().empty()) << "the corrupted file is removed so that it is packed again";
   EXPECT_EQ(logits({.cache_folder = cache_}), expected);
-  EXPECT_EQ(kept().size(), 1U);
-  // What is not read when it is wanted is mended at once.
+  EXPECT_EQ(cached_files().size(), 1U);
+  // Weights that are not streamed are repaired immediately.
   damage();
   EXPECT_EQ(logits({.cache_folder = cache_}, nullptr, &notes), expected);
-  EXPECT_TRUE(std::ranges::any_of(notes, [](const std::string& note) { return note.find("damaged matrix") != std::string::npos; }));
-  EXPECT_EQ(kept().size(), 1U);
+  EXPECT_TRUE(std::ranges::any_of(notes, [](const std::string& note) { return note.find("is corrupted") != std::string::npos; }));
+  EXPECT_EQ(cached_files().size(), 1U);
   EXPECT_EQ(logits({.cache_folder = cache_}, nullptr, &notes), expected);
   EXPECT_EQ(notes, notes_without_folder());
-  // A cut file is none.
-  std::filesystem::permissions(kept()[0], std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
-  std::filesystem::resize_file(kept()[0], std::filesystem::file_size(kept()[0]) / 2);
+  // A truncated file is ignored.
+  std::filesystem::permissions(cached_files()[0], std::filesystem::perms::owner_write, std::filesystem::perm_options::add);
+  std::filesystem::resize_file(cached_files()[0], std::filesystem::file_size(cached_files()[0]) / 2);
   EXPECT_EQ(logits({.cache_folder = cache_}), expected);
-  EXPECT_EQ(kept().size(), 1U);
+  EXPECT_EQ(cached_files().size(), 1U);
 }
 
-TEST_P(KeptWeights, TwoEnginesThatBeginAtOnceShareAFile) {
+TEST_P(CachedWeights, TwoEnginesThatStartTogetherShareAFile) {
   const auto expected = logits({});
   std::vector<float> other;
   std::vector<std::string> notes, others;
@@ -230,22 +230,22 @@ TEST_P(KeptWeights, TwoEnginesThatBeginAtOnceShareAFile) {
   EXPECT_EQ(logits({.cache_folder = cache_}, nullptr, &notes), expected);
   beside.join();
   EXPECT_EQ(other, expected);
-  EXPECT_EQ(kept().size(), 1U);
+  EXPECT_EQ(cached_files().size(), 1U);
   EXPECT_EQ(notes, notes_without_folder());
   EXPECT_EQ(others, notes);
 }
 
-// The same name, other weights.
-TEST_P(KeptWeights, AnotherModelFileIsPackedAnew) {
+// The path is the same, but the weights differ.
+TEST_P(CachedWeights, PacksAnotherModelFileAgain) {
   const auto expected = logits({.cache_folder = cache_});
   write(name_ == "qwen3_moe" ? "F32" : "Q8_0");
   const auto other = logits({});
   EXPECT_NE(other, expected);
   EXPECT_EQ(logits({.cache_folder = cache_}), other);
-  EXPECT_EQ(kept().size(), 2U);
+  EXPECT_EQ(cached_files().size(), 2U);
 }
 
-TEST_P(KeptWeights, WithoutRoomServingGoesOnUnlessExpertsAreToComeFromThere) {
+TEST_P(CachedWeights, ServesWithoutCacheSpaceUnlessExpertsAreStreamed) {
   const auto expected = logits({});
   std::vector<std::string> notes;
   EXPECT_EQ(logits({.cache_folder = cache_, .cache_bytes = 1'000}, nullptr, &notes), expected);
@@ -257,7 +257,7 @@ TEST_P(KeptWeights, WithoutRoomServingGoesOnUnlessExpertsAreToComeFromThere) {
   EXPECT_EQ(refused.error().field, "weights_cache_budget");
 }
 
-INSTANTIATE_TEST_SUITE_P(Mixtures, KeptWeights, testing::Values("olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss"),
+INSTANTIATE_TEST_SUITE_P(Mixtures, CachedWeights, testing::Values("olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Mixtures of experts: who is chosen, beside a naive model, and what a weight that is none spoils. Their logits are in logits_test.cpp,
-// their bits in batch_test.cpp.
+// Tests mixtures of experts: the choice of experts against a naive model, and which rows a NaN weight affects. logits_test.cpp tests their
+// logits, batch_test.cpp their bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// A sort, and the softmax in double.
+// Chooses by sorting, with the softmax in double.
 std::vector<std::pair<std::uint32_t, double>> naive_choice(const std::vector<float>& scores, bool normalize, std::size_t count) {
   std::vector<std::uint32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -34,11 +34,11 @@ std::vector<std::pair<std::uint32_t, double>> naive_choice(const std::vector<flo
   return chosen;
 }
 
-TEST(Experts, TheBestAreChosenAsByTheNaiveModel) {
+TEST(Experts, ChoosesTheBestLikeTheNaiveModel) {
   Random random(5);
   for (int round = 0; round < 3000; ++round) {
     std::vector<float> scores(1 + random.below(70));
-    const auto kinds = static_cast<float>(1 + random.below(40));  // few: many are equal
+    const auto kinds = static_cast<float>(1 + random.below(40));  // few kinds, so many scores are equal
     for (float& score : scores) score = std::floor(static_cast<float>(random.below(1000)) / 1000.0F * kinds) - kinds / 2;
     std::vector<ChosenExpert> chosen(1 + random.below(std::min<std::size_t>(scores.size(), 9)));
     const bool normalize = random.chance(0.5);
@@ -54,7 +54,7 @@ TEST(Experts, TheBestAreChosenAsByTheNaiveModel) {
   }
 }
 
-// transformers' get_topk_indices of DeepSeek V3, and V2's group_limited_greedy, in double.
+// Transformers' get_topk_indices of DeepSeek V3, and V2's group_limited_greedy, in double.
 std::vector<std::uint32_t> naive_grouped_choice(const std::vector<float>& scores, const ExpertRouting& routing, std::size_t count) {
   const bool by_sigmoid = routing.scoring == ExpertScoring::sigmoid;
   std::vector<double> choice(scores.begin(), scores.end());
@@ -80,7 +80,7 @@ std::vector<std::uint32_t> naive_grouped_choice(const std::vector<float>& scores
   return order;
 }
 
-TEST(Experts, GroupsAreChosenAsByTheNaiveModel) {
+TEST(Experts, ChoosesWithinGroupsLikeTheNaiveModel) {
   Random random(6);
   for (int round = 0; round < 3000; ++round) {
     ExpertRouting routing{.scoring = round % 2 == 0 ? ExpertScoring::sigmoid : ExpertScoring::softmax, .normalize = round % 3 == 0};
@@ -106,8 +106,8 @@ TEST(Experts, GroupsAreChosenAsByTheNaiveModel) {
   }
 }
 
-// ERNIE 4.5: the softmax and a bias decide, the softmax alone weighs.
-TEST(Experts, SharesWithABiasAreChosenAsByTheNaiveModel) {
+// In ERNIE 4.5 the softmax and a bias select the experts, and the softmax alone weighs them.
+TEST(Experts, ChoosesByBiasedSharesLikeTheNaiveModel) {
   Random random(8);
   for (int round = 0; round < 1000; ++round) {
     std::vector<float> scores(2 + random.below(30)), bias(scores.size());
@@ -130,8 +130,8 @@ TEST(Experts, SharesWithABiasAreChosenAsByTheNaiveModel) {
   }
 }
 
-// Older GGUF files keep what makes keys and what makes values of latents as one tensor.
-TEST(Latents, JoinedInTheFileOrPartedAreTheSame) {
+// Older GGUF files store the K and V projections of latents as one tensor.
+TEST(Latents, JoinedAndSeparateTensorsGiveTheSameLogits) {
   const tiny::TempFolder folder;
   const ModelConfig config = tiny::small_deepseek("deepseek_v3");
   const auto parted = tiny::make_tensors(config, true, "F32");
@@ -167,7 +167,7 @@ TEST(Latents, JoinedInTheFileOrPartedAreTheSame) {
   EXPECT_EQ(logits_of(tiny::gguf_header(config, true), joined), logits_of(tiny::gguf_header(config), parted));
 }
 
-TEST(Experts, AScoreThatIsNoNumberSpoilsAllWeightsAndNoIndex) {
+TEST(Experts, ANonFiniteScoreMakesAllWeightsNaNAndKeepsIndicesValid) {
   for (const float bad : {kNaN, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
     std::vector<ChosenExpert> chosen(2);
     choose_experts(std::vector<float>{1.0F, bad, 0.5F}, {.normalize = true}, chosen);
@@ -178,13 +178,13 @@ TEST(Experts, AScoreThatIsNoNumberSpoilsAllWeightsAndNoIndex) {
   }
 }
 
-TEST(Experts, ASharedOneGetsTheSigmoidOfItsScore) {
+TEST(Experts, ASharedExpertGetsTheSigmoidOfItsScore) {
   for (float score = -100.0F; score <= 100.0F; score += 0.37F)
     EXPECT_NEAR(shared_share(score), 1.0 / (1.0 + std::exp(-double{score})), 1e-6) << score;
   EXPECT_TRUE(std::isnan(shared_share(kNaN)));
 }
 
-TEST(Experts, InspectTellsWhatATokenUses) {
+TEST(Experts, InspectReportsActiveParameters) {
   const tiny::TempFolder folder;
   const ModelConfig config = tiny::small_mixture("olmoe");
   tiny::write_gguf(folder.file("model.gguf"), config, "Q8_0");
@@ -192,19 +192,19 @@ TEST(Experts, InspectTellsWhatATokenUses) {
   ASSERT_TRUE(info) << info.error().to_string();
   EXPECT_EQ(info->num_experts, 7U);
   EXPECT_EQ(info->experts_per_token, 3U);
-  EXPECT_EQ(info->num_parameters - info->num_used_parameters, std::uint64_t{2} * (7 - 3) * 3 * 96 * 256);
+  EXPECT_EQ(info->num_parameters - info->num_active_parameters, std::uint64_t{2} * (7 - 3) * 3 * 96 * 256);
 }
 
-class SpoiledExperts : public testing::Test {
+class ExpertsWithNaN : public testing::Test {
  protected:
-  std::vector<float> logits_with(const std::string& spoiled, std::size_t row) {
+  std::vector<float> logits_with(const std::string& with_nan, std::size_t row) {
     auto tensors = tiny::make_tensors(config_, true, "F32");
     for (tiny::Tensor& tensor : tensors)
-      if (tensor.name == spoiled) std::memcpy(tensor.bytes.data() + row * tensor.shape.back() * sizeof(float), &kNaN, sizeof(float));
+      if (tensor.name == with_nan) std::memcpy(tensor.bytes.data() + row * tensor.shape.back() * sizeof(float), &kNaN, sizeof(float));
     const std::string path = folder_.file("model.gguf");
     tiny::write_file(path, tiny::gguf_header(config_).file(tensors));
     tiny::Rig rig(path, {});
-    std::vector<BatchSequence> sequences;  // of one token each, so that nobody attends to another's
+    std::vector<BatchSequence> sequences;  // each has one token, so that no row attends to another's
     std::vector<TokenId> tokens;
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       rig.give_blocks(Slot{slot}, {BlockId{1 + slot}});
@@ -219,30 +219,30 @@ class SpoiledExperts : public testing::Test {
   tiny::TempFolder folder_;
 };
 
-TEST_F(SpoiledExperts, AnExpertSpoilsThoseWhoGoThroughItAndNobodyElse) {
+TEST_F(ExpertsWithNaN, ANaNExpertAffectsOnlyTokensRoutedToIt) {
   const std::vector<float> whole = logits_with("", 0);
   for (const std::string part : {"blk.0.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight", "blk.0.ffn_down_exps.weight"}) {
     const std::size_t rows = part.ends_with("down_exps.weight") ? config_.hidden_size : config_.expert_size;
-    const std::vector<float> spoiled = logits_with(part, 2 * rows);  // of the third expert
-    std::uint32_t num_spoiled = 0;
+    const std::vector<float> with_nan = logits_with(part, 2 * rows);  // row of the third expert
+    std::uint32_t num_nan = 0;
     for (std::size_t row = 0; row < kSlots; ++row) {
-      const std::span now(spoiled.data() + row * config_.vocab_size, config_.vocab_size);
+      const std::span now(with_nan.data() + row * config_.vocab_size, config_.vocab_size);
       if (std::isnan(now[0])) {
-        ++num_spoiled;
+        ++num_nan;
         EXPECT_TRUE(std::ranges::all_of(now, [](float value) { return std::isnan(value); }));
       } else {
         EXPECT_EQ(std::memcmp(now.data(), whole.data() + row * config_.vocab_size, now.size_bytes()), 0) << part << ", row " << row;
       }
     }
-    EXPECT_GT(num_spoiled, 5U) << part;
-    EXPECT_LT(num_spoiled, kSlots - 5U) << part;
+    EXPECT_GT(num_nan, 5U) << part;
+    EXPECT_LT(num_nan, kSlots - 5U) << part;
   }
 }
 
-TEST_F(SpoiledExperts, ARouterOrASharedExpertSpoilsAll) {
+TEST_F(ExpertsWithNaN, ANaNRouterOrSharedExpertAffectsAllTokens) {
   for (const char* part : {"blk.1.ffn_gate_inp.weight", "blk.0.ffn_up_shexp.weight", "blk.0.ffn_gate_inp_shexp.weight"}) {
-    const std::vector<float> spoiled = logits_with(part, 0);
-    EXPECT_TRUE(std::ranges::all_of(spoiled, [](float value) { return std::isnan(value); })) << part;
+    const std::vector<float> with_nan = logits_with(part, 0);
+    EXPECT_TRUE(std::ranges::all_of(with_nan, [](float value) { return std::isnan(value); })) << part;
   }
 }
 

@@ -1,4 +1,4 @@
-// Gemma 3 with pictures: what of its files is refused. Its logits are in vision_test.cpp.
+// Tests which files of Gemma 3 with images are refused. vision_test.cpp tests its logits.
 #include <gtest/gtest.h>
 
 #include <boost/json/parse.hpp>
@@ -28,7 +28,7 @@ class GemmaVision : public testing::Test {
     tiny::write_vision_folder(path, config(), "F32");
     return path;
   }
-  // The key of what is refused.
+  // Returns the key that the error names.
   static std::string problem(auto change) {
     boost::json::value changed = config();
     change(changed.as_object());
@@ -39,7 +39,7 @@ class GemmaVision : public testing::Test {
   tiny::TempFolder folder_;
 };
 
-TEST_F(GemmaVision, TheFolderSaysHowPicturesArePrepared) {
+TEST_F(GemmaVision, ReadsTheImageProcessorFromTheFolder) {
   const auto info = inspect(folder());
   ASSERT_TRUE(info.has_value()) << info.error().to_string();
   EXPECT_EQ(info->architecture, "gemma3");
@@ -48,12 +48,12 @@ TEST_F(GemmaVision, TheFolderSaysHowPicturesArePrepared) {
   EXPECT_EQ(info->pictures.max_tokens(), 4U);
   EXPECT_EQ(info->pictures.filter, 2U);
   EXPECT_EQ(info->pictures.token, 299);
-  EXPECT_TRUE(info->pictures.attends_whole);
+  EXPECT_TRUE(info->pictures.attends_bidirectionally);
   EXPECT_TRUE(info->notes.empty());
 }
 
-// Of the published models of 4 to 27 billion parameters.
-TEST_F(GemmaVision, AsPublishedItHas256TokensAPicture) {
+// The config is that of the published models of 4 to 27 billion parameters.
+TEST_F(GemmaVision, ThePublishedConfigHas256TokensPerImage) {
   const auto json = boost::json::parse(R"({"model_type": "gemma3", "image_token_index": 262144, "mm_tokens_per_image": 256,
       "text_config": {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
                       "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
@@ -71,7 +71,7 @@ TEST_F(GemmaVision, AsPublishedItHas256TokensAPicture) {
   EXPECT_EQ(read->vision->shuffled_size(), 1152U);
 }
 
-TEST_F(GemmaVision, AConfigThatDoesNotFitIsRefusedByItsKey) {
+TEST_F(GemmaVision, RefusesInvalidConfigsAndReportsTheKey) {
   EXPECT_EQ(problem([](auto&) {}), "");
   for (const int tokens : {0, 2, 9, 25, 1 << 20})
     EXPECT_EQ(problem([&](auto& c) { c["mm_tokens_per_image"] = tokens; }), "config.json: mm_tokens_per_image") << tokens;
@@ -82,7 +82,7 @@ TEST_F(GemmaVision, AConfigThatDoesNotFitIsRefusedByItsKey) {
   EXPECT_EQ(problem([](auto& c) { c.erase("text_config"); }), "config.json: text_config");
 }
 
-TEST_F(GemmaVision, AProcessorThatDoesSomethingElseIsRefusedByItsKey) {
+TEST_F(GemmaVision, RefusesUnsupportedProcessorsAndReportsTheKey) {
   const std::string path = folder();
   const auto note = [&] {
     const auto info = inspect(path);
@@ -90,7 +90,7 @@ TEST_F(GemmaVision, AProcessorThatDoesSomethingElseIsRefusedByItsKey) {
     return info->notes.empty() ? "" : info->notes[0];
   };
   const std::string size = R"("size": {"height": 16, "width": 16})";
-  // As published: null is what the processor makes of a missing key.
+  // In the published file null equals a missing key.
   tiny::write_file(
       path + "/preprocessor_config.json",
       R"({"do_convert_rgb": null, "do_pan_and_scan": null, "pan_and_scan_max_num_crops": null, "image_seq_length": 4, )" + size + "}");
@@ -105,13 +105,16 @@ TEST_F(GemmaVision, AProcessorThatDoesSomethingElseIsRefusedByItsKey) {
   }
 }
 
-TEST_F(GemmaVision, BothNamesOfItsTensorsAreRead) {
+TEST_F(GemmaVision, ReadsTensorsByTheNamesOfEachVersion) {
   ThreadPool pool(1);
   EXPECT_TRUE(load_model(folder(), {.pool = &pool}).has_value());
-  const std::string older = folder_.file("older");
-  tiny::write_vision_folder(older, config(), "F32", 0, true);
-  const auto loaded = load_model(older, {.pool = &pool});
-  EXPECT_TRUE(loaded.has_value()) << loaded.error().to_string();
+  using Rename = std::string (*)(std::string);
+  for (const auto& [name, rename] :
+       std::initializer_list<std::pair<const char*, Rename>>{{"older", tiny::older_name}, {"newest", tiny::newest_name}}) {
+    tiny::write_vision_folder(folder_.file(name), config(), "F32", 0, rename);
+    const auto loaded = load_model(folder_.file(name), {.pool = &pool});
+    EXPECT_TRUE(loaded.has_value()) << loaded.error().to_string();
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Blocks on disk are another model's as soon as anything differs that their bits depend on.
+// Blocks on disk belong to another model as soon as anything differs that their bits depend on.
 #include "runtime/model/weights/kv_fingerprint.h"
 
 #include <gtest/gtest.h>
@@ -41,11 +41,11 @@ class KvFingerprint : public testing::Test {
   std::string path_;
 };
 
-TEST_F(KvFingerprint, FollowsFromModelLayoutAndArithmetic) {
+TEST_F(KvFingerprint, DependsOnModelLayoutAndArithmetic) {
   write_gguf();
   const Sha256Digest same = of();
   EXPECT_EQ(of(), same);
-  EXPECT_EQ(of(layout_of(16, KvDtype::bf16, 999)), same) << "how many blocks there are does not matter";
+  EXPECT_EQ(of(layout_of(16, KvDtype::bf16, 999)), same) << "the number of blocks does not matter";
   EXPECT_NE(of(layout_of(32, KvDtype::bf16)), same);
   EXPECT_NE(of(layout_of(16, KvDtype::f32)), same);
   EXPECT_NE(of(layout_of(16, KvDtype::int8)), same);
@@ -61,7 +61,7 @@ TEST_F(KvFingerprint, FollowsFromModelLayoutAndArithmetic) {
   EXPECT_NE(of(strided), same);
 }
 
-TEST_F(KvFingerprint, EachBitOfTheWeightsCounts) {
+TEST_F(KvFingerprint, DependsOnEveryBitOfTheWeights) {
   write_gguf();
   const Sha256Digest same = of();
   for (const std::uint64_t from_end : {1U, 5000U, 100000U}) {
@@ -72,7 +72,7 @@ TEST_F(KvFingerprint, EachBitOfTheWeightsCounts) {
   }
 }
 
-TEST_F(KvFingerprint, OfAFolderConfigCountsToo) {
+TEST_F(KvFingerprint, DependsOnTheConfigOfAFolder) {
   boost::json::object config = {
       {"model_type", "llama"},  {"vocab_size", 300},           {"hidden_size", 256},       {"intermediate_size", 256},
       {"num_hidden_layers", 2}, {"num_attention_heads", 4},    {"num_key_value_heads", 2}, {"max_position_embeddings", 128},

@@ -1,5 +1,5 @@
 #pragma once
-// What transformers makes of small models of every architecture and weight type (tools/record_logits.py, tools/record_window_logits.py).
+// Logits of transformers for small models of every architecture and weight type (tools/record/logits.py, tools/record/window_logits.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,9 +24,9 @@ struct LogitCase {
   boost::json::value config;
   std::vector<float> rope_factors;
   std::uint32_t max_model_len = 128;
-  boost::json::value adapter;  // config, and names and shapes of its tensors; null: none
-  boost::json::array parts;    // of each quantised matrix; empty: none is
-  boost::json::array left;     // parts of the names of those that are not
+  boost::json::value adapter;  // the config, and names and shapes of the tensors; null without an adapter
+  boost::json::array parts;    // of each quantised matrix; empty if none is quantised
+  boost::json::array left;     // parts of the names of matrices that are not quantised
   std::vector<float> logits;   // [position][vocab]
 };
 
@@ -43,7 +43,7 @@ std::vector<T> numbers(const boost::json::value& array) {
   return out;
 }
 
-// `name` is before both files' names.
+// Reads the two files whose names begin with `name`.
 inline LogitRecord read_logit_record(const std::string& name) {
   LogitRecord record;
   const auto json = read_json_file("tests/golden/logits/" + name + "cases.json");
@@ -77,7 +77,7 @@ inline LogitRecord read_logit_record(const std::string& name) {
   return record;
 }
 
-// Writes the case's model; its path.
+// Writes the case's model and returns its path.
 inline std::string write_model(const LogitCase& c, const TempFolder& folder) {
   const auto config = config_from_hf(JsonRef(c.config, c.name));
   EXPECT_TRUE(config) << (config ? "" : config.error().to_string());
@@ -104,7 +104,7 @@ inline double standard_deviation(const std::vector<float>& values) {
   return std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-// The largest difference of a case's logits from these, [position][vocab], over the standard deviation of the record.
+// Returns the largest difference of a case's logits from `logits` [position][vocab], over the standard deviation of the record.
 inline double largest_difference(const LogitRecord& record, const LogitCase& c, const std::vector<float>& logits, std::size_t vocab) {
   double largest = 0.0;
   for (std::size_t i = 0; i < record.positions.size(); ++i) {
@@ -116,11 +116,12 @@ inline double largest_difference(const LogitRecord& record, const LogitCase& c, 
   return largest / standard_deviation(c.logits);
 }
 
-// Largest difference allowed, over the standard deviation of the logits, per weight type: about four times what floats show and twice what
-// is served shows, over all models. The bits are the same on every machine, so a number that grows has a cause.
+// The largest allowed difference over the standard deviation of the logits, per weight type. Bounds are about four times the difference
+// with float activations and twice the difference as served, over all models. The bits are equal on every machine, so a value that grows
+// has a cause.
 struct LogitBounds {
   double floats, int16, bf16_kv, served;
-  double rounded = 0.1;  // bf16 activations, where weights are in bf16
+  double rounded = 0.1;  // bf16 activations with bf16 weights
 };
 
 inline const std::map<std::string, LogitBounds>& logit_bounds() {
@@ -133,7 +134,7 @@ inline const std::map<std::string, LogitBounds>& logit_bounds() {
   return all;
 }
 
-// The same of mixtures of experts, whose routers, as they are drawn here, make more of a difference.
+// Bounds for mixtures of experts, whose randomly drawn routers amplify differences.
 inline const std::map<std::string, LogitBounds>& expert_logit_bounds() {
   static const std::map<std::string, LogitBounds> all{{"F32", {1e-4, 1e-4, 0.17, 0.17}},
                                                       {"BF16", {4e-4, 4e-4, 0.2, 0.2, 0.7}},
@@ -158,7 +159,7 @@ inline const std::map<std::string, LogitBounds>& deepseek_logit_bounds() {
   return all;
 }
 
-// Of quantised folders and of GGUF's smallest types (tools/record_quantised_logits.py), by how their matrices are kept.
+// Bounds for quantised folders and for GGUF's smallest types (tools/record/quantised_logits.py), by the storage of their matrices.
 inline const std::map<std::string, LogitBounds>& quantised_logit_bounds() {
   static const std::map<std::string, LogitBounds> all{
       {"GPTQ4", {2e-5, 8e-4, 0.018, 0.018}},     {"GPTQ4 MoE", {2e-5, 8e-4, 0.05, 0.05}},  {"GPTQ8", {1.3e-5, 3e-4, 0.015, 0.015}},
@@ -169,7 +170,7 @@ inline const std::map<std::string, LogitBounds>& quantised_logit_bounds() {
   return all;
 }
 
-// And of layers with states, some of them with experts; what a state has been told wrongly stays in it.
+// Bounds for layers with states, some of them with experts. An error in a state stays in it.
 inline const std::map<std::string, LogitBounds>& state_logit_bounds() {
   static const std::map<std::string, LogitBounds> all{{"F32", {1e-4, 1e-4, 0.13, 0.13}},
                                                       {"BF16", {1e-4, 1e-4, 0.36, 0.36, 1.0}},
@@ -179,7 +180,7 @@ inline const std::map<std::string, LogitBounds>& state_logit_bounds() {
   return all;
 }
 
-// And of models that transformers has had since its version 5.
+// Bounds for models that transformers supports since version 5.
 inline const std::map<std::string, LogitBounds>& newer_logit_bounds() {
   static const std::map<std::string, LogitBounds> all{
       {"F32", {1e-4, 1e-4, 0.17, 0.17}}, {"BF16", {1e-4, 1e-4, 0.018, 0.018}}, {"Q8_0", {1e-4, 1.8e-3, 0.0095, 0.011}}};

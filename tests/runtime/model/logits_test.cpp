@@ -1,4 +1,4 @@
-// Logits against transformers, on small models of every architecture and weight type (tools/record_logits.py).
+// Compares logits with transformers on small models of every architecture and weight type (tools/record/logits.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 using tiny::LogitCase;
 using tiny::LogitRecord;
 
-// Largest difference over the standard deviation of the record.
+// Returns the largest difference over the standard deviation of the record.
 double difference(const LogitRecord& record, const LogitCase& c, const std::string& path, ActivationMode mode, KvDtype kv) {
   tiny::Rig rig(path, {.activations = mode, .kv = kv, .max_tokens = c.max_model_len});
   const auto tokens = static_cast<std::uint32_t>(record.prompt.size());
@@ -26,7 +26,7 @@ double difference(const LogitRecord& record, const LogitCase& c, const std::stri
   return tiny::largest_difference(record, c, logits, rig.vocab());
 }
 
-// Bounds are of a type, or of one case by its name.
+// Bounds apply to a type, or to one case by its name.
 void expect_logits_of(const LogitRecord& record, const std::map<std::string, tiny::LogitBounds>& bounds = tiny::logit_bounds()) {
   const tiny::TempFolder folder;
   struct Worst {
@@ -60,37 +60,37 @@ TEST(Logits, MatchTransformersOnEveryArchitectureAndType) {
   expect_logits_of(tiny::read_logit_record(""));
 }
 
-// Mistral, Qwen2's mix, Gemma 2 and Gemma 3, beyond their windows (tools/record_window_logits.py).
+// Mistral, Qwen2's mix, Gemma 2 and Gemma 3 with prompts longer than their windows (tools/record/window_logits.py).
 TEST(Logits, MatchTransformersInWindows) {
   expect_logits_of(tiny::read_logit_record("window_"));
 }
 
-// Mixtures of experts (tools/record_expert_logits.py).
+// Mixtures of experts (tools/record/expert_logits.py).
 TEST(Logits, MatchTransformersOnMixturesOfExperts) {
   expect_logits_of(tiny::read_logit_record("expert_"), tiny::expert_logit_bounds());
 }
 
-// gpt-oss, beyond its windows (tools/record_gpt_oss_logits.py).
+// The prompts of gpt-oss are longer than its windows (tools/record/gpt_oss_logits.py).
 TEST(Logits, MatchTransformersOnGptOss) {
   expect_logits_of(tiny::read_logit_record("gpt_oss_"), tiny::gpt_oss_logit_bounds());
 }
 
-// DeepSeek V2 and V3 (tools/record_deepseek_logits.py).
+// DeepSeek V2 and V3 (tools/record/deepseek_logits.py).
 TEST(Logits, MatchTransformersOnDeepSeek) {
   expect_logits_of(tiny::read_logit_record("deepseek_"), tiny::deepseek_logit_bounds());
 }
 
-// Folders quantised by GPTQ, AWQ, compressed-tensors and as fp8, and GGUF's smallest types (tools/record_quantised_logits.py).
+// Folders quantised by GPTQ, AWQ, compressed-tensors and as fp8, and GGUF's smallest types (tools/record/quantised_logits.py).
 TEST(Logits, MatchTransformersOnQuantisedFolders) {
   expect_logits_of(tiny::read_logit_record("quantised_"), tiny::quantised_logit_bounds());
 }
 
-// Layers with states (tools/record_state_logits.py).
+// Layers with states (tools/record/state_logits.py).
 TEST(Logits, MatchTransformersOnLayersWithStates) {
   expect_logits_of(tiny::read_logit_record("state_"), tiny::state_logit_bounds());
 }
 
-// LFM2 with experts and Nemotron-H (tools/record_newer_logits.py).
+// LFM2 with experts and Nemotron-H (tools/record/newer_logits.py).
 TEST(Logits, MatchTransformersOnNewerModels) {
   expect_logits_of(tiny::read_logit_record("newer_"), tiny::newer_logit_bounds());
 }

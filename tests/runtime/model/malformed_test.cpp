@@ -1,4 +1,4 @@
-// Models that contradict themselves or ask for what is not here: an error that names the key or the tensor, and never a crash.
+// Models that contradict themselves or need unsupported features must give an error that names the key or the tensor, and never a crash.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class Malformed : public testing::Test {
     tiny::write_file(path, header.file(tensors));
     return load(path);
   }
-  // A sound model of one kind, spoilt.
+  // Loads a valid model of this kind after `change` has corrupted it.
   [[nodiscard]] Error load_changed(const std::function<void(Tensors&)>& change, const std::string& kind = "F32") {
     auto tensors = tiny::make_tensors(tiny::small_llama(), true, kind);
     change(tensors);
@@ -53,7 +53,7 @@ class Malformed : public testing::Test {
     json[key] = value;
     tiny::write_hf_folder(path, json, tiny::make_tensors(tiny::small_llama(), false, "F32"));
   }
-  // A sound folder whose config.json has one member set.
+  // Loads a valid folder after one member of its config.json was set.
   [[nodiscard]] Error load_hf(const std::string& key, const boost::json::value& value) {
     const std::string path = folder_.file("hf");
     write_sound_folder(path, key, value);
@@ -64,14 +64,14 @@ class Malformed : public testing::Test {
   ThreadPool pool_{2};
 };
 
-TEST_F(Malformed, NamesTheMissingTensor) {
+TEST_F(Malformed, ReportsTheMissingTensor) {
   const Error error = load_changed([](Tensors& t) { std::erase_if(t, [](const auto& x) { return x.name == "blk.1.ffn_up.weight"; }); });
   EXPECT_EQ(error.code, ErrorCode::corrupt);
   EXPECT_EQ(error.field, "blk.1.ffn_up.weight");
   EXPECT_FALSE(error.remedy.empty());
 }
 
-TEST_F(Malformed, NamesTheTensorOfTheWrongShape) {
+TEST_F(Malformed, ReportsTheTensorWithTheWrongShape) {
   const Error error = load_changed(
       [](Tensors& t) { tensor_named(t, "blk.0.attn_k.weight") = tiny::make_tensor("blk.0.attn_k.weight", GgmlType::f32, {64, 256}); });
   EXPECT_EQ(error.code, ErrorCode::corrupt);
@@ -85,13 +85,13 @@ TEST_F(Malformed, RefusesANormThatIsAMatrix) {
   EXPECT_EQ(error.field, "output_norm.weight");
 }
 
-TEST_F(Malformed, RefusesATensorItHasNoUseFor) {
+TEST_F(Malformed, RefusesAnUnusedTensor) {
   const Error error = load_changed([](Tensors& t) { t.push_back(tiny::make_tensor("blk.0.attn_sinks.weight", GgmlType::f32, {4})); });
   EXPECT_EQ(error.code, ErrorCode::unsupported);
   EXPECT_NE(error.field.find("blk.0.attn_sinks.weight"), std::string::npos);
 }
 
-TEST_F(Malformed, NamesATypeWithoutAnUnpacker) {
+TEST_F(Malformed, ReportsATypeWithoutAnUnpacker) {
   const Error error = load_changed([](Tensors& t) {
     tiny::Tensor& tensor = tensor_named(t, "blk.0.attn_q.weight");
     tensor.type = GgmlType::q8_1;
@@ -103,14 +103,14 @@ TEST_F(Malformed, NamesATypeWithoutAnUnpacker) {
   EXPECT_TRUE(error.remedy.ends_with(supported_weight_types())) << error.remedy;
 }
 
-TEST_F(Malformed, RefusesBiasesOnlySomeLayersHave) {
+TEST_F(Malformed, RefusesBiasesThatOnlySomeLayersHave) {
   const Error error = load_changed([](Tensors& t) { t.push_back(tiny::make_tensor("blk.0.attn_q.bias", GgmlType::f32, {256})); });
   EXPECT_EQ(error.code, ErrorCode::corrupt);
   EXPECT_EQ(error.field, "blk.0.attn_k.bias");
 }
 
 TEST_F(Malformed, RefusesStatesThatContradictTheirTensors) {
-  const auto spoilt = [&](const ModelConfig& config, const std::function<void(Tensors&)>& change) {
+  const auto changed = [&](const ModelConfig& config, const std::function<void(Tensors&)>& change) {
     auto tensors = tiny::make_tensors(config, true, "F32");
     change(tensors);
     return load_gguf(tiny::gguf_header(config), tensors);
@@ -119,14 +119,14 @@ TEST_F(Malformed, RefusesStatesThatContradictTheirTensors) {
     return [=](Tensors& t) { tensor_named(t, name) = tiny::make_tensor(name, GgmlType::f32, shape); };
   };
   const ModelConfig lfm2 = tiny::small_lfm2(), mamba = tiny::small_mamba("granitemoehybrid");
-  EXPECT_EQ(spoilt(lfm2, replace("blk.0.shortconv.conv.weight", {256, 4})).field, "blk.0.shortconv.conv.weight");
-  EXPECT_EQ(spoilt(lfm2, replace("blk.2.shortconv.in_proj.weight", {512, 256})).field, "blk.2.shortconv.in_proj.weight");
-  EXPECT_EQ(spoilt(mamba, replace("blk.0.ssm_a", {5, 1})).field, "blk.0.ssm_a");
-  EXPECT_EQ(spoilt(mamba, replace("blk.0.ssm_norm.weight", {2, 63})).field, "blk.0.ssm_norm.weight");
-  EXPECT_EQ(spoilt(mamba, replace("blk.3.ssm_conv1d.weight", {224, 3})).field, "blk.3.ssm_conv1d.weight");
+  EXPECT_EQ(changed(lfm2, replace("blk.0.shortconv.conv.weight", {256, 4})).field, "blk.0.shortconv.conv.weight");
+  EXPECT_EQ(changed(lfm2, replace("blk.2.shortconv.in_proj.weight", {512, 256})).field, "blk.2.shortconv.in_proj.weight");
+  EXPECT_EQ(changed(mamba, replace("blk.0.ssm_a", {5, 1})).field, "blk.0.ssm_a");
+  EXPECT_EQ(changed(mamba, replace("blk.0.ssm_norm.weight", {2, 63})).field, "blk.0.ssm_norm.weight");
+  EXPECT_EQ(changed(mamba, replace("blk.3.ssm_conv1d.weight", {224, 3})).field, "blk.3.ssm_conv1d.weight");
   const auto drop = [](const char* name) { return [=](Tensors& t) { std::erase_if(t, [=](const auto& x) { return x.name == name; }); }; };
-  EXPECT_EQ(spoilt(mamba, drop("blk.2.ssm_dt.bias")).field, "blk.2.ssm_dt.bias");
-  // A layer that attends by the header, and keeps a state by its tensors.
+  EXPECT_EQ(changed(mamba, drop("blk.2.ssm_dt.bias")).field, "blk.2.ssm_dt.bias");
+  // The layer has attention by the header, but a state by its tensors.
   ModelConfig other = lfm2;
   other.layer_memories[0] = LayerMemory::attention;
   EXPECT_EQ(load_gguf(tiny::gguf_header(other), tiny::make_tensors(lfm2, true, "F32")).field, "blk.0.attn_q.weight");
@@ -152,25 +152,25 @@ TEST_F(Malformed, RefusesAMissingKey) {
   EXPECT_EQ(error.field, "llama.block_count");
 }
 
-TEST_F(Malformed, RefusesDimensionsThatDoNotFit) {
-  const auto spoil = [](auto change) {
+TEST_F(Malformed, RefusesInconsistentDimensions) {
+  const auto changed = [](auto change) {
     ModelConfig config = tiny::small_llama();
     change(config);
     return config;
   };
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_kv_heads = 3; })).field, "num_kv_heads");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_kv_heads = 0; })).field, "num_kv_heads");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 0; })).field, "num_layers");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 3; })).field, "blk.2.attn_norm.weight");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.num_layers = 4'000'000'000; })).field, "num_layers");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.head_dim = 8; })).field, "head_dim");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.head_dim = 592; })).code, ErrorCode::unsupported);
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.hidden_size = 512; })).field, "token_embd.weight");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.rope_theta = -1.0; })).field, "rope_theta");
-  EXPECT_EQ(load_config(spoil([](ModelConfig& c) { c.norm_epsilon = 0.0F; })).field, "norm_epsilon");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.num_kv_heads = 3; })).field, "num_kv_heads");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.num_kv_heads = 0; })).field, "num_kv_heads");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.num_layers = 0; })).field, "num_layers");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.num_layers = 3; })).field, "blk.2.attn_norm.weight");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.num_layers = 4'000'000'000; })).field, "num_layers");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.head_dim = 8; })).field, "head_dim");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.head_dim = 592; })).code, ErrorCode::unsupported);
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.hidden_size = 512; })).field, "token_embd.weight");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.rope_theta = -1.0; })).field, "rope_theta");
+  EXPECT_EQ(load_config(changed([](ModelConfig& c) { c.norm_epsilon = 0.0F; })).field, "norm_epsilon");
 }
 
-TEST_F(Malformed, RefusesWhatAConfigAsksForInVain) {
+TEST_F(Malformed, RefusesUnsupportedConfigValues) {
   const auto code_and_field = [&](const std::string& key, const boost::json::value& value) {
     const Error error = load_hf(key, value);
     return std::pair(error.code, error.field);
@@ -198,7 +198,7 @@ TEST_F(Malformed, RefusesListsThatContradictTheLayers) {
   const Error still = load_smollm3("no_rope_layers", {1, 1, 0});
   EXPECT_EQ(still.code, ErrorCode::corrupt);
   EXPECT_EQ(still.field, "config.json: no_rope_layers");
-  EXPECT_EQ(still.message, "3 entries for 2 layers");
+  EXPECT_EQ(still.message, "has 3 entries, but the model has 2 layers");
   EXPECT_EQ(load_smollm3("no_rope_layers", {1, "no"}).field, "config.json: no_rope_layers[1]");
   EXPECT_EQ(load_smollm3("no_rope_layers", 4).code, ErrorCode::corrupt);
   EXPECT_EQ(load_smollm3("layer_types", {"full_attention"}).field, "config.json: layer_types");
@@ -207,7 +207,7 @@ TEST_F(Malformed, RefusesListsThatContradictTheLayers) {
   EXPECT_EQ(mamba.field, "config.json: layer_types[1]");
 }
 
-TEST_F(Malformed, RefusesFusedMatricesAndFactorsThatDoNotFit) {
+TEST_F(Malformed, RefusesInvalidFusedMatricesAndFactors) {
   ModelConfig config = tiny::small_llama();
   config.architecture = "phi3";
   config.fused_qkv = config.fused_gate_up = true;
@@ -230,16 +230,16 @@ TEST_F(Malformed, RefusesFusedMatricesAndFactorsThatDoNotFit) {
   EXPECT_EQ(
       load_phi3(config, [](Tensors& t) { std::erase_if(t, [](const auto& x) { return x.name == "rope_factors_short.weight"; }); }).field,
       "rope_factors_short.weight");
-  ModelConfig spoilt = config;
-  spoilt.rope_long_factors.pop_back();
-  EXPECT_EQ(load_phi3(spoilt, [](Tensors&) {}).field, "rope_factors_long.weight");
-  spoilt = config;
-  spoilt.rope_long_factors[3] = 0.0F;
-  EXPECT_EQ(load_phi3(spoilt, [](Tensors&) {}).field, "rope_factors_long.weight");
-  spoilt = config;
-  spoilt.fused_qkv = false;
-  spoilt.num_layers = 1;  // the first layer is not fused, the second is
-  EXPECT_EQ(load_phi3(spoilt,
+  ModelConfig changed = config;
+  changed.rope_long_factors.pop_back();
+  EXPECT_EQ(load_phi3(changed, [](Tensors&) {}).field, "rope_factors_long.weight");
+  changed = config;
+  changed.rope_long_factors[3] = 0.0F;
+  EXPECT_EQ(load_phi3(changed, [](Tensors&) {}).field, "rope_factors_long.weight");
+  changed = config;
+  changed.fused_qkv = false;
+  changed.num_layers = 1;  // layer 0 is separate, layer 1 is fused
+  EXPECT_EQ(load_phi3(changed,
                       [&](Tensors& t) {
                         Tensors fused_ones = tiny::make_tensors(config, true, "F32");
                         std::erase_if(fused_ones, [](const auto& x) { return !x.name.starts_with("blk.1."); });
@@ -249,7 +249,7 @@ TEST_F(Malformed, RefusesFusedMatricesAndFactorsThatDoNotFit) {
             "blk.1.attn_q.weight");
 }
 
-TEST_F(Malformed, RefusesAGptOssThatIsNotWhole) {
+TEST_F(Malformed, RefusesAnIncompleteGptOss) {
   const ModelConfig config = tiny::small_gpt_oss();
   const auto load_with = [&](const std::function<void(Tensors&)>& change) {
     Tensors made = tiny::make_tensors(config, true, "F32");
@@ -270,7 +270,7 @@ TEST_F(Malformed, RefusesAGptOssThatIsNotWhole) {
   EXPECT_NE(bias.message.find("[7, 96]"), std::string::npos) << bias.message;
 }
 
-TEST_F(Malformed, RefusesLatentsAndGroupsThatDoNotFit) {
+TEST_F(Malformed, RefusesInvalidLatentsAndGroups) {
   const ModelConfig config = tiny::small_deepseek("deepseek_v3");
   const auto load_with = [&](const ModelConfig& said, const std::function<void(Tensors&)>& change) {
     Tensors made = tiny::make_tensors(config, true, "F32");
@@ -280,22 +280,22 @@ TEST_F(Malformed, RefusesLatentsAndGroupsThatDoNotFit) {
   const auto nothing = [](Tensors&) {};
   for (const char* name : {"blk.0.attn_kv_a_mqa.weight", "blk.2.attn_q_a_norm.weight", "blk.1.attn_v_b.weight", "blk.1.exp_probs_b.bias"})
     EXPECT_EQ(load_with(config, [&](Tensors& t) { std::erase_if(t, [&](const auto& x) { return x.name == name; }); }).field, name);
-  ModelConfig spoilt = config;
-  spoilt.latent.key_dim = 48;
-  EXPECT_EQ(load_with(spoilt, nothing).field, "blk.0.attn_q_b.weight");
-  spoilt = config;
-  spoilt.num_expert_groups = 3;
-  EXPECT_EQ(load_with(spoilt, nothing).field, "n_group");
-  spoilt.num_expert_groups = 4;
-  spoilt.groups_per_token = 1;
-  EXPECT_EQ(load_with(spoilt, nothing).field, "topk_group") << "a group has two experts, a token goes through three";
-  spoilt = config;
-  spoilt.latent.kv_rank = 8192;
-  spoilt.set_latent_heads();
-  EXPECT_EQ(load_with(spoilt, nothing).field, "head_dim");
+  ModelConfig changed = config;
+  changed.latent.key_dim = 48;
+  EXPECT_EQ(load_with(changed, nothing).field, "blk.0.attn_q_b.weight");
+  changed = config;
+  changed.num_expert_groups = 3;
+  EXPECT_EQ(load_with(changed, nothing).field, "n_group");
+  changed.num_expert_groups = 4;
+  changed.groups_per_token = 1;
+  EXPECT_EQ(load_with(changed, nothing).field, "topk_group") << "a group has two experts, but a token uses three";
+  changed = config;
+  changed.latent.kv_rank = 8192;
+  changed.set_latent_heads();
+  EXPECT_EQ(load_with(changed, nothing).field, "head_dim");
 }
 
-// What marks an architecture is asked for; only what is left to the file is taken as it comes.
+// The architecture requires these tensors. Only optional tensors may be missing.
 TEST_F(Malformed, RefusesAnOlmo2WithoutItsNorms) {
   ModelConfig config = tiny::small_llama();
   config.architecture = "olmo2";
@@ -309,7 +309,7 @@ TEST_F(Malformed, RefusesAnOlmo2WithoutItsNorms) {
   }
 }
 
-TEST_F(Malformed, RefusesScalesThatAreNone) {
+TEST_F(Malformed, RefusesInvalidScales) {
   const auto load_granite = [&](auto change) {
     ModelConfig config = tiny::small_llama();
     config.architecture = "granite";
@@ -322,15 +322,15 @@ TEST_F(Malformed, RefusesScalesThatAreNone) {
   EXPECT_EQ(load_granite([](ModelConfig& c) { c.attention_scale = -1.0F; }), "attention_scale");
 }
 
-TEST_F(Malformed, SaysThatThereIsNoSuchModel) {
+TEST_F(Malformed, ReportsAMissingModel) {
   EXPECT_EQ(load(folder_.file("nothing.gguf")).code, ErrorCode::not_found);
   EXPECT_FALSE(inspect(folder_.file("nothing.gguf")));
   std::filesystem::create_directories(folder_.file("empty"));
   EXPECT_EQ(load(folder_.file("empty")).code, ErrorCode::not_found);
 }
 
-// Whatever byte of the header is turned, and wherever the file ends: an error or a model that runs, never a crash.
-TEST_F(Malformed, SurvivesTurnedBytesAndCutFiles) {
+// Whatever header byte changes and wherever the file ends, the result is an error or a model that runs, never a crash.
+TEST_F(Malformed, SurvivesChangedBytesAndTruncatedFiles) {
   ModelConfig config = tiny::small_llama();
   config.num_layers = 1;
   config.tied_embeddings = true;
@@ -351,18 +351,18 @@ TEST_F(Malformed, SurvivesTurnedBytesAndCutFiles) {
   }
 }
 
-// What the progress callback does to the file under way.
+// The progress callback changes these files during the load.
 std::string file_to_cut;
 std::string file_to_touch;
 
-void meddle(double progress) {
+void change_files(double progress) {
   if (progress >= 1.0) return;
   if (!file_to_cut.empty()) std::filesystem::resize_file(file_to_cut, 0);
   if (!file_to_touch.empty()) std::filesystem::last_write_time(file_to_touch, std::filesystem::file_time_type::clock::now());
 }
 
-// A file that others cut or rewrite while it is loaded is an error, not the end of the program.
-TEST_F(Malformed, SaysThatAFileChangedWhileItWasLoaded) {
+// A file that another process truncates or rewrites during the load is an error and does not abort the program.
+TEST_F(Malformed, ReportsAFileThatChangesWhileItIsLoaded) {
   ThreadPool one(1);
   for (const bool gguf : {true, false}) {
     for (const bool cut : {true, false}) {
@@ -374,7 +374,7 @@ TEST_F(Malformed, SaysThatAFileChangedWhileItWasLoaded) {
       const std::string file = gguf ? path : path + "/model.safetensors";
       file_to_cut = cut ? file : "";
       file_to_touch = cut ? "" : file;
-      const auto model = load_model(path, {.pool = &one, .progress = meddle});
+      const auto model = load_model(path, {.pool = &one, .progress = change_files});
       ASSERT_FALSE(model) << file;
       EXPECT_EQ(model.error().code, ErrorCode::io);
       EXPECT_EQ(model.error().field, file);
@@ -383,7 +383,7 @@ TEST_F(Malformed, SaysThatAFileChangedWhileItWasLoaded) {
   }
 }
 
-TEST_F(Malformed, InspectTellsWhatTheFileHolds) {
+TEST_F(Malformed, InspectReportsTheContentsOfTheFile) {
   const std::string path = folder_.file("model.gguf");
   tiny::write_gguf(path, tiny::small_llama(), "mixed");
   const auto info = inspect(path);
@@ -400,7 +400,7 @@ TEST_F(Malformed, InspectTellsWhatTheFileHolds) {
   EXPECT_EQ(info->tokenizer->algorithm, TokenizerSpec::Algorithm::unsupported);
 }
 
-TEST_F(Malformed, InspectForetellsTheBytesOfTheWeights) {
+TEST_F(Malformed, InspectPredictsTheBytesOfTheWeights) {
   const std::string path = folder_.file("model.gguf");
   for (const char* kind :
        {"F32", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "mixed"}) {
@@ -414,7 +414,7 @@ TEST_F(Malformed, InspectForetellsTheBytesOfTheWeights) {
   }
 }
 
-TEST_F(Malformed, FactorsOfFrequenciesArePositiveNumbers) {
+TEST_F(Malformed, RequiresPositiveFiniteFrequencyFactors) {
   for (const float factor : {NAN, INFINITY, 0.0F, -1.0F}) {
     const Error error = load_changed([&](Tensors& tensors) {
       std::string bytes;

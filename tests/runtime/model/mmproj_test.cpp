@@ -1,4 +1,4 @@
-// GGUF files that see with a second file, against the folders of which both are.
+// Compares GGUF models that support images through a second file (mmproj) with the folder that both files come from.
 #include <gtest/gtest.h>
 
 #include <boost/json/parse.hpp>
@@ -15,7 +15,7 @@
 namespace quire {
 namespace {
 
-class TwoFilesThatSee : public testing::TestWithParam<std::string> {
+class ModelWithMmproj : public testing::TestWithParam<std::string> {
  protected:
   static boost::json::value config(const std::string& family) {
     const std::string text = R"("vocab_size": 300, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -52,7 +52,7 @@ class TwoFilesThatSee : public testing::TestWithParam<std::string> {
   tiny::TwoFiles files(const tiny::TwoFilesOptions& options = {}, const std::string& family = "idefics3") const {
     return tiny::write_two_files(folder_.file("gguf"), config(family), options);
   }
-  // What is wrong with them.
+  // Returns why the files are refused.
   std::string refusal(const tiny::TwoFilesOptions& options, const std::string& family = "idefics3") const {
     const tiny::TwoFiles two = files(options, family);
     const auto file = ModelFile::open(two.model, two.mmproj);
@@ -62,26 +62,26 @@ class TwoFilesThatSee : public testing::TestWithParam<std::string> {
   tiny::TempFolder folder_;
 };
 
-struct Seen {
+struct ImageResult {
   std::vector<float> embeds, logits;
 };
 
-// Of a tile in the middle of a prompt.
-Seen seen_by(tiny::Rig& rig) {
+// Runs a tile in the middle of a prompt.
+ImageResult result_of(tiny::Rig& rig) {
   VisionEncoder& encoder = *rig.model().vision();
-  const std::uint32_t side = encoder.config().counts_rows ? 2 * encoder.config().grid_side() : encoder.config().image_size;
+  const std::uint32_t side = encoder.config().has_grid_positions ? 2 * encoder.config().grid_side() : encoder.config().image_size;
   const std::vector<std::uint8_t> tile = tiny::drawn_bytes("tile", std::size_t{3} * side * side);
   VisionRun run;
   encoder.begin(run, {tile, side, side});
   while (!run.is_done()) encoder.advance(run);
-  Seen seen{{run.embeds().begin(), run.embeds().end()}, std::vector<float>(2 * rig.vocab())};
+  ImageResult seen{{run.embeds().begin(), run.embeds().end()}, std::vector<float>(2 * rig.vocab())};
   std::vector<TokenId> prompt = {5, 17, 9, 299, 299, 299, 299, 11, 200, 33};
   std::vector<EmbeddedRow> rows;
   std::vector<std::uint32_t> last_seen(prompt.size());
   for (std::uint32_t i = 0; i < prompt.size(); ++i) last_seen[i] = i;
   for (std::uint32_t i = 0; i < 4; ++i) {
     rows.push_back({3 + i, seen.embeds.data() + i * rig.model().info().hidden_size});
-    if (encoder.config().attends_whole) last_seen[3 + i] = 6;
+    if (encoder.config().attends_bidirectionally) last_seen[3 + i] = 6;
   }
   rig.give_blocks(Slot{0}, tiny::blocks_for(static_cast<std::uint32_t>(prompt.size()), 16, 3, 2));
   const std::vector<BatchSequence> sequences = {{Slot{0}, 0, static_cast<std::uint32_t>(prompt.size())}};
@@ -96,52 +96,52 @@ void expect_close(const std::vector<float>& of_files, const std::vector<float>& 
   for (std::size_t i = 0; i < of_files.size(); ++i) ASSERT_NEAR(of_files[i], of_folder[i], 1e-5 * scale) << i;
 }
 
-TEST_P(TwoFilesThatSee, SeeWhatTheFolderSees) {
+TEST_P(ModelWithMmproj, GiveTheResultsOfTheFolder) {
   const std::string folder = written_folder(GetParam());
   const tiny::TwoFiles two = files({.place = place(GetParam())}, GetParam());
   tiny::Rig of_folder(folder, {}), of_files(two.model, {.mmproj = two.mmproj});
   ASSERT_NE(of_files.model().vision(), nullptr);
-  const Seen wanted = seen_by(of_folder), seen = seen_by(of_files);
+  const ImageResult wanted = result_of(of_folder), seen = result_of(of_files);
   expect_close(seen.embeds, wanted.embeds);
   expect_close(seen.logits, wanted.logits);
 }
 
-TEST_P(TwoFilesThatSee, SayOfPicturesWhatTheFolderSays) {
+TEST_P(ModelWithMmproj, ReportTheImageInfoOfTheFolder) {
   const std::string folder = written_folder(GetParam());
   const tiny::TwoFiles two = files({.place = place(GetParam())}, GetParam());
   const auto wanted = inspect(folder), info = inspect(two.model, two.mmproj);
   ASSERT_TRUE(wanted.has_value() && info.has_value());
-  const PictureInfo &a = info->pictures, &b = wanted->pictures;
+  const ImageInfo &a = info->pictures, &b = wanted->pictures;
   EXPECT_EQ(
       std::tie(a.processor, a.tile_side, a.longest_edge, a.splits, a.filter, a.tile_tokens, a.max_tiles, a.token, a.mean, a.deviation),
       std::tie(b.processor, b.tile_side, b.longest_edge, b.splits, b.filter, b.tile_tokens, b.max_tiles, b.token, b.mean, b.deviation));
-  EXPECT_EQ(std::tie(a.attends_whole, a.embed_size, a.place), std::tie(b.attends_whole, b.embed_size, b.place));
-  EXPECT_EQ(std::tie(a.embed_side, a.counts_rows, a.min_pixels, a.max_pixels),
-            std::tie(b.embed_side, b.counts_rows, b.min_pixels, b.max_pixels));
+  EXPECT_EQ(std::tie(a.attends_bidirectionally, a.embed_size, a.place), std::tie(b.attends_bidirectionally, b.embed_size, b.place));
+  EXPECT_EQ(std::tie(a.embed_side, a.has_grid_positions, a.min_pixels, a.max_pixels),
+            std::tie(b.embed_side, b.has_grid_positions, b.min_pixels, b.max_pixels));
   EXPECT_EQ(info->num_parameters, wanted->num_parameters);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, TwoFilesThatSee, testing::Values("idefics3", "gemma3", "qwen2_vl", "qwen2_5_vl"));
+INSTANTIATE_TEST_SUITE_P(Families, ModelWithMmproj, testing::Values("idefics3", "gemma3", "qwen2_vl", "qwen2_5_vl"));
 
-// The first converters called a layer's products by each other's names.
-TEST_F(TwoFilesThatSee, OlderFilesOfQwen2VlSeeTheSame) {
+// The first converters swapped the names of two products of a layer.
+TEST_F(ModelWithMmproj, OlderFilesOfQwen2VlGiveTheSameEmbeddings) {
   const auto seen = [&](bool has_older_names) {
     const tiny::TwoFiles two = files({.place = place("qwen2_vl"), .has_older_names = has_older_names}, "qwen2_vl");
     tiny::Rig rig(two.model, {.mmproj = two.mmproj});
-    return seen_by(rig).embeds;
+    return result_of(rig).embeds;
   };
   EXPECT_EQ(seen(true), seen(false));
 }
 
-TEST_F(TwoFilesThatSee, WithoutTheirKeysPicturesOfQwenAreOfLlamaCppsSizes) {
+TEST_F(ModelWithMmproj, UseLlamaCppsDefaultImageSizesForQwenWithoutTheKeys) {
   const tiny::TwoFiles two = files({.place = place("qwen2_vl"), .without = "image_max_pixels"}, "qwen2_vl");
   const auto info = inspect(two.model, two.mmproj);
   ASSERT_TRUE(info.has_value()) << info.error().to_string();
   EXPECT_EQ(info->pictures.max_pixels, 4096U * 8 * 8);
 }
 
-// As published files of Gemma 3, whose vocabulary ends before it.
-TEST_F(TwoFilesThatSee, AVocabularyWithoutGemmasTokenHasAnotherForAnEmbedding) {
+// The vocabulary of published Gemma 3 files ends before the image token.
+TEST_F(ModelWithMmproj, UseAnotherPlaceholderWhenTheVocabularyHasNoImageToken) {
   const tiny::TwoFiles two = files({.place = "<pad>"}, "gemma3");
   const auto info = inspect(two.model, two.mmproj);
   ASSERT_TRUE(info.has_value()) << info.error().to_string();
@@ -149,7 +149,7 @@ TEST_F(TwoFilesThatSee, AVocabularyWithoutGemmasTokenHasAnotherForAnEmbedding) {
   EXPECT_EQ(info->pictures.place, "<pad>");
 }
 
-TEST_F(TwoFilesThatSee, TheModelAloneReadsText) {
+TEST_F(ModelWithMmproj, TheModelAloneReadsText) {
   const tiny::TwoFiles two = files();
   const auto info = inspect(two.model);
   ASSERT_TRUE(info.has_value()) << info.error().to_string();
@@ -158,8 +158,8 @@ TEST_F(TwoFilesThatSee, TheModelAloneReadsText) {
   EXPECT_EQ(rig.model().vision(), nullptr);
 }
 
-// Blocks of the KV cache behind pictures are another model's where another encoder has seen them.
-TEST_F(TwoFilesThatSee, TheSecondFileIsPartOfTheDigest) {
+// KV blocks after images depend on the encoder, so another encoder means another model.
+TEST_F(ModelWithMmproj, TheSecondFileIsPartOfTheDigest) {
   const tiny::TwoFiles two = files();
   const auto digest = [&](const std::string& mmproj) { return ModelFile::open(two.model, mmproj).value().digest().value(); };
   const Sha256Digest seeing = digest(two.mmproj);
@@ -167,13 +167,14 @@ TEST_F(TwoFilesThatSee, TheSecondFileIsPartOfTheDigest) {
   EXPECT_NE(digest(""), seeing);
 }
 
-TEST_F(TwoFilesThatSee, WhatDoesNotFitIsRefusedByName) {
+TEST_F(ModelWithMmproj, RefuseInvalidFilesAndReportTheReason) {
   const auto names = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
   EXPECT_EQ(refusal({}), "");
   EXPECT_TRUE(names(refusal({.projector = "pixtral"}), "mmproj: clip.projector_type: 'pixtral' is not implemented"))
       << refusal({.projector = "pixtral"});
-  EXPECT_TRUE(names(refusal({.projector = "gemma3"}), "sees for a gemma3, and the model is a llama")) << refusal({.projector = "gemma3"});
-  EXPECT_TRUE(names(refusal({.place = "word"}), "vocabulary has no <image>")) << refusal({.place = "word"});
+  EXPECT_TRUE(names(refusal({.projector = "gemma3"}), "belongs to a gemma3 decoder, but the model is llama"))
+      << refusal({.projector = "gemma3"});
+  EXPECT_TRUE(names(refusal({.place = "word"}), "does not contain <image>")) << refusal({.place = "word"});
   for (const char* key : {"embedding_length", "block_count", "image_size", "image_mean", "attention.head_count"})
     EXPECT_TRUE(names(refusal({.without = key}), key)) << refusal({.without = key});
   const tiny::TwoFiles two = files();
@@ -187,7 +188,7 @@ TEST_F(TwoFilesThatSee, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(of_folder.error().field, "mmproj");
 }
 
-TEST_F(TwoFilesThatSee, ATensorThatNobodyWantsIsNamed) {
+TEST_F(ModelWithMmproj, ReportAnUnusedTensor) {
   for (const char* name : {"v.blk.0.attn_q_norm.weight", "mm.model.mlp.0.weight"}) {
     const tiny::TwoFiles two = files({.more = name});
     const auto file = ModelFile::open(two.model, two.mmproj);

@@ -1,4 +1,4 @@
-// A pass allocates nothing, whatever its mix of prefill and decode.
+// A forward pass does not allocate, whatever its mix of prefill and decode.
 #include <gtest/gtest.h>
 
 #include "runtime/model/logit_record.h"
@@ -15,7 +15,7 @@ void expect_no_allocation_at(const std::string& path) {
   if (!QUIRE_COUNTS_ALLOCATIONS) GTEST_SKIP() << "ThreadSanitizer keeps its own operator new: nothing to count";
   const auto info = inspect(path);
   ASSERT_TRUE(info);
-  const bool has_bf16 = std::ranges::find(info->held, "bf16", &HeldMatrices::form) != info->held.end();
+  const bool has_bf16 = std::ranges::find(info->held, "bf16", &WeightFormatSummary::form) != info->held.end();
   for (const ActivationMode mode : {ActivationMode::int16, ActivationMode::int8, ActivationMode::f32, ActivationMode::bf16}) {
     if (mode == ActivationMode::bf16 && !has_bf16) continue;
     tiny::Rig rig(path, {.activations = mode, .kv = KvDtype::bf16});
@@ -26,7 +26,7 @@ void expect_no_allocation_at(const std::string& path) {
     const std::vector<BatchSequence> mixed{{Slot{0}, 25, 1}, {Slot{1}, 20, 1}, {Slot{2}, 5, 40}, {Slot{3}, 0, 8}};
     const std::vector<std::uint32_t> none, last{0, 1, 41, 49};
     for (std::uint32_t slot = 4; slot < 8; ++slot) {
-      std::vector<BlockId> blocks = tiny::blocks_for(64, 16, 1, 4);  // those of slot 0
+      std::vector<BlockId> blocks = tiny::blocks_for(64, 16, 1, 4);  // blocks of slot 0
       blocks.push_back(BlockId{40 + slot});
       rig.give_blocks(Slot{slot}, blocks);
     }
@@ -63,7 +63,7 @@ TEST(NoAllocation, APassWithSinksAllocatesNothing) {
   expect_no_allocation(tiny::small_gpt_oss(), "MXFP4");
 }
 
-TEST(NoAllocation, APassThroughColumnsInAnotherOrderAllocatesNothing) {
+TEST(NoAllocation, APassThroughReorderedColumnsAllocatesNothing) {
   const tiny::TempFolder folder;
   const auto record = tiny::read_logit_record("quantised_");
   expect_no_allocation_at(tiny::write_model(*std::ranges::find(record.cases, "gptq4_orders", &tiny::LogitCase::name), folder));

@@ -1,4 +1,4 @@
-// NaN in weights and in the KV cache: the rows that depend on it get logits that are NaN, and all other rows the bits they get without it.
+// NaN in weights and in the KV cache: dependent rows get NaN logits, and all other rows keep the bits that they have without it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::string name_of(const Mode& mode) {
   return mode.name;
 }
 
-// What is served by default (16-bit activations, bf16 KV) on every instruction set, and floats.
+// Returns the default mode (16-bit activations, bf16 KV) on every instruction set, and float modes.
 std::vector<Mode> modes() {
   std::vector<Mode> all;
   all.push_back({"floats", "F32", ActivationMode::f32, KvDtype::f32, KernelIsa::best});
@@ -64,8 +64,8 @@ class NotANumberInModels : public testing::TestWithParam<Mode> {
   tiny::TempFolder folder_;
 };
 
-// The tensors with one number of a row turned to NaN: a weight, or the scale of a block.
-std::vector<tiny::Tensor> spoil(std::vector<tiny::Tensor> tensors, const std::string& name, std::size_t row) {
+// Returns the tensors with one number of a row set to NaN: a weight, or the scale of a block.
+std::vector<tiny::Tensor> with_nan(std::vector<tiny::Tensor> tensors, const std::string& name, std::size_t row) {
   tiny::Tensor& tensor = *std::ranges::find(tensors, name, &tiny::Tensor::name);
   const std::size_t rows = tensor.shape.size() == 2 ? tensor.shape[0] : 1;
   char* at = tensor.bytes.data() + (rows == 1 ? 0 : row * (tensor.bytes.size() / rows));
@@ -88,21 +88,21 @@ std::vector<TokenId> tokens_from(TokenId first, std::size_t count) {
   return tokens;
 }
 
-TEST_P(NotANumberInModels, AWeightOfALayerSpoilsEveryLogit) {
+TEST_P(NotANumberInModels, ANaNWeightOfALayerMakesEveryLogitNaN) {
   const std::vector<TokenId> prompt = tokens_from(20, 6);
   for (const std::string name :
        {"blk.0.attn_norm.weight", "blk.0.attn_q.weight", "blk.1.attn_k.weight", "blk.1.attn_v.weight", "blk.0.attn_output.weight",
         "blk.1.ffn_norm.weight", "blk.0.ffn_gate.weight", "blk.1.ffn_up.weight", "blk.1.ffn_down.weight", "output_norm.weight"}) {
-    tiny::Rig rig(write(spoil(tensors_, name, 3)), options());
+    tiny::Rig rig(write(with_nan(tensors_, name, 3)), options());
     rig.give_blocks(Slot{0}, tiny::blocks_for(6, 16, 1));
     EXPECT_TRUE(all_nan(rig.run(prompt, {{Slot{0}, 0, 6}}))) << name;
   }
 }
 
-TEST_P(NotANumberInModels, AWeightOfTheOutputSpoilsItsOwnLogit) {
+TEST_P(NotANumberInModels, ANaNWeightOfTheOutputAffectsOnlyItsLogit) {
   const std::vector<TokenId> prompt = tokens_from(20, 6);
   std::vector<std::vector<float>> logits;
-  for (const auto& tensors : {tensors_, spoil(tensors_, "output.weight", 3)}) {
+  for (const auto& tensors : {tensors_, with_nan(tensors_, "output.weight", 3)}) {
     tiny::Rig rig(write(tensors), options());
     rig.give_blocks(Slot{0}, tiny::blocks_for(6, 16, 1));
     logits.push_back(rig.run(prompt, {{Slot{0}, 0, 6}}));
@@ -114,26 +114,26 @@ TEST_P(NotANumberInModels, AWeightOfTheOutputSpoilsItsOwnLogit) {
   EXPECT_TRUE(same_bits(logits[0], logits[1]));
 }
 
-// Two requests in one pass, one of which holds the token whose embedding is broken.
-TEST_P(NotANumberInModels, AnEmbeddingSpoilsTheRequestsThatHoldItsToken) {
+// Two requests run in one pass; one of them contains the token whose embedding has NaN.
+TEST_P(NotANumberInModels, ANaNEmbeddingAffectsRequestsThatContainItsToken) {
   constexpr TokenId kBroken = 7;
   std::vector<TokenId> tokens = tokens_from(20, 20);
   const std::vector<BatchSequence> sequences{{Slot{0}, 0, 10}, {Slot{1}, 0, 10}};
   std::vector<std::vector<float>> logits;
-  for (const auto& tensors : {tensors_, spoil(tensors_, "token_embd.weight", kBroken)}) {
+  for (const auto& tensors : {tensors_, with_nan(tensors_, "token_embd.weight", kBroken)}) {
     tokens[4] = kBroken;
     tiny::Rig rig(write(tensors), options());
     for (const std::uint32_t slot : {0U, 1U}) rig.give_blocks(Slot{slot}, tiny::blocks_for(10, 16, 1 + slot));
     logits.push_back(rig.run(tokens, sequences));
   }
-  const std::span clean(logits[0]), spoilt(logits[1]);
-  EXPECT_TRUE(same_bits(clean.first(std::size_t{4} * 300), spoilt.first(std::size_t{4} * 300))) << "positions before the token";
-  EXPECT_TRUE(all_nan(spoilt.subspan(std::size_t{4} * 300, std::size_t{6} * 300)));
-  EXPECT_TRUE(same_bits(clean.subspan(std::size_t{10} * 300), spoilt.subspan(std::size_t{10} * 300))) << "the other request";
+  const std::span clean(logits[0]), changed(logits[1]);
+  EXPECT_TRUE(same_bits(clean.first(std::size_t{4} * 300), changed.first(std::size_t{4} * 300))) << "positions before the token";
+  EXPECT_TRUE(all_nan(changed.subspan(std::size_t{4} * 300, std::size_t{6} * 300)));
+  EXPECT_TRUE(same_bits(clean.subspan(std::size_t{10} * 300), changed.subspan(std::size_t{10} * 300))) << "the other request";
 }
 
-// One number of a block, turned over in memory, between two passes: requests 0 and 1 share the block, request 2 does not.
-TEST_P(NotANumberInModels, ABrokenKvBlockSpoilsTheRequestsThatAttendToIt) {
+// One number of a block changes in memory between two passes. Requests 0 and 1 share the block, request 2 does not.
+TEST_P(NotANumberInModels, ACorruptedKvBlockAffectsRequestsThatAttendToIt) {
   const std::string path = write(tensors_);
   const std::vector<TokenId> prompt = tokens_from(20, 40);
   const std::vector<TokenId> next{9, 10, 11};

@@ -1,5 +1,5 @@
-// Files of packed weights: what was written is read, what was changed is found, and a folder keeps to its budget.
-#include "runtime/model/kept/packed_file.h"
+// Files of packed weights: reads return the written data, changes are detected, and a folder stays within its budget.
+#include "runtime/model/packed/packed_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "runtime/kernel/kernel_fixtures.h"
-#include "runtime/model/kept/packed_folder.h"
+#include "runtime/model/packed/packed_folder.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
 
@@ -75,7 +75,7 @@ ino_t inode_of(const std::string& path) {
   return info.st_ino;
 }
 
-// Files may not grow beyond so many bytes, as on a disk that is full.
+// Limits the size of files, like a full disk.
 class FullDisk {
  public:
   explicit FullDisk(std::uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -102,7 +102,7 @@ class PackedFiles : public testing::Test {
   Sha256Digest key_ = key_named("a");
 };
 
-TEST_F(PackedFiles, MatricesOfEveryFormatComeBack) {
+TEST_F(PackedFiles, ReadsBackMatricesOfEveryFormat) {
   const std::vector<PackedMatrix> matrices = some_matrices();
   ASSERT_TRUE(write_file(path_, key_, matrices).has_value());
   const auto file = PackedFile::open(path_, key_);
@@ -115,7 +115,7 @@ TEST_F(PackedFiles, MatricesOfEveryFormatComeBack) {
   }
 }
 
-TEST_F(PackedFiles, MatricesAreUsedWhereTheyLie) {
+TEST_F(PackedFiles, MapsMatricesWithoutCopying) {
   const std::vector<PackedMatrix> matrices = some_matrices();
   std::vector<PackedMatrix> seen(matrices.size());
   {
@@ -128,15 +128,15 @@ TEST_F(PackedFiles, MatricesAreUsedWhereTheyLie) {
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     EXPECT_TRUE(seen[i].storage.is_mapped() && is_same(seen[i], matrices[i])) << i;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(seen[i].storage.data()) % kCacheLineBytes, 0U);
-    // A copy needs the map no longer.
+    // A copy does not need the mapping any more.
     const PackedMatrix copy = seen[i];
     seen[i].storage.own().assign(1, 0);
     EXPECT_TRUE(!seen[i].storage.is_mapped() && is_same(copy, matrices[i]));
   }
 }
 
-// Larger and smaller than what is written at once, by several threads.
-TEST_F(PackedFiles, MatricesOfAnySizeComeBack) {
+// Matrices are larger and smaller than a single write, and several threads write.
+TEST_F(PackedFiles, ReadsBackMatricesOfAnySize) {
   std::vector<PackedMatrix> matrices;
   for (const std::uint32_t rows : {16U, 1'200U, 500U, 48U, 2'100U, 700U, 16U, 16U}) {
     MatrixPacker packer(WeightFormat::f32, rows, 515);
@@ -160,20 +160,20 @@ TEST_F(PackedFiles, MatricesOfAnySizeComeBack) {
     ASSERT_TRUE(file->read(i, read) && file->view(i, seen)) << i;
     EXPECT_TRUE(is_same(read, matrices[i]) && is_same(seen, matrices[i])) << i;
   }
-  // In pages of whatever size the system has.
-  static_cast<void>(file->read_anew());
+  // The page size depends on the system.
+  static_cast<void>(file->reread());
   for (std::uint32_t i = 0; i < file->size(); ++i) {
     PackedMatrix seen;
     ASSERT_TRUE(file->view(i, seen) && is_same(seen, matrices[i])) << i;
   }
 }
 
-TEST_F(PackedFiles, TwoWhoWriteAtOnceUseTheFirstOnesFile) {
+TEST_F(PackedFiles, ConcurrentWritersUseTheFirstFinishedFile) {
   const std::vector<PackedMatrix> matrices = some_matrices();
   auto first = PackedFileWriter::create(path_, key_, 1, kNoBound), second = PackedFileWriter::create(path_, key_, 1, kNoBound);
   ASSERT_TRUE(first && second);
   ASSERT_TRUE((*first)->write(0, matrices[0]) && (*second)->write(0, matrices[0]));
-  EXPECT_EQ(PackedFile::open(path_, key_).error().code, ErrorCode::not_found) << "none that is not finished";
+  EXPECT_EQ(PackedFile::open(path_, key_).error().code, ErrorCode::not_found) << "an unfinished file is not found";
   ASSERT_TRUE((*second)->finish());
   const ino_t written = inode_of(path_);
   const auto file = (*first)->finish();
@@ -186,7 +186,7 @@ TEST_F(PackedFiles, TwoWhoWriteAtOnceUseTheFirstOnesFile) {
   EXPECT_EQ(files_in(std::filesystem::path(path_).parent_path()), 1U);
 }
 
-TEST_F(PackedFiles, WhatIsNotSoundGivesWay) {
+TEST_F(PackedFiles, ReplacesAnInvalidFile) {
   tiny::write_file(path_, "of another version");
   const auto file = write_file(path_, key_, some_matrices());
   ASSERT_TRUE(file) << file.error().to_string();
@@ -199,7 +199,7 @@ TEST_F(PackedFiles, BelongToAModel) {
   EXPECT_EQ(PackedFile::open(folder_.file("b.packed"), key_).error().code, ErrorCode::not_found);
 }
 
-TEST_F(PackedFiles, NoFlippedByteAndNoCutIsRead) {
+TEST_F(PackedFiles, DetectsEveryFlippedByteAndTruncation) {
   Rng rng(72);
   const std::vector<PackedMatrix> matrices{random_matrix(rng, weight_cases()[0], 16, 32).packed,
                                            random_matrix(rng, weight_cases()[2], 16, 64).packed};
@@ -237,10 +237,10 @@ TEST_F(PackedFiles, NoFlippedByteAndNoCutIsRead) {
     std::filesystem::resize_file(path_, size);
     look();
   }
-  EXPECT_EQ(num_found, num_cuts) << "each cut is found";
+  EXPECT_EQ(num_found, num_cuts) << "each truncation is detected";
 }
 
-TEST_F(PackedFiles, WhatWasNotFinishedIsNotThere) {
+TEST_F(PackedFiles, AnUnfinishedFileIsRemoved) {
   {
     auto writer = PackedFileWriter::create(path_, key_, 2, kNoBound);
     ASSERT_TRUE(writer);
@@ -274,11 +274,11 @@ class PackedFolders : public PackedFiles {
   }
 };
 
-TEST_F(PackedFolders, TheLeastRecentlyUsedGo) {
+TEST_F(PackedFolders, EvictTheLeastRecentlyUsedFiles) {
   keep("a", 33'000);
   keep("b", 33'000);
   EXPECT_TRUE(has("a"));
-  // Used an hour ago, the other now.
+  // One file was last used an hour ago, the other now.
   const auto now = std::filesystem::file_time_type::clock::now();
   for (const auto& file : std::filesystem::directory_iterator(options_.cache_folder))
     std::filesystem::last_write_time(file, now - std::chrono::hours(1));
@@ -290,7 +290,7 @@ TEST_F(PackedFolders, TheLeastRecentlyUsedGo) {
 
 TEST_F(PackedFolders, NeverGrowBeyondTheirBudget) {
   EXPECT_EQ(begin_packed(options_, key_, 1, 100'001).error().field, "weights_cache_budget");
-  // An estimate that was too low.
+  // The estimate is too low.
   options_.cache_bytes = 30'000;
   Rng rng(74);
   auto writer = begin_packed(options_, key_, 1, 1'000);
@@ -300,15 +300,15 @@ TEST_F(PackedFolders, NeverGrowBeyondTheirBudget) {
   EXPECT_EQ(bytes(), 0U);
 }
 
-// It would take as much without a name.
-TEST_F(PackedFolders, FilesInUseStay) {
+// An unlinked file in use would need as much space.
+TEST_F(PackedFolders, KeepFilesInUse) {
   options_.cache_bytes = 130'000;
   keep("a", 33'000);
   keep("b", 33'000);
   keep("c", 33'000);
   EXPECT_TRUE(has("a") && has("b") && has("c"));
   {
-    // A matrix that lies in the file is enough.
+    // A matrix that is mapped from the file keeps it in use.
     PackedMatrix matrix;
     {
       auto a = find_packed(options_, key_named("a"));
@@ -326,7 +326,7 @@ TEST_F(PackedFolders, FilesInUseStay) {
   EXPECT_LE(bytes(), options_.cache_bytes);
 }
 
-TEST_F(PackedFolders, WhatAKilledProcessLeftGoesAndWhatAnotherWritesStays) {
+TEST_F(PackedFolders, RemoveFilesOfKilledProcessesAndKeepFilesInProgress) {
   std::filesystem::create_directories(options_.cache_folder);
   tiny::write_file(options_.cache_folder + "/x.packed.1.tmp", "left");
   tiny::write_file(options_.cache_folder + "/y.packed.2.tmp", "written");
@@ -348,10 +348,10 @@ TEST_F(PackedFolders, DamagedFilesAreRemoved) {
   EXPECT_EQ(bytes(), 0U);
 }
 
-TEST_F(PackedFolders, AFolderThatCannotBeIsNamed) {
+TEST_F(PackedFolders, ReportTheOptionOfAnInvalidFolder) {
   tiny::write_file(options_.cache_folder, "a file");
   EXPECT_EQ(begin_packed(options_, key_, 1, 1'000).error().field, "weights_cache");
-  options_.cache_folder = "/proc/self/weights";  // where nobody makes any
+  options_.cache_folder = "/proc/self/weights";  // no process can create a folder here
   EXPECT_EQ(begin_packed(options_, key_, 1, 1'000).error().field, "weights_cache");
 }
 

@@ -1,4 +1,4 @@
-// What models' files say of vectors of texts.
+// Tests how models' files describe the pooling of embeddings.
 #include "runtime/model/weights/pooling_info.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::string module(const char* type, const char* path) {
   return std::string(R"({"type": "sentence_transformers.models.)") + type + R"(", "path": ")" + path + R"("})";
 }
 
-TEST(PoolingInfo, IsTheLastTokenNormalisedWhereNothingIsSaid) {
+TEST(PoolingInfo, DefaultsToTheNormalisedLastToken) {
   const tiny::TempFolder folder;
   const PoolingInfo info = pooling_info(folder.file(""));
   EXPECT_EQ(info.kind, PoolingKind::last);
@@ -44,17 +44,17 @@ TEST(PoolingInfo, IsReadFromTheModulesOfSentenceTransformers) {
     PoolingInfo info = pooling_info(folder.file(""));
     EXPECT_EQ(info.unsupported, "") << config;
     EXPECT_EQ(info.kind, kind) << config;
-    EXPECT_FALSE(info.normalize) << "no module does";
+    EXPECT_FALSE(info.normalize) << "no module normalises";
     write_text(folder.file("modules.json"), "[" + module("Pooling", "1_Pooling") + "," + module("Normalize", "2_Normalize") + "]");
     EXPECT_TRUE(pooling_info(folder.file("")).normalize);
   }
 }
 
-TEST(PoolingInfo, SaysWhatIsNotImplemented) {
+TEST(PoolingInfo, ReportsUnsupportedModules) {
   const tiny::TempFolder folder;
   const auto unsupported = [&] { return pooling_info(folder.file("")).unsupported; };
   write_text(folder.file("modules.json"), "[" + module("Pooling", "1_Pooling") + "]");
-  EXPECT_NE(unsupported().find("config.json"), std::string::npos) << "is not there";
+  EXPECT_NE(unsupported().find("config.json"), std::string::npos) << "the pooling config is missing";
   write_text(folder.file("1_Pooling/config.json"), R"({"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": true})");
   EXPECT_NE(unsupported().find("max_tokens+mean_tokens"), std::string::npos) << unsupported();
   write_text(folder.file("modules.json"), "[" + module("Dense", "2_Dense") + "]");
@@ -62,10 +62,10 @@ TEST(PoolingInfo, SaysWhatIsNotImplemented) {
   write_text(folder.file("modules.json"), "{}");
   EXPECT_NE(unsupported(), "");
   write_text(folder.file("modules.json"), "[3, null, {\"type\": 5}]");
-  EXPECT_EQ(unsupported(), "") << "what is no module of these kinds does not matter";
+  EXPECT_EQ(unsupported(), "") << "unknown entries are ignored";
 }
 
-TEST(PoolingInfo, TakesVllmsOverridesFromTheConfig) {
+TEST(PoolingInfo, ReadsVllmsOverridesFromTheConfig) {
   const tiny::TempFolder folder;
   write_text(folder.file("config.json"), R"({"matryoshka_dimensions": [32, 64], "classifier_from_token": ["No", "Yes"]})");
   const PoolingInfo info = pooling_info(folder.file(""));
@@ -95,26 +95,26 @@ TEST(PoolingInfo, IsReadFromTheKeysOfAGgufFile) {
   }
 }
 
-TEST(PoolingInfo, OfBrokenFilesIsNoCrash) {
+TEST(PoolingInfo, BrokenFilesDoNotCrash) {
   const std::string whole = "[" + module("Pooling", "1_Pooling") + "," + module("Normalize", "2_Normalize") + "]";
   const std::string config = R"({"pooling_mode_mean_tokens": true, "matryoshka_dimensions": [1, -1, "x"], "classifier_from_token": [1]})";
   Random random(7);
   for (int round = 0; round < 300; ++round) {
     const tiny::TempFolder folder;
-    const auto spoil = [&](std::string text) {
+    const auto damaged = [&](std::string text) {
       for (std::uint64_t i = random.below(4); i > 0; --i) text[random.below(text.size())] = static_cast<char>(random.below(256));
       return text.substr(0, random.below(text.size() + 1));
     };
-    write_text(folder.file("modules.json"), spoil(whole));
-    write_text(folder.file("1_Pooling/config.json"), spoil(config));
-    write_text(folder.file("config.json"), spoil(config));
+    write_text(folder.file("modules.json"), damaged(whole));
+    write_text(folder.file("1_Pooling/config.json"), damaged(config));
+    write_text(folder.file("config.json"), damaged(config));
     const PoolingInfo info = pooling_info(folder.file(""));
     EXPECT_TRUE(info.kind == PoolingKind::mean || info.kind == PoolingKind::last);
   }
 }
 
-// As Qwen3-Embedding is published: the decoder alone.
-TEST(PoolingInfo, AFolderWithoutTheOutputMatrixIsAModel) {
+// Qwen3-Embedding is published like this: only the decoder.
+TEST(PoolingInfo, LoadsAFolderWithoutTheOutputMatrix) {
   const tiny::LogitRecord record = tiny::read_logit_record("");
   const auto found = std::ranges::find(record.cases, std::string("qwen3_hf_F32"), &tiny::LogitCase::name);
   ASSERT_NE(found, record.cases.end());

@@ -1,4 +1,4 @@
-// A model whose floats become codes while it is loaded (WeightsOptions::quantise).
+// Tests models whose float weights are quantised during the load (WeightsOptions::quantise).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class QuantisedAtLoad : public testing::Test {
     rig.give_blocks(Slot{0}, tiny::blocks_for(kTokens, 16, 1));
     return rig.run(tokens_, {{Slot{0}, 0, kTokens}});
   }
-  // Root mean square, over the deviation of the exact logits: single rows of a mixture may go through other experts.
+  // Returns the root mean square over the deviation of the exact logits. Single rows of an MoE may be routed to other experts.
   static double difference(const std::vector<float>& exact, const std::vector<float>& other) {
     double square = 0.0, sum = 0.0, off = 0.0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -48,10 +48,10 @@ class QuantisedAtLoad : public testing::Test {
   tiny::TempFolder folder_;
   std::string path_ = folder_.file("model.gguf");
   std::vector<TokenId> tokens_;
-  std::uint64_t bytes_ = 0;  // of the weights of the last one
+  std::uint64_t bytes_ = 0;  // weight bytes of the last loaded model
 };
 
-TEST_F(QuantisedAtLoad, TakesLessMemoryAndStaysClose) {
+TEST_F(QuantisedAtLoad, NeedsLessMemoryAndStaysClose) {
   for (const ModelConfig& config :
        {tiny::small_llama(), tiny::small_mixture("qwen2_moe"), tiny::small_deepseek("deepseek_v2"), tiny::small_lfm2()}) {
     for (const std::string_view type : {"F32", "BF16"}) {
@@ -71,12 +71,12 @@ TEST_F(QuantisedAtLoad, TakesLessMemoryAndStaysClose) {
   }
 }
 
-TEST_F(QuantisedAtLoad, WhatIsQuantisedAlreadyStaysAsItIs) {
+TEST_F(QuantisedAtLoad, LeavesQuantisedWeightsUnchanged) {
   write(tiny::small_llama(), "Q4_1");
   EXPECT_TRUE(same(logits(WeightQuantisation::none), logits(WeightQuantisation::q4_k)));
 }
 
-TEST_F(QuantisedAtLoad, EachHasAFileOfItsOwnWherePackedWeightsAreKept) {
+TEST_F(QuantisedAtLoad, CachesASeparateFileForEachQuantisation) {
   write(tiny::small_llama(), "F32");
   const std::string cache = folder_.file("cache");
   for (const WeightQuantisation quantise : {WeightQuantisation::none, WeightQuantisation::q8_0, WeightQuantisation::q4_k}) {
@@ -85,13 +85,13 @@ TEST_F(QuantisedAtLoad, EachHasAFileOfItsOwnWherePackedWeightsAreKept) {
   }
 }
 
-TEST_F(QuantisedAtLoad, AWeightThatIsNoNumberIsNamed) {
+TEST_F(QuantisedAtLoad, ReportsTheTensorOfANaNWeight) {
   ModelConfig config = tiny::small_llama();
   auto tensors = tiny::make_tensors(config, true, "F32");
-  const auto spoilt = std::ranges::find(tensors, std::string("blk.1.ffn_up.weight"), &tiny::Tensor::name);
-  ASSERT_NE(spoilt, tensors.end());
+  const auto changed = std::ranges::find(tensors, std::string("blk.1.ffn_up.weight"), &tiny::Tensor::name);
+  ASSERT_NE(changed, tensors.end());
   const float nan = NAN;
-  std::memcpy(spoilt->bytes.data() + 400, &nan, sizeof nan);
+  std::memcpy(changed->bytes.data() + 400, &nan, sizeof nan);
   tiny::write_file(path_, tiny::gguf_header(config).file(tensors));
   ThreadPool pool(2);
   const auto model = load_model(path_, {.max_num_batched_tokens = 8,
@@ -104,8 +104,8 @@ TEST_F(QuantisedAtLoad, AWeightThatIsNoNumberIsNamed) {
   EXPECT_EQ(model.error().code, ErrorCode::corrupt);
 }
 
-// A way of activations that none of a model's weights would take is a mistake of whoever asked for it.
-TEST(Activations, InBf16AreForWeightsInBf16) {
+// An activation mode that no weight of the model supports is a user error.
+TEST(Activations, Bf16RequiresBf16Weights) {
   const tiny::TempFolder folder;
   ThreadPool pool(1);
   for (const auto& [type, is_loaded] : {std::pair("BF16", true), {"Q8_0", false}, {"F32", false}}) {

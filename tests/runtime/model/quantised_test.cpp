@@ -1,4 +1,4 @@
-// Quantised Hugging Face folders: in which form they are held, bits that depend on nothing beside a row, and folders that contradict
+// Tests quantised Hugging Face folders: their form in memory, bits that do not depend on other rows, and folders that contradict
 // themselves.
 #include <gtest/gtest.h>
 
@@ -46,13 +46,13 @@ class QuantisedFolders : public testing::Test {
     EXPECT_FALSE(model) << "loaded a broken model";
     return model ? Error{} : model.error();
   }
-  // A sound folder with a member of quantization_config set.
+  // Loads a valid folder after one member of quantization_config was set.
   [[nodiscard]] Error load_with(const std::string& name, const std::string& key, const boost::json::value& value) {
     LogitCase c = case_named(name);
     c.config.as_object()["quantization_config"].as_object()[key] = value;
     return load(write(c));
   }
-  // A sound folder whose tensors are spoilt.
+  // Loads a valid folder after its tensors were changed.
   [[nodiscard]] Error load_changed(const std::string& name, const std::function<void(std::vector<tiny::Tensor>&)>& change) {
     const LogitCase& c = case_named(name);
     const auto config = config_from_hf(JsonRef(c.config, c.name));
@@ -62,7 +62,7 @@ class QuantisedFolders : public testing::Test {
     tiny::write_hf_folder(path, c.config, tensors);
     return load(path);
   }
-  // The first matrix's part.
+  // Returns this part of the first matrix.
   static tiny::Tensor& part(std::vector<tiny::Tensor>& tensors, const std::string& end) {
     return *std::ranges::find(tensors, "model.layers.0.self_attn.q_proj." + end, &tiny::Tensor::name);
   }
@@ -72,12 +72,12 @@ class QuantisedFolders : public testing::Test {
   ThreadPool pool_{2};
 };
 
-const HeldMatrices* held_as(const ModelInfo& info, const std::string& form) {
-  const auto found = std::ranges::find(info.held, form, &HeldMatrices::form);
+const WeightFormatSummary* held_as(const ModelInfo& info, const std::string& form) {
+  const auto found = std::ranges::find(info.held, form, &WeightFormatSummary::form);
   return found == info.held.end() ? nullptr : &*found;
 }
 
-TEST_F(QuantisedFolders, InspectTellsHowTheyAreHeld) {
+TEST_F(QuantisedFolders, InspectReportsTheirFormInMemory) {
   struct Expected {
     const char *name, *form;
     std::uint32_t matrices;
@@ -103,11 +103,11 @@ TEST_F(QuantisedFolders, InspectTellsHowTheyAreHeld) {
     EXPECT_EQ(info.quantisation, expected.quantisation);
     EXPECT_NE(info.weight_types.find(std::string_view(expected.types).substr(expected.types[0] == 'B' ? 8 : 0)), std::string::npos)
         << info.weight_types;
-    const HeldMatrices* held = held_as(info, expected.form);
+    const WeightFormatSummary* held = held_as(info, expected.form);
     ASSERT_NE(held, nullptr);
     EXPECT_EQ(held->count, expected.matrices);
-    EXPECT_EQ(held->in_integers, std::string_view(expected.form).ends_with("bits"));
-    // What is told is what is taken, but for scales that are wider than usual.
+    EXPECT_EQ(held->multiplies_integers, std::string_view(expected.form).ends_with("bits"));
+    // The reported bytes equal the used bytes, except for scales that are wider than usual.
     const auto bytes = static_cast<double>(loaded_bytes(folder_.file(expected.name)));
     EXPECT_NEAR(static_cast<double>(info.weight_bytes), bytes, 0.02 * bytes);
   }
@@ -117,8 +117,8 @@ TEST_F(QuantisedFolders, InspectTellsHowTheyAreHeld) {
   EXPECT_TRUE(info_of("gptq4_order").notes.empty());
 }
 
-// One pass over a prompt, and the same in parts with others beside it.
-TEST_F(QuantisedFolders, ABatchChangesNoBitWhateverTheOrderOfColumns) {
+// The rows run in one pass over a prompt, and again in parts next to other requests.
+TEST_F(QuantisedFolders, BatchingChangesNoBitForAnyOrderOfColumns) {
   for (const char* name : {"gptq4_order", "gptq4_orders", "packed4_order", "awq_128", "w8a8_row", "fp8_row"}) {
     SCOPED_TRACE(name);
     const std::string path = write(name);
@@ -143,7 +143,7 @@ TEST_F(QuantisedFolders, ABatchChangesNoBitWhateverTheOrderOfColumns) {
   }
 }
 
-// An adapter reads the inputs as they come: beside ordered columns it adds what it adds to the same weights in floats.
+// An adapter reads the inputs in their original order. With ordered columns it must add the same as with the weights as floats.
 TEST_F(QuantisedFolders, AnAdapterAddsTheSameToOrderedColumns) {
   for (const char* name : {"gptq4_order", "gptq4_orders"}) {
     SCOPED_TRACE(name);
@@ -189,8 +189,8 @@ TEST_F(QuantisedFolders, AnAdapterAddsTheSameToOrderedColumns) {
   }
 }
 
-// Old folders have biases of zero where the model has none.
-TEST_F(QuantisedFolders, BiasesOfZeroAreLeftOut) {
+// Old folders have zero biases where the model has none.
+TEST_F(QuantisedFolders, IgnoresZeroBiases) {
   const auto with_bias = [](const char* byte) {
     return [byte](std::vector<tiny::Tensor>& t) {
       tiny::Tensor bias{field("bias"), GgmlType::f16, {256}, std::string(512, '\0')};
@@ -206,7 +206,7 @@ TEST_F(QuantisedFolders, BiasesOfZeroAreLeftOut) {
   EXPECT_GT(loaded_bytes(folder_.file("zero")), 0U);
 }
 
-TEST_F(QuantisedFolders, RefuseWhatTheConfigCannotMean) {
+TEST_F(QuantisedFolders, RefuseUnsupportedConfigs) {
   const std::string at = "config.json: quantization_config.";
   const auto expect = [&](const char* name, const std::string& key, const boost::json::value& value) {
     const Error error = load_with(name, key, value);
@@ -237,7 +237,7 @@ TEST_F(QuantisedFolders, RefuseWhatTheConfigCannotMean) {
 }
 
 TEST_F(QuantisedFolders, RefuseTensorsThatContradictTheConfig) {
-  // Shapes that other bits or groups would have.
+  // These are the shapes of other bits or groups.
   EXPECT_EQ(load_with("gptq4_128", "bits", 8).field, "model.layers.0.mlp.down_proj.scales");
   EXPECT_EQ(load_with("gptq4_128", "group_size", 64).field, "model.layers.0.mlp.down_proj.scales");
   EXPECT_EQ(load_with("gptq4_128", "group_size", 96).field, "model.layers.0.mlp.down_proj.qweight");
@@ -251,7 +251,7 @@ TEST_F(QuantisedFolders, RefuseTensorsThatContradictTheConfig) {
   EXPECT_EQ(none.code, ErrorCode::unsupported);
 }
 
-TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
+TEST_F(QuantisedFolders, ReportTheBrokenTensor) {
   using PartTensors = std::vector<tiny::Tensor>;
   const auto without = [](const std::string& end) {
     return [end](PartTensors& t) { std::erase_if(t, [&](const auto& x) { return x.name == field(end); }); };
@@ -291,7 +291,7 @@ TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
   expect("packed4_128", "weight_packed", broken("weight_shape", 8, std::string("\x08\x01", 2)));
   expect("packed4_128", "weight_shape", broken("weight_shape", 7, "\x80"));
   expect("fp8_blocks", "weight_scale_inv", reshaped("weight_scale_inv", {2, 1}));
-  // What only the data say.
+  // Only the data show these errors.
   expect("gptq4_order", "g_idx", broken("g_idx", 40, std::string("\x08\0\0\0", 4)));
   expect("gptq4_order", "g_idx", broken("g_idx", 40, "\xFF\xFF\xFF\xFF"));
   expect("gptq4_order", "g_idx", [](PartTensors& t) { part(t, "g_idx").bytes.assign(1024, '\0'); });
@@ -303,12 +303,12 @@ TEST_F(QuantisedFolders, NameTheTensorThatIsBroken) {
   expect("nvfp4", "weight_scale", broken("weight_scale", 9, "\x7F"));
   expect("nvfp4", "weight_scale", broken("weight_global_scale", 0, std::string(4, '\0')));
   expect("nvfp4", "weight_global_scale", without("weight_global_scale"));
-  // Floats where whole numbers belong.
+  // The tensor has floats instead of integers.
   const Error error = load_changed("gptq4_128", [](PartTensors& t) { part(t, "qweight").dtype = "F32"; });
   EXPECT_EQ(error.field, field("qweight"));
 }
 
-// gpt-oss keeps the experts of a layer in one tensor, each group's bytes apart.
+// Gpt-oss stores the experts of a layer in one tensor, with the bytes of each group apart.
 TEST_F(QuantisedFolders, StackedExpertsAreReadFromBlocks) {
   const std::vector<std::byte> blocks(3 * 4 * 2 * 16, std::byte{0x2F});
   std::vector<std::byte> scales(3 * 4 * 2, std::byte{127});
@@ -339,8 +339,8 @@ TEST_F(QuantisedFolders, StackedExpertsAreReadFromBlocks) {
   EXPECT_EQ(alone.error().field, "layer.gate_up_proj_scales");
 }
 
-// A matrix that the scheme leaves out is asked for as it is; one that the model has not is refused, as in any folder.
-TEST_F(QuantisedFolders, RefuseAMatrixOfAnotherShapeThanTheModels) {
+// A matrix that the scheme ignores must be present unquantised. A matrix that the model does not have is refused, as in any folder.
+TEST_F(QuantisedFolders, RefuseAMatrixWithTheWrongShape) {
   const Error error = load_changed("gptq4_128", [](std::vector<tiny::Tensor>& t) {
     part(t, "qweight").shape = {16, 256};
     part(t, "qweight").bytes.resize(16UL * 256 * 4);

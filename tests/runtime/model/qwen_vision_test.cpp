@@ -1,4 +1,4 @@
-// Qwen2-VL and Qwen2.5-VL against transformers (tools/record_qwen_vl_logits.py), and what of their files is refused.
+// Compares Qwen2-VL and Qwen2.5-VL with transformers (tools/record/qwen_vl_logits.py), and tests which files are refused.
 #include <gtest/gtest.h>
 
 #include <boost/json/parse.hpp>
@@ -95,7 +95,7 @@ double qwen_difference(const QwenRecord& record, std::size_t number, const std::
   return most / tiny::standard_deviation(wanted);
 }
 
-TEST(QwenVisionTest, LogitsBehindPicturesAreThoseOfTransformers) {
+TEST(QwenVisionTest, LogitsAfterImagesMatchTransformers) {
   const QwenRecord record = read_qwen_record();
   const tiny::TempFolder folder;
   std::size_t number = 0;
@@ -113,14 +113,14 @@ TEST(QwenVisionTest, LogitsBehindPicturesAreThoseOfTransformers) {
   EXPECT_EQ(number, 2);
 }
 
-TEST(QwenVisionTest, WhatAPictureGivesDependsOnThePictureAlone) {
+TEST(QwenVisionTest, EmbeddingsDependOnlyOnTheImage) {
   const QwenRecord record = read_qwen_record();
   const tiny::TempFolder folder;
   for (const auto& value : record.json.at("cases").as_array()) {
     const std::string path = folder.file(std::string(value.at("name").as_string()));
     tiny::write_qwen_folder(path, value.at("config"), "F32");
     tiny::Rig one(path, {.num_threads = 1}), three(path, {.num_threads = 3});
-    // Two runs in turns, on other threads, of which one has had another picture before.
+    // Two runs alternate on other threads. One of them has run another image before.
     VisionEncoder& encoder = *three.model().vision();
     VisionRun first, second;
     const VisionTile& large = record.pictures[0].tile();
@@ -139,17 +139,17 @@ TEST(QwenVisionTest, WhatAPictureGivesDependsOnThePictureAlone) {
   }
 }
 
-TEST(QwenVisionTest, WindowsAreThoseOfTransformers) {
+TEST(QwenVisionTest, WindowsMatchTransformers) {
   using Numbers = std::vector<std::uint32_t>;
   const WindowOrder ragged = window_order(3, 5, 2);
   EXPECT_EQ(ragged.embeds, (Numbers{0, 1, 5, 6, 2, 3, 7, 8, 4, 9, 10, 11, 12, 13, 14}));
   EXPECT_EQ(ragged.sizes, (Numbers{4, 4, 2, 2, 2, 1}));
-  EXPECT_EQ(window_order(4, 2, 2).sizes, (Numbers{4, 4})) << "none is empty where windows fit";
+  EXPECT_EQ(window_order(4, 2, 2).sizes, (Numbers{4, 4})) << "exact windows leave no empty window";
   EXPECT_EQ(window_order(2, 3, 0).embeds, (Numbers{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(window_order(2, 3, 0).sizes, (Numbers{6}));
 }
 
-TEST(QwenVisionTest, TheFolderSaysHowPicturesAreScaled) {
+TEST(QwenVisionTest, ReadsTheImageProcessorFromTheFolder) {
   const QwenRecord record = read_qwen_record();
   const tiny::TempFolder folder;
   tiny::write_qwen_folder(folder.file("model"), record.json.at("cases").as_array().front().at("config"), "F32");
@@ -163,14 +163,14 @@ TEST(QwenVisionTest, TheFolderSaysHowPicturesAreScaled) {
   EXPECT_EQ(info->pictures.filter, 3U);
   EXPECT_EQ(info->pictures.token, 299);
   EXPECT_TRUE(info->notes.empty());
-  // No picture is larger than what is served.
+  // The served context limits the size of images.
   ThreadPool pool(1);
   const auto model = load_model(folder.file("model"), {.max_model_len = 100, .pool = &pool});
   ASSERT_TRUE(model.has_value()) << model.error().to_string();
   EXPECT_EQ((*model)->info().pictures.tile_tokens, 100U);
 }
 
-TEST(QwenVisionTest, AProcessorThatDoesSomethingElseIsRefusedByName) {
+TEST(QwenVisionTest, RefusesUnsupportedProcessorsAndReportsTheKey) {
   const QwenRecord record = read_qwen_record();
   const tiny::TempFolder folder;
   const std::string path = folder.file("model");
@@ -192,7 +192,7 @@ TEST(QwenVisionTest, AProcessorThatDoesSomethingElseIsRefusedByName) {
     EXPECT_NE(note(text).find(key), std::string::npos) << text << ": " << note(text);
 }
 
-TEST(QwenVisionTest, AConfigThatDoesNotFitIsRefused) {
+TEST(QwenVisionTest, RefusesInvalidConfigs) {
   const QwenRecord record = read_qwen_record();
   const auto problem = [&](std::size_t number, auto change) {
     boost::json::value config = record.json.at("cases").as_array()[number].at("config");

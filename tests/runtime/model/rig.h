@@ -1,5 +1,5 @@
 #pragma once
-// A model with a cache and block tables, to feed token by token or all at once.
+// A model with a KV cache and block tables, for tests that feed it token by token or all together.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@
 
 namespace quire::tiny {
 
-// A folder of its own, gone with the object.
+// A temporary folder that is removed with the object.
 class TempFolder {
  public:
   TempFolder() : path_((std::filesystem::temp_directory_path() / "quire_model_XXXXXX").string()) {
@@ -38,21 +38,21 @@ struct RigOptions {
   KvDtype kv = KvDtype::f32;
   KernelIsa isa = KernelIsa::best;
   std::uint32_t block_size = 16;
-  std::uint32_t kernel_block_size = 0;  // 0: block_size
+  std::uint32_t kernel_block_size = 0;  // 0 means block_size
   std::uint32_t num_threads = 2;
   std::uint32_t max_rows = 256;
   std::uint32_t num_slots = 256;
   std::uint32_t max_tokens = 128;  // per slot
   std::uint32_t num_blocks = 65;
   std::uint32_t max_lora_rank = 0;
-  std::uint32_t num_encoder_positions = 0;  // room for, per slot
+  std::uint32_t num_encoder_positions = 0;  // per slot
   WeightsOptions weights = {};
   std::string mmproj = {};
 };
 
 inline constexpr std::uint32_t kMaxGroups = 2;
 
-// The caller takes blocks in any order with give_blocks; a slot's tokens go through run().
+// The caller assigns blocks in any order with give_blocks; run() processes a slot's tokens.
 class Rig {
  public:
   Rig(const std::string& path, const RigOptions& options)
@@ -66,7 +66,7 @@ class Rig {
                                                                     .kernel_block_size = options.kernel_block_size}))),
         tables_(cache_.layout(), options.num_slots, options.max_tokens, options.num_encoder_positions) {}
 
-  // To every cache group its own: those of group g are g * num_blocks further on.
+  // Gives each cache group separate blocks: group g uses the blocks plus g * num_blocks.
   void give_blocks(Slot slot, const std::vector<BlockId>& blocks) {
     for (std::uint32_t group = 0; group < tables_.num_groups(); ++group) {
       std::vector<BlockId> own;
@@ -76,7 +76,7 @@ class Rig {
     tables_.commit(num_slots_);
   }
 
-  // One pass; logits of every row.
+  // Runs one pass and returns the logits of every row.
   std::vector<float> run(std::span<const TokenId> tokens, const std::vector<BatchSequence>& sequences) {
     std::vector<std::uint32_t> rows(tokens.size());
     for (std::uint32_t i = 0; i < rows.size(); ++i) rows[i] = i;
@@ -116,7 +116,7 @@ class Rig {
   BlockTables tables_;
 };
 
-// Blocks first, first + step, ... for a request of so many tokens.
+// Returns blocks first, first + step, ... for a request of `tokens` tokens.
 inline std::vector<BlockId> blocks_for(std::uint32_t tokens, std::uint32_t block_size, std::uint32_t first, std::uint32_t step = 1) {
   std::vector<BlockId> blocks;
   for (std::uint32_t done = 0; done < tokens; done += block_size) blocks.push_back(BlockId{first + step * (done / block_size)});

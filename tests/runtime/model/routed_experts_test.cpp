@@ -1,4 +1,4 @@
-// Which experts rows go through: against transformers' routers (tools/record_routed_experts.py), and what a pass tells of it.
+// Compares the experts of rows with transformers' routers (tools/record/routed_experts.py), and tests what a pass reports about them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::vector<std::uint32_t> all_rows(std::size_t count) {
   return rows;
 }
 
-// Some routers give the experts of a token in no order.
+// Some routers return the experts of a token in no particular order.
 void expect_experts(const boost::json::array& expected, const std::vector<std::uint16_t>& experts, std::size_t per_layer) {
   std::size_t at = 0;
   for (std::size_t token = 0; token < expected.size(); ++token) {
@@ -44,7 +44,7 @@ void expect_experts(const boost::json::array& expected, const std::vector<std::u
   EXPECT_EQ(at, experts.size());
 }
 
-TEST(RoutedExpertsModel, AreThoseOfTransformers) {
+TEST(RoutedExpertsModel, MatchTransformers) {
   const tiny::TempFolder folder;
   const auto json = read_json_file("tests/golden/logits/routed_experts.json");
   ASSERT_TRUE(json);
@@ -64,25 +64,25 @@ TEST(RoutedExpertsModel, AreThoseOfTransformers) {
   EXPECT_GE(json->at("cases").as_object().size(), 14U);
 }
 
-// Others are not computed there.
-TEST(RoutedExpertsModel, OfTheLastLayerAreToldOfOutputRowsAlone) {
+// The last layer does not compute other rows.
+TEST(RoutedExpertsModel, ReportTheLastLayerOnlyForOutputRows) {
   const tiny::TempFolder folder;
   const std::string path = folder.file("model.gguf");
   ModelConfig config = tiny::small_mixture("qwen3_moe");
   config.context_length = 512;
   tiny::write_gguf(path, config, "F32");
   const std::vector<TokenId> prompt(300, 5);
-  const auto told = [&](const std::vector<std::uint32_t>& outputs) {
+  const auto reported = [&](const std::vector<std::uint32_t>& outputs) {
     tiny::Rig rig(path, {.max_rows = 300, .max_tokens = 304});
     rig.give_blocks(Slot{0}, tiny::blocks_for(300, 16, 1));
     return experts_of(rig, prompt, outputs);
   };
-  const auto all = told(all_rows(300)), some = told({3, 4, 299});
+  const auto all = reported(all_rows(300)), some = reported({3, 4, 299});
   const std::size_t width = all.size() / 300, last = config.experts_per_token;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::size_t row = i / width;
-    const bool is_told = row == 3 || row == 4 || row == 299 || i % width < width - last;
-    EXPECT_EQ(some[i], is_told ? all[i] : 7777) << i;
+    const bool is_reported = row == 3 || row == 4 || row == 299 || i % width < width - last;
+    EXPECT_EQ(some[i], is_reported ? all[i] : 7777) << i;
     EXPECT_LT(all[i], config.num_experts);
   }
 }

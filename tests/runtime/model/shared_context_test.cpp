@@ -1,4 +1,4 @@
-// Who shares a beginning with whom, held against a naive comparison of all tables.
+// Compares the sets of rows that share a prefix with a naive comparison of all block tables.
 #include "runtime/model/layers/shared_context.h"
 
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kFewest = 4;  // that become items together
+constexpr std::uint32_t kFewest = 4;  // fewest rows that become items together
 
 struct Row {
   std::vector<BlockId> blocks;
   std::uint32_t position = 0;
 };
 
-// Each begins as an earlier one does, as far as chance will have it.
+// Draws rows, most of which share a prefix with an earlier row.
 std::vector<Row> draw_rows(Random& random, std::uint32_t count, std::uint32_t block_size) {
   std::vector<Row> rows(count);
   std::uint32_t next = 1;
@@ -45,8 +45,8 @@ std::uint32_t naive_common(const Row& a, const Row& b, std::uint32_t block_size)
 }
 
 struct Found {
-  std::set<std::uint32_t> once;                   // rows, of all items of one head
-  std::map<std::uint32_t, std::uint32_t> shared;  // by row: tokens
+  std::set<std::uint32_t> once;                   // rows in all items of one head
+  std::map<std::uint32_t, std::uint32_t> shared;  // tokens by row
 };
 
 Found check_items(const Pass& pass, const GroupPass& group, const std::vector<Row>& rows, std::uint32_t block_size) {
@@ -73,7 +73,7 @@ Found check_items(const Pass& pass, const GroupPass& group, const std::vector<Ro
   return found;
 }
 
-TEST(SharedContext, RowsThatBeginAlikeAreFoundAndNoOthers) {
+TEST(SharedContext, FindsRowsWithASharedPrefixAndNoOthers) {
   const ModelConfig config = tiny::small_llama();
   std::uint32_t num_shared = 0, num_alone = 0;
   for (std::uint64_t seed = 0; seed < 900; ++seed) {
@@ -92,29 +92,30 @@ TEST(SharedContext, RowsThatBeginAlikeAreFoundAndNoOthers) {
       if (random.chance(0.05)) ++pass.workspace.last_seen[row];
       const bool sees_all = group.window == 0 || rows[row].position < group.window;
       const bool may = sees_all && pass.workspace.last_seen[row] == rows[row].position && rows[row].position >= kTileTokens;
-      ASSERT_EQ(wait_for_sharers(pass, group, rows[row].blocks, row, row + 1), may);
+      ASSERT_EQ(defer_to_sharers(pass, group, rows[row].blocks, row, row + 1), may);
       if (!may) refused.insert(row);
     }
-    const bool is_few = pool.num_threads() > 1 && group.lone.size() * config.num_kv_heads < kItemsPerThread * pool.num_threads();
+    const bool is_few = pool.num_threads() > 1 && group.decode_rows.size() * config.num_kv_heads < kItemsPerThread * pool.num_threads();
     add_shared_items(pass, group, block_size);
     const Found found = check_items(pass, group, rows, block_size);
-    ASSERT_EQ(found.once.size() + group.lone.size() + refused.size(), count) << "each row has its place";
-    if (is_few) ASSERT_TRUE(found.once.empty()) << "segments of so few rows are shared out instead";
-    const auto is_first = [&](const LoneRow& lone) { return group.sharers[lone.sharers].count == 1; };
-    for (const LoneRow& a : group.lone)
-      for (const LoneRow& b : group.lone)
+    ASSERT_EQ(found.once.size() + group.decode_rows.size() + refused.size(), count) << "each row is handled once";
+    if (is_few) ASSERT_TRUE(found.once.empty()) << "threads share the segments of so few rows instead";
+    const auto is_first = [&](const DecodeRow& row) { return group.sharing_sets[row.sharing_set].count == 1; };
+    for (const DecodeRow& a : group.decode_rows)
+      for (const DecodeRow& b : group.decode_rows)
         if (!is_few && &a != &b && is_first(a) && is_first(b))
           ASSERT_LT(naive_common(rows[a.row], rows[b.row], block_size), kTileTokens) << a.row << " and " << b.row;
     num_shared += static_cast<std::uint32_t>(found.once.size());
-    num_alone += static_cast<std::uint32_t>(group.lone.size());
+    num_alone += static_cast<std::uint32_t>(group.decode_rows.size());
     if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
   }
-  EXPECT_GT(num_shared, 500U) << "too little was met";
-  EXPECT_GT(num_alone, 500U) << "too little was met";
+  EXPECT_GT(num_shared, 500U) << "too few shared rows";
+  EXPECT_GT(num_alone, 500U) << "too few single rows";
 }
 
-// Four of one long beginning, and one more of a short one that these have, too: it would cost them more than it saves.
-TEST(SharedContext, ALongBeginningIsNotGivenUpForOneMore) {
+// Four rows share a long prefix, and a fifth row shares only the start of it. Sharing with the fifth row would cost the four more than it
+// saves.
+TEST(SharedContext, KeepsALongSharedPrefixInsteadOfAddingOneMoreRow) {
   ThreadPool pool(1);
   Pass pass(tiny::small_llama(), select_kernels(KernelIsa::best), ActivationMode::f32,
             {.rows = 8, .sequences = 8, .threads = 1, .positions = 4096}, pool);
@@ -124,13 +125,13 @@ TEST(SharedContext, ALongBeginningIsNotGivenUpForOneMore) {
   GroupPass& group = pass.workspace.groups[0];
   for (std::uint32_t row = 0; row < 5; ++row) {
     rows[row].position = pass.workspace.positions[row] = pass.workspace.last_seen[row] = 64 * 16 - 1;
-    ASSERT_TRUE(wait_for_sharers(pass, group, rows[row].blocks, row, row + 1));
+    ASSERT_TRUE(defer_to_sharers(pass, group, rows[row].blocks, row, row + 1));
   }
   add_shared_items(pass, group, 16);
   const Found found = check_items(pass, group, rows, 16);
   EXPECT_EQ(found.shared, (std::map<std::uint32_t, std::uint32_t>{{0, 960}, {1, 960}, {2, 960}, {3, 960}}));
-  ASSERT_EQ(group.lone.size(), 1U);
-  EXPECT_EQ(group.lone[0].row, 4U);
+  ASSERT_EQ(group.decode_rows.size(), 1U);
+  EXPECT_EQ(group.decode_rows[0].row, 4U);
 }
 
 }  // namespace

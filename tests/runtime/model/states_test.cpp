@@ -1,5 +1,5 @@
-// Where a pass reads and writes states: behind the last token of each block that its request has, and behind the last row. Whose bits
-// depend on a state is in batch_test.cpp and in the engine's invisible_test.cpp.
+// Tests where a pass reads and writes states: after the last token of each block of the request, and after the last row. batch_test.cpp and
+// the engine's invisible_test.cpp test the bits of rows that depend on a state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ class StatesInPages : public testing::TestWithParam<std::string> {
     for (TokenId i = 0; i < 90; ++i) prompt_.push_back(i * 7 % 300);
   }
   [[nodiscard]] std::string path() const { return folder_.file("model.gguf"); }
-  // The group that keeps states, and the layer of the layout that is in it.
+  // Returns the group that keeps states, and a layer of that group.
   static std::uint32_t group_of(tiny::Rig& rig) { return rig.cache().layout().groups[0].keeps_states() ? 0 : 1; }
   [[nodiscard]] std::uint32_t kept_layer() const {
     return config_.layer_memories[kStateLayer] == LayerMemory::both ? config_.num_layers + kStateLayer : kStateLayer;
@@ -39,7 +39,7 @@ class StatesInPages : public testing::TestWithParam<std::string> {
     const KvLayerLayout& kept = rig.cache().layout().layers[layer];
     return rig.cache().page(kept.tensor, block).first(kept.state_bytes);
   }
-  // Blocks of the attending group as usual; of the other one these.
+  // Gives the attention group consecutive blocks, and the state group these blocks.
   static void give(tiny::Rig& rig, Slot slot, std::uint32_t first, const std::vector<BlockId>& states) {
     const std::uint32_t group = group_of(rig);
     const auto blocks = tiny::blocks_for(90, kBlockSize, first);
@@ -52,8 +52,8 @@ class StatesInPages : public testing::TestWithParam<std::string> {
   std::vector<TokenId> prompt_;
 };
 
-// As modes of the core give blocks: of every one, of some, or one for all.
-TEST_P(StatesInPages, AreKeptWhereTheRequestHasABlock) {
+// Modes of the core assign a state block to every block, to some, or one to all.
+TEST_P(StatesInPages, AreSavedInTheBlocksThatTheRequestHas) {
   tiny::Rig all(path(), {});
   std::vector<BlockId> every;
   for (std::uint32_t i = 0; i < 6; ++i) every.push_back(BlockId{70 + i});
@@ -70,8 +70,8 @@ TEST_P(StatesInPages, AreKeptWhereTheRequestHasABlock) {
   EXPECT_TRUE(std::ranges::all_of(page_of(some, kept_layer(), kNullBlock), [](std::byte b) { return b == std::byte{0}; }));
 }
 
-// Another request goes on from the state behind the second block, and leaves it as it is.
-TEST_P(StatesInPages, ARequestGoesOnFromAnothersState) {
+// Another request continues from the state after the second block and must not change it.
+TEST_P(StatesInPages, ARequestContinuesFromAnotherRequestsState) {
   tiny::Rig rig(path(), {});
   give(rig, Slot{0}, 1, {BlockId{70}, BlockId{71}, BlockId{72}, BlockId{73}, BlockId{74}, BlockId{75}});
   const std::vector<float> expected = rig.run(prompt_, {{Slot{0}, 0, 90}});
@@ -83,24 +83,24 @@ TEST_P(StatesInPages, ARequestGoesOnFromAnothersState) {
   EXPECT_TRUE(std::ranges::equal(page, before));
 }
 
-// A page may hold anything where a request begins; and one number of a state that is none reaches whoever goes on from it, and nobody else.
-TEST_P(StatesInPages, ABrokenStateSpoilsTheRequestThatGoesOnFromIt) {
+// A page may hold anything when a request begins. NaN in a state must reach only requests that continue from it.
+TEST_P(StatesInPages, ANaNStateAffectsOnlyTheRequestThatContinuesFromIt) {
   constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
-  const auto run = [&](bool spoils) {
+  const auto run = [&](bool sets_nan) {
     tiny::Rig rig(path(), {});
     for (const std::uint32_t block : {70U, 71U, 72U})
       for (std::byte& byte : page_of(rig, kept_layer(), BlockId{block})) byte = std::byte{0xFF};
     for (const std::uint32_t slot : {0U, 1U}) give(rig, Slot{slot}, 1 + 6 * slot, {BlockId{70 + slot}});
     rig.run(std::span(prompt_).first(20), {{Slot{0}, 0, 10}, {Slot{1}, 0, 10}});
     const std::span<std::byte> page = page_of(rig, kept_layer(), BlockId{70});
-    if (spoils) std::memcpy(page.data() + page.size() - sizeof(kNone), &kNone, sizeof(kNone));
+    if (sets_nan) std::memcpy(page.data() + page.size() - sizeof(kNone), &kNone, sizeof(kNone));
     return rig.run(std::span(prompt_).first(2), {{Slot{0}, 10, 1}, {Slot{1}, 10, 1}});
   };
-  const std::vector<float> clean = run(false), spoilt = run(true);
+  const std::vector<float> clean = run(false), changed = run(true);
   const std::size_t vocab = clean.size() / 2;
   EXPECT_TRUE(std::ranges::none_of(clean, [](float value) { return std::isnan(value); }));
-  EXPECT_TRUE(std::ranges::all_of(std::span(spoilt).first(vocab), [](float value) { return std::isnan(value); }));
-  EXPECT_EQ(std::memcmp(clean.data() + vocab, spoilt.data() + vocab, vocab * sizeof(float)), 0);
+  EXPECT_TRUE(std::ranges::all_of(std::span(changed).first(vocab), [](float value) { return std::isnan(value); }));
+  EXPECT_EQ(std::memcmp(clean.data() + vocab, changed.data() + vocab, vocab * sizeof(float)), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StatesInPages, testing::Values("lfm2", "granitemoehybrid", "falcon_h1"),

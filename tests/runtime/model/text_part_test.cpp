@@ -1,4 +1,4 @@
-// Folders of models that take images, too: what of them reads and writes text is the model of text alone.
+// Folders of models that support images: their text decoder must equal the text-only model.
 #include <gtest/gtest.h>
 
 #include <boost/json/parse.hpp>
@@ -20,7 +20,7 @@ boost::json::object text_config(const std::string& type) {
   return config;
 }
 
-// `places_rows`: as for a model that is told where rows stand, all of a text.
+// `places_rows` passes positions for the rows, as for a model with 3D positions; all are text positions.
 std::vector<float> logits_of_folder(const std::string& path, bool places_rows = false) {
   tiny::Rig rig(path, {});
   rig.give_blocks(Slot{0}, tiny::blocks_for(30, 16, 1));
@@ -39,13 +39,13 @@ std::vector<float> logits_of_folder(const std::string& path, bool places_rows = 
   return logits;
 }
 
-// As published folders name them, and as transformers names them since.
+// Returns the tensor name in published folders, or in folders that newer versions of transformers write.
 std::string name_within(const std::string& name, bool is_newer) {
   if (!is_newer) return "language_model." + name;
   return name.starts_with("model.") ? "model.language_model." + name.substr(6) : name;
 }
 
-TEST(TextPart, IsTheModelOfTextAlone) {
+TEST(TextPart, EqualsTheTextModel) {
   const tiny::TempFolder folder;
   for (const auto& [whole, type] : {std::pair("gemma3", "gemma3_text"), {"mistral3", "mistral"}}) {
     const boost::json::object text = text_config(type);
@@ -69,8 +69,63 @@ TEST(TextPart, IsTheModelOfTextAlone) {
   }
 }
 
-// The smallest Gemma 3 says no more.
-TEST(TextPart, GemmaLeavesOutWhatIsUsual) {
+// Names tensors like AutoModel does: without the prefix of the decoder.
+std::vector<tiny::Tensor> headless(std::vector<tiny::Tensor> tensors, bool keeps_head) {
+  if (!keeps_head) std::erase_if(tensors, [](const tiny::Tensor& tensor) { return tensor.name == "lm_head.weight"; });
+  for (tiny::Tensor& tensor : tensors)
+    if (tensor.name.starts_with("model.")) tensor.name.erase(0, 6);
+  return tensors;
+}
+
+TEST(HeadlessFolder, UsesTheOutputMatrixOfTheConfigAndTheFile) {
+  const tiny::TempFolder folder;
+  for (const bool is_tied : {false, true}) {
+    boost::json::object config = text_config("mistral");
+    config["tie_word_embeddings"] = is_tied;
+    const auto tensors = tiny::make_tensors(tiny::from_json(boost::json::serialize(config)).value(), false, "BF16");
+    const std::string name = is_tied ? "tied" : "apart";
+    tiny::write_hf_folder(folder.file(name), config, tensors);
+    const auto expected = logits_of_folder(folder.file(name));
+    tiny::write_hf_folder(folder.file(name + "_headless"), config, headless(tensors, !is_tied));
+    EXPECT_EQ(logits_of_folder(folder.file(name + "_headless")), expected) << name;
+    EXPECT_TRUE(inspect(folder.file(name + "_headless"))->has_output);
+  }
+}
+
+TEST(HeadlessFolder, GeneratesNothingWhenNoFileHasAnOutputMatrix) {
+  const tiny::TempFolder folder;
+  const boost::json::object config = text_config("mistral");
+  const auto tensors = tiny::make_tensors(tiny::from_json(boost::json::serialize(config)).value(), false, "BF16");
+  tiny::write_hf_folder(folder.file("base"), config, headless(tensors, false));
+  const auto info = inspect(folder.file("base"));
+  ASSERT_TRUE(info) << info.error().to_string();
+  EXPECT_FALSE(info->has_output);
+  ASSERT_EQ(info->notes.size(), 1U);
+  EXPECT_NE(info->notes[0].find("lm_head.weight"), std::string::npos);
+}
+
+// Transformers 5 reads the outer config, transformers 4 the decoder's config, and a folder has both.
+TEST(TextPart, TheFileDecidesOnTiedEmbeddingsWhenTheConfigsDiffer) {
+  const tiny::TempFolder folder;
+  for (const bool is_tied : {false, true}) {
+    boost::json::object text = text_config("mistral");
+    text["tie_word_embeddings"] = is_tied;
+    const auto tensors = tiny::make_tensors(tiny::from_json(boost::json::serialize(text)).value(), false, "BF16");
+    tiny::write_hf_folder(folder.file("plain"), text, tensors);
+    const auto expected = logits_of_folder(folder.file("plain"));
+    for (const bool of_text : {false, true}) {
+      auto all = tensors;
+      for (tiny::Tensor& tensor : all) tensor.name = name_within(tensor.name, false);
+      text["tie_word_embeddings"] = of_text;
+      const boost::json::object whole{{"model_type", "mistral3"}, {"text_config", text}, {"tie_word_embeddings", !of_text}};
+      tiny::write_hf_folder(folder.file("whole"), whole, all);
+      EXPECT_EQ(logits_of_folder(folder.file("whole")), expected) << is_tied << of_text;
+    }
+  }
+}
+
+// The smallest Gemma 3 has only these keys.
+TEST(TextPart, GemmaHasDefaultsForMissingKeys) {
   const auto config = tiny::from_json(R"({"model_type": "gemma3", "text_config": {
       "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024,
       "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}})");
@@ -83,8 +138,8 @@ TEST(TextPart, GemmaLeavesOutWhatIsUsual) {
   EXPECT_TRUE(config->tied_embeddings);
 }
 
-// Without pictures all of a row's three positions are the same, and so are all bits.
-TEST(TextPart, OfQwenIsQwen2) {
+// Without images the three positions of a row are equal, and so are all bits.
+TEST(TextPart, OfQwenVlEqualsQwen2) {
   const tiny::TempFolder folder;
   boost::json::object text = text_config("qwen2");
   text["use_sliding_window"] = false;
@@ -117,7 +172,7 @@ TEST(TextPart, OfQwenIsQwen2) {
   }
 }
 
-TEST(TextPart, SectionsThatAreNoneOfTheHeadAreRefusedByName) {
+TEST(TextPart, RefusesInvalidMropeSectionsAndReportsTheKey) {
   const auto field_of = [](const std::string& scaling) {
     boost::json::object text = text_config("qwen2_5_vl");
     text["rope_scaling"] = boost::json::parse(scaling);
@@ -133,7 +188,7 @@ TEST(TextPart, SectionsThatAreNoneOfTheHeadAreRefusedByName) {
   EXPECT_EQ(field_of("null"), "config.json: rope_scaling.mrope_section");
 }
 
-TEST(TextPart, OfAnotherKindIsRefusedByItsName) {
+TEST(TextPart, RefusesAnUnsupportedDecoderAndReportsItsType) {
   const auto config = tiny::from_json(R"({"model_type": "mistral3", "text_config": {"model_type": "ministral3"}})");
   ASSERT_FALSE(config);
   EXPECT_NE(config.error().message.find("ministral3"), std::string::npos);

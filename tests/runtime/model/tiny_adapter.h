@@ -1,5 +1,5 @@
 #pragma once
-// LoRA adapters of small models, as PEFT writes them. Their tensors are drawn from their names, as those of models.
+// LoRA adapters of small models in PEFT's format. Like the models' tensors, theirs are drawn from their names.
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace quire::tiny {
 
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 
-// Both halves of each module's pair; `seed` makes other values of the same names.
+// Adds both matrices of each module's pair; `seed` gives other values for the same names.
 struct AdapterTensors {
   std::vector<Tensor> all;
   std::string seed{};
@@ -33,7 +33,7 @@ struct AdapterTensors {
   }
 };
 
-// Of all linear layers outside of experts.
+// Makes an adapter of all linear layers except experts.
 inline AdapterTensors adapter_of(const ModelConfig& c, std::uint64_t rank, std::string seed = {}) {
   AdapterTensors made{.all = {}, .seed = std::move(seed)};
   const auto module = [&c](TensorRole role, std::uint32_t layer) {
@@ -68,7 +68,7 @@ inline AdapterTensors adapter_of(const ModelConfig& c, std::uint64_t rank, std::
       }
       continue;
     }
-    if (c.tensor_names == TensorNames::granite_hybrid) {
+    if (c.tensor_names == &kGraniteNames) {
       made.add(module(TensorRole::gate_up, layer), 2 * std::uint64_t{c.intermediate_size}, c.hidden_size, rank);
     } else {
       made.add(module(TensorRole::gate, layer), c.intermediate_size, c.hidden_size, rank);

@@ -1,7 +1,8 @@
 #pragma once
-// What small models of each kind look like.
+// Configs of small models of each kind.
 #include <string>
 
+#include "runtime/model/config/families.h"
 #include "runtime/model/config/model_config.h"
 
 namespace quire::tiny {
@@ -23,7 +24,7 @@ inline ModelConfig small_llama() {
   return c;
 }
 
-// With experts, of widths that no other part of it has; "qwen2_moe" has a shared one, too.
+// Makes an MoE config. The widths of experts differ from all other widths; "qwen2_moe" has a shared expert, too.
 inline ModelConfig small_mixture(const std::string& architecture) {
   ModelConfig c = small_llama();
   c.architecture = architecture;
@@ -34,11 +35,11 @@ inline ModelConfig small_mixture(const std::string& architecture) {
   c.qkv_bias = architecture == "qwen2_moe";
   c.qk_norm = architecture == "qwen3_moe" ? QkNorm::per_head : architecture == "olmoe" ? QkNorm::whole : QkNorm::none;
   c.normalize_experts = architecture == "qwen3_moe";
-  if (architecture == "qwen3_moe") c.expert_size = 72;  // no multiple of 32: floats only
+  if (architecture == "qwen3_moe") c.expert_size = 72;  // not a multiple of 32, so floats only
   return c;
 }
 
-// As a file of gpt-oss makes it: sinks, a window in every other layer, yarn, biases everywhere.
+// Makes a config like gpt-oss: sinks, a window in every other layer, yarn, biases everywhere.
 inline ModelConfig small_gpt_oss() {
   ModelConfig c = small_mixture("gpt_oss");
   c.normalize_experts = c.expert_bias = c.attention_sinks = c.qkv_bias = c.output_bias = c.late_norm_name = true;
@@ -48,11 +49,11 @@ inline ModelConfig small_gpt_oss() {
   c.rope_scaling = RopeScaling::yarn;
   c.rope_factor = 4.0;
   c.rope_original_context = 32;
-  c.rope_whole_pairs = false;
+  c.rope_truncates = false;
   return c;
 }
 
-// As files of DeepSeek V2 and V3 make it: queries of V3 from a product of their own, its experts in groups.
+// Makes a config like DeepSeek V2 or V3. V3 has low-rank queries and grouped experts.
 inline ModelConfig small_deepseek(const std::string& architecture) {
   ModelConfig c = small_mixture(architecture);
   const bool is_v3 = architecture == "deepseek_v3";
@@ -64,8 +65,8 @@ inline ModelConfig small_deepseek(const std::string& architecture) {
   c.dense_layers = {true, false, false};
   c.num_experts = 8;
   c.shared_expert_size = 160;
-  c.expert_tensors = ExpertTensors::apart_shared;
-  c.weighs_shared_expert = false;
+  c.expert_tensors = ExpertTensors::separate_shared;
+  c.has_shared_expert_gate = false;
   c.expert_choice_bias = c.normalize_experts = is_v3;
   c.expert_scoring = is_v3 ? ExpertScoring::sigmoid : ExpertScoring::softmax;
   c.expert_scale = is_v3 ? 2.5F : 1.0F;
@@ -74,11 +75,11 @@ inline ModelConfig small_deepseek(const std::string& architecture) {
   return c;
 }
 
-// Short convolutions and attention in turns.
+// Short convolutions alternate with attention.
 inline ModelConfig small_lfm2() {
   ModelConfig c = small_llama();
   c.architecture = "lfm2";
-  c.tensor_names = TensorNames::lfm2;
+  c.tensor_names = find_hf_family("lfm2")->hf.tensor_names;
   c.num_layers = 4;
   c.qk_norm = QkNorm::per_head;
   c.tied_embeddings = true;
@@ -88,7 +89,7 @@ inline ModelConfig small_lfm2() {
   return c;
 }
 
-// Mamba-2 layers and attention in turns, or side by side ("falcon_h1"), with experts ("granitemoehybrid") or without.
+// Mamba-2 layers alternate with attention, or run in parallel with it ("falcon_h1"). They have experts ("granitemoehybrid") or not.
 inline ModelConfig small_mamba(const std::string& architecture) {
   ModelConfig c = small_llama();
   c.architecture = architecture;
@@ -103,27 +104,26 @@ inline ModelConfig small_mamba(const std::string& architecture) {
              .size = 24,
              .has_norm = true,
              .norm_groups = 2};
-  c.tensor_names = TensorNames::granite_hybrid;
+  c.tensor_names = find_hf_family(architecture)->hf.tensor_names;
   if (architecture == "falcon_h1") {
-    c.tensor_names = TensorNames::bamba;
     c.layer_memories.assign(4, LayerMemory::both);
   } else {
-    c.still_layer_interval = 1;
+    c.nope_layer_interval = 1;
     c.num_experts = 5;
     c.experts_per_token = 2;
     c.expert_size = 96;
     c.shared_expert_size = 160;
-    c.weighs_shared_expert = false;
+    c.has_shared_expert_gate = false;
     c.normalize_experts = true;
   }
   return c;
 }
 
-// Gated delta rules and gated attention in turns, and experts with a shared one; as a folder alone.
+// Gated delta rules alternate with gated attention; all layers have experts with a shared one. The model exists only as a folder.
 inline ModelConfig small_qwen3_next() {
   ModelConfig c = small_mixture("qwen2_moe");
   c.architecture = "qwen3_next";
-  c.tensor_names = TensorNames::qwen3_next;
+  c.tensor_names = find_hf_family("qwen3_next")->hf.tensor_names;
   c.qkv_bias = false;
   c.qk_norm = QkNorm::per_head;
   c.normalize_experts = true;

@@ -1,7 +1,7 @@
 #pragma once
-// Small GGUF models that see, in two files, as llama.cpp's converter makes them of a folder (its classes LlamaModel, Gemma3Model,
-// Qwen2VLModel, SmolVLMModel, Gemma3VisionModel and Qwen2VLVisionModel): renamed, rows of queries and keys in pairs where a llama rotates,
-// 1 added to Gemma's norms; of Qwen's encoders queries, keys and values apart, and frames.
+// Small GGUF models that support images, in two files, as llama.cpp's converter makes them from a folder (its classes LlamaModel,
+// Gemma3Model, Qwen2VLModel, SmolVLMModel, Gemma3VisionModel and Qwen2VLVisionModel). It renames tensors, pairs rows of queries and keys
+// where a llama rotates, and adds 1 to Gemma's norms. For Qwen's encoders it separates queries, keys, values and frames.
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -13,7 +13,7 @@
 
 namespace quire::tiny {
 
-// As the decoder's name begins in write_vision_folder().
+// Returns the prefix of the decoder's names in write_vision_folder().
 inline std::string decoder_prefix(const VisionConfig& c) {
   return c.processor == "qwen2_vl" ? "model." : c.processor == "idefics3" ? "model.text_model." : "model.language_model.";
 }
@@ -28,7 +28,7 @@ inline void add_one(Tensor& tensor) {
   }
 }
 
-// The two halves of a head's rows take turns.
+// Interleaves the two halves of a head's rows.
 inline void pair_rows(Tensor& tensor, std::uint32_t num_heads) {
   const std::size_t row = tensor.bytes.size() / tensor.shape.front(), half = tensor.shape.front() / num_heads / 2;
   std::string out;
@@ -53,7 +53,7 @@ inline std::vector<Tensor> decoder_of_gguf(const ModelConfig& c) {
   return out;
 }
 
-// Outputs [first, first + count) of a matrix or of a bias.
+// Returns outputs [first, first + count) of a matrix or of a bias.
 inline Tensor outputs_of(const Tensor& tensor, std::string name, std::uint64_t first, std::uint64_t count) {
   const std::size_t row = tensor.bytes.size() / tensor.shape.front();
   Tensor out{std::move(name), tensor.type, tensor.shape, tensor.bytes.substr(first * row, count * row)};
@@ -61,7 +61,7 @@ inline Tensor outputs_of(const Tensor& tensor, std::string name, std::uint64_t f
   return out;
 }
 
-// One of [outputs, colours, frames, height, width].
+// Returns one frame of [outputs, colours, frames, height, width].
 inline Tensor frame_of(const Tensor& tensor, std::string name, std::uint64_t frame) {
   const auto& shape = tensor.shape;
   const std::size_t size = tensor.bytes.size() / (shape[0] * shape[1] * shape[2]);
@@ -130,13 +130,13 @@ struct TwoFiles {
   std::string model, mmproj;
 };
 
-// `place`: the vocabulary's last token; `without`: a key that the second file lacks; `more`: a tensor that it has, too.
+// `place` is the vocabulary's last token, `without` a key to leave out of the second file, `more` an additional tensor of it.
 struct TwoFilesOptions {
   std::string place = "<image>";
   std::string projector = {};
   std::string without = {};
   std::string more = {};
-  bool has_older_names = false;  // Qwen2-VL's
+  bool has_older_names = false;  // older names of Qwen2-VL
 };
 
 inline GgufHeader clip_header(const VisionConfig& v, const TwoFilesOptions& options) {
@@ -145,7 +145,7 @@ inline GgufHeader clip_header(const VisionConfig& v, const TwoFilesOptions& opti
   GgufHeader clip;
   clip.add("general.architecture", "clip");
   clip.add("clip.projector_type", options.projector.empty() ? usual : options.projector);
-  // Of Qwen2-VL the converter says the decoder's width where that within layers should stand.
+  // For Qwen2-VL the converter writes the decoder's width under the key of the encoder's width.
   std::vector<std::pair<std::string, std::uint32_t>> keys = {{"embedding_length", v.hidden_size},
                                                              {"feed_forward_length", is_qwen ? v.output_size : v.intermediate_size},
                                                              {"block_count", v.num_layers},
@@ -157,7 +157,7 @@ inline GgufHeader clip_header(const VisionConfig& v, const TwoFilesOptions& opti
   else
     keys.insert(keys.end(), {{"projector.scale_factor", v.shuffle}, {"preproc_image_size", 64}});
   if (v.is_gated)
-    keys.insert(keys.end(), {{"n_wa_pattern", v.whole_layers.front() + 1}, {"window_size", v.window * v.shuffle * v.patch_size}});
+    keys.insert(keys.end(), {{"n_wa_pattern", v.full_attention_layers.front() + 1}, {"window_size", v.window * v.shuffle * v.patch_size}});
   for (const auto& [key, value] : keys)
     if (options.without != key) clip.add("clip.vision." + key, value);
   clip.add("clip.vision.attention.layer_norm_epsilon", v.norm_epsilon);
@@ -182,7 +182,7 @@ inline std::vector<Tensor> mmproj_tensors(const VisionConfig& v, const TwoFilesO
 
 inline TwoFiles write_two_files(const std::string& folder, const boost::json::value& config, const TwoFilesOptions& options = {}) {
   const auto c = config_from_hf(JsonRef(config, "config.json"));
-  QUIRE_CHECK(c.has_value() && c->vision.has_value(), "a config of a model that sees");
+  QUIRE_CHECK(c.has_value() && c->vision.has_value(), "the config describes a model that supports images");
   const VisionConfig& v = *c->vision;
   ModelConfig decoder = *c;
   decoder.architecture = v.processor == "gemma3" ? "gemma3" : v.processor == "idefics3" ? "llama" : "qwen2vl";

@@ -30,7 +30,7 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
     if (is_gated) add(roles.gate, layer, {experts, size, hidden});
     add(roles.up, layer, {experts, size, hidden});
     add(roles.down, layer, {experts, hidden, size});
-  } else if (c.expert_tensors == ExpertTensors::turned) {
+  } else if (c.expert_tensors == ExpertTensors::transposed) {
     add(roles.gate, layer, {experts, hidden, 2 * size});
     add(roles.down, layer, {experts, size, hidden});
   } else if (c.expert_tensors == ExpertTensors::stacked_gate_up) {
@@ -53,11 +53,11 @@ void add_experts(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) 
     add(shared_roles.up, layer, {shared, hidden});
   }
   add(shared_roles.down, layer, {hidden, shared});
-  if (!c.weighs_shared_expert) return;
+  if (!c.has_shared_expert_gate) return;
   gguf ? add(TensorRole::shared_weight, layer, {hidden}) : add(TensorRole::shared_weight, layer, {1, hidden});
 }
 
-// add(role, layer, shape): floats in every file.
+// Calls add(role, layer, shape); these tensors are floats in every file.
 template <class Add>
 void add_expert_biases(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add) {
   const std::uint64_t experts = c.num_experts;
@@ -71,7 +71,7 @@ void add_expert_biases(const ModelConfig& c, bool gguf, std::uint32_t layer, Add
   add(TensorRole::expert_down_bias, layer, {experts, c.hidden_size});
 }
 
-// add(role, layer, shape), vector(present, role, layer, size). GGUF: what makes keys of latents apart from what makes values.
+// Calls add(role, layer, shape) and vector(present, role, layer, size). GGUF separates the K and V projections of latents.
 template <class Add, class Vector>
 void add_latents(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add, Vector vector) {
   const std::uint64_t heads = c.num_heads, rank = c.latent.kv_rank, hidden = c.hidden_size;
@@ -93,7 +93,7 @@ void add_latents(const ModelConfig& c, bool gguf, std::uint32_t layer, Add add, 
   }
 }
 
-// gpt-oss as it is published: the blocks of a stack of matrices, and the scale of each, from one draw of 17 bytes for a block.
+// Adds gpt-oss's published format: blocks of a stack of matrices and their scales, from one draw of 17 bytes per block.
 inline void add_blocks(const std::string& name, std::uint64_t experts, std::uint64_t inputs, std::uint64_t outputs,
                        std::vector<Tensor>& out) {
   const Tensor drawn = make_tensor(name, GgmlType::mxfp4, {experts, outputs, inputs});
@@ -129,7 +129,7 @@ void add_attention(const ModelConfig& c, bool gguf, std::uint32_t i, Tensors ten
   vector(c.qk_norm != QkNorm::none, TensorRole::k_norm, i, {whole ? c.kv_size() : c.head_dim});
 }
 
-// Convolutions are small, and floats in every file: conv(shape) adds theirs.
+// Convolutions are small and floats in every file; conv(shape) adds them.
 template <class Matrix, class Vector, class Conv>
 void add_state(const ModelConfig& c, bool gguf, std::uint32_t i, Matrix matrix, Vector vector, Conv conv) {
   const StateShape& state = c.state;
@@ -159,7 +159,7 @@ void add_state(const ModelConfig& c, bool gguf, std::uint32_t i, Matrix matrix, 
          gguf ? std::vector<std::uint64_t>{groups, width / groups} : std::vector<std::uint64_t>{width});
 }
 
-// Every tensor of the decoder, all matrices of one kind; "MXFP4" of a folder are experts alone.
+// Makes every tensor of the decoder, with all matrices of one kind. In a folder "MXFP4" applies to experts alone.
 inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::string_view kind_of_experts) {
   std::vector<Tensor> out;
   const bool has_blocks = !gguf && kind_of_experts == "MXFP4";
@@ -169,7 +169,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
     return gguf ? gguf_tensor_name(role, block, c.tensor_names) : hf_tensor_name(role, block, expert, c.tensor_names);
   };
   const auto tensor = [&](TensorRole role, std::uint32_t layer, std::vector<std::uint64_t> shape, std::uint32_t expert = 0) {
-    if (has_blocks && (role == TensorRole::turned_gate_up || role == TensorRole::turned_down))
+    if (has_blocks && (role == TensorRole::transposed_gate_up || role == TensorRole::transposed_down))
       return add_blocks(hf_tensor_name(role, layer), shape[0], shape[1], shape[2], out);
     const GgmlType type = matrix_type(kind, gguf_tensor_name(role, block_of(role, layer, c), c.tensor_names));
     out.push_back(make_tensor(name_of(role, layer, expert), type, std::move(shape)));
@@ -186,7 +186,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   if (!c.tied_embeddings) matrix(TensorRole::output, 0, c.vocab_size, c.hidden_size);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
     vector(c.pre_norms, TensorRole::attn_norm, i, {c.hidden_size});
-    const bool is_next = gguf && c.tensor_names == TensorNames::qwen3_next;
+    const bool is_next = gguf && c.state.kind == StateKind::gated_delta;
     const bool has_feed_forward = c.layer(i).has_feed_forward;
     vector(c.pre_norms && has_feed_forward, is_next ? TensorRole::attn_post_norm : ffn_norm_role(c), i, {c.hidden_size});
     vector(c.post_norms, TensorRole::attn_post_norm, i, {c.hidden_size});
@@ -206,9 +206,9 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
           vector(true, role, layer, std::move(shape));
         });
       std::vector<std::uint64_t> experts = {c.num_experts};
-      if (!gguf && c.tensor_names == TensorNames::ernie) experts.insert(experts.begin(), 1);
+      if (!gguf && c.expert_tensors == ExpertTensors::separate_shared && c.expert_sum_floor > 0.0F) experts.insert(experts.begin(), 1);
       if (c.expert_choice_bias) out.push_back(make_tensor(name_of(TensorRole::choice_bias, i, 0), GgmlType::f32, std::move(experts)));
-    } else if (c.fused_gate_up && !(gguf && c.tensor_names == TensorNames::granite_hybrid)) {
+    } else if (c.fused_gate_up && !(gguf && c.tensor_names == &kGraniteNames)) {
       matrix(TensorRole::gate_up, i, 2 * c.intermediate_size, c.hidden_size);
     } else {
       if (is_gated) matrix(TensorRole::gate, i, c.intermediate_size, c.hidden_size);
@@ -226,7 +226,7 @@ inline std::vector<Tensor> make_tensors(const ModelConfig& c, bool gguf, std::st
   return out;
 }
 
-// Metadata of a GGUF file, in order.
+// The metadata of a GGUF file, in order.
 class GgufHeader {
  public:
   void add(const std::string& key, const char* value) { add(key, std::string(value)); }
@@ -311,7 +311,7 @@ class GgufHeader {
   std::uint64_t count_ = 0;
 };
 
-// Of DeepSeek's files, and of others with its router.
+// Adds the keys of DeepSeek's files and of other files with its router.
 inline void add_router_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
   const auto leading = std::ranges::find(c.dense_layers, false) - c.dense_layers.begin();
   header.add(prefix + "leading_dense_block_count", static_cast<std::uint32_t>(leading));
@@ -334,16 +334,16 @@ inline void add_latent_keys(const ModelConfig& c, const std::string& prefix, Ggu
                static_cast<float>((std::sqrt(c.attention_scale / usual) - 1.0) / std::log(c.rope_factor)));
 }
 
-// Nemotron-H: lists with an entry for each block.
+// Nemotron-H has lists with an entry for each block.
 inline void add_block_keys(const ModelConfig& c, const std::string& prefix, GgufHeader& header) {
   std::uint32_t count = 0;
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
-    count = std::max(count, c.look_back_blocks[i] + 1);
+    count = std::max(count, c.mixer_blocks[i] + 1);
     if (c.layer(i).has_feed_forward) count = std::max(count, c.feed_forward_blocks[i] + 1);
   }
   std::vector<std::uint32_t> heads(count, 0), widths(count, 0);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {
-    if (c.layer_memories[i] == LayerMemory::attention) heads[c.look_back_blocks[i]] = c.num_kv_heads;
+    if (c.layer_memories[i] == LayerMemory::attention) heads[c.mixer_blocks[i]] = c.num_kv_heads;
     if (c.layer(i).has_feed_forward) widths[c.feed_forward_blocks[i]] = c.layer(i).num_experts > 0 ? c.expert_size : c.intermediate_size;
   }
   header.add(prefix + "block_count", count);
@@ -351,20 +351,23 @@ inline void add_block_keys(const ModelConfig& c, const std::string& prefix, Gguf
   header.add(prefix + "feed_forward_length", widths);
 }
 
-// latents_are_joined: as files that were made before kv_b was taken apart.
+// llama.cpp's name of the architecture, whose files may be described by the row of another family.
+inline std::string gguf_architecture(const ModelConfig& c) {
+  const ModelFamily* const family = find_hf_family(c.architecture);
+  if (family == nullptr) return c.architecture;
+  const auto& names = family->gguf.names;
+  if (!names[0].empty()) return std::string(names[!c.mixer_blocks.empty() && c.num_experts > 0 ? 1 : 0]);
+  for (const auto& [name, file] :
+       {std::pair("deepseek_v3", "deepseek2"), {"olmo2", "olmo2"}, {"bamba", "granitehybrid"}, {"qwen2_5_vl", "qwen2vl"}})
+    if (family->hf.name == name) return file;
+  return "llama";
+}
+
+// latents_are_joined: like files from before kv_b was split.
 inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = false) {
   GgufHeader header;
-  std::string architecture = c.architecture == "mistral" || c.architecture == "mixtral" ? "llama" : c.architecture;
-  if (architecture == "gpt_oss") architecture = "gpt-oss";
-  if (architecture.starts_with("deepseek")) architecture = "deepseek2";
-  if (architecture == "olmo3") architecture = "olmo2";
-  if (architecture.starts_with("hunyuan")) architecture = architecture.ends_with("moe") ? "hunyuan-moe" : "hunyuan-dense";
-  if (architecture == "ernie4_5_moe") architecture = "ernie4_5-moe";
-  const bool has_own_blocks = !c.look_back_blocks.empty();
-  if (has_own_blocks) architecture = c.num_experts > 0 ? "nemotron_h_moe" : "nemotron_h";
-  if (architecture != "seed_oss" && !has_own_blocks && !architecture.starts_with("ernie4_5")) std::erase(architecture, '_');
-  if (architecture == "granitemoehybrid" || architecture == "bamba") architecture = "granitehybrid";
-  if (architecture == "falconh1") architecture = "falcon-h1";
+  const std::string architecture = gguf_architecture(c);
+  const bool has_own_blocks = !c.mixer_blocks.empty();
   const std::string prefix = architecture + ".";
   header.add("general.architecture", architecture);
   header.add("general.name", "tiny " + c.architecture);
@@ -378,7 +381,7 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
   header.add(prefix + "attention.head_count", c.num_heads);
   const bool is_delta = c.state.kind == StateKind::gated_delta;
   if (has_own_blocks) {
-    // said by block
+    // the keys are lists per block
   } else if (is_delta || std::ranges::find(c.layer_memories, LayerMemory::state) == c.layer_memories.end()) {
     header.add(prefix + "attention.head_count_kv", c.num_kv_heads);
   } else {
@@ -393,13 +396,13 @@ inline GgufHeader gguf_header(const ModelConfig& c, bool latents_are_joined = fa
     header.add(prefix + "ssm.state_size", c.state.size);
     header.add(prefix + "ssm.time_step_rank", c.state.heads);
     header.add(prefix + "ssm.group_count", c.state.groups);
-    header.add(prefix + "rope.scaling.finetuned", c.still_layer_interval != 1);
+    header.add(prefix + "rope.scaling.finetuned", c.nope_layer_interval != 1);
   }
   const LatentShape& latent = c.latent;
   header.add(prefix + "attention.key_length", latents_are_joined ? latent.key_dim + c.rotary_dim : c.head_dim);
   header.add(prefix + "attention.value_length", latents_are_joined ? latent.value_dim : latent.kv_rank > 0 ? latent.kv_rank : c.head_dim);
   if (c.latent.kv_rank > 0) add_latent_keys(c, prefix, header);
-  if (c.expert_tensors == ExpertTensors::apart_shared || architecture == "lfm2moe") add_router_keys(c, prefix, header);
+  if (c.expert_tensors == ExpertTensors::separate_shared || architecture == "lfm2moe") add_router_keys(c, prefix, header);
   header.add(prefix + "attention.layer_norm_rms_epsilon", c.norm_epsilon);
   header.add(prefix + "rope.freq_base", static_cast<float>(c.rope_theta));
   if (c.rope_scaling == RopeScaling::linear) {

@@ -1,6 +1,6 @@
 #pragma once
-// Small models whose matrices are quantised as Hugging Face folders keep them: the same tensors as tools/record_quantised_logits.py draws,
-// from the same descriptions.
+// Small models whose matrices are quantised like in Hugging Face folders. tools/record/quantised_logits.py draws the same tensors from the
+// same descriptions.
 #include <algorithm>
 #include <boost/json/value.hpp>
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace quire::tiny {
 
-// "r/8": the number of rows over 8, rounded up; "2/1": 2.
+// Evaluates a size: "r/8" is the number of rows over 8, rounded up; "2/1" is 2.
 inline std::uint64_t size_of(std::string_view text, std::uint64_t rows, std::uint64_t columns) {
   const std::uint64_t divisor = std::stoull(std::string(text.substr(text.find('/') + 1)));
   if (text[0] != 'r' && text[0] != 'c') return std::stoull(std::string(text));
   return ((text[0] == 'r' ? rows : columns) + divisor - 1) / divisor;
 }
 
-// Columns by the order of what is drawn, so many to a group.
+// Assigns columns to groups of equal size, in a drawn order.
 inline std::string group_bytes(const std::string& seed, std::uint64_t columns, std::uint64_t group) {
   Random random(fnv1a(seed));
   std::vector<std::uint64_t> words(columns);
@@ -36,7 +36,7 @@ inline std::string group_bytes(const std::string& seed, std::uint64_t columns, s
   return out;
 }
 
-// Matrices that read the same input may share the order of their columns.
+// Matrices with the same input may share the order of their columns.
 inline std::string order_seed(const std::string& module) {
   const std::size_t dot = module.rfind('.');
   std::string last = module.substr(dot + 1);
@@ -87,7 +87,7 @@ inline Tensor quantised_part(const std::string& module, const boost::json::value
   return tensor;
 }
 
-// Each matrix of a layer but those whose name holds one of `left`, as `parts` describe.
+// Quantises each matrix of a layer as `parts` describe, except matrices whose name contains an entry of `left`.
 inline std::vector<Tensor> quantise(const std::vector<Tensor>& tensors, const boost::json::array& parts, const boost::json::array& left) {
   std::vector<Tensor> out;
   for (const Tensor& tensor : tensors) {

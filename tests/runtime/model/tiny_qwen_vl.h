@@ -1,5 +1,5 @@
 #pragma once
-// Small models that see: a folder of Qwen2-VL or Qwen2.5-VL.
+// Small models that support images: a folder of Qwen2-VL or Qwen2.5-VL.
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <string>
@@ -41,11 +41,11 @@ inline std::vector<Tensor> qwen_vision_tensors(const VisionConfig& c, GgmlType t
   return out;
 }
 
-// A folder that `config` describes, with the names of published folders, or those that transformers writes since if its text has a config
-// of its own.
+// Writes the folder that `config` describes. Tensors have the names of published folders, or, if the text has a separate config, the names
+// of newer transformers versions.
 inline void write_qwen_folder(const std::string& folder, const boost::json::value& config, std::string_view kind) {
   const auto model = config_from_hf(JsonRef(config, "config.json"));
-  QUIRE_CHECK(model.has_value() && model->vision.has_value(), "a config of a model that sees");
+  QUIRE_CHECK(model.has_value() && model->vision.has_value(), "the config describes a model that supports images");
   const bool is_newer = config.as_object().contains("text_config");
   std::vector<Tensor> tensors = make_tensors(*model, false, kind);
   for (Tensor& tensor : tensors)

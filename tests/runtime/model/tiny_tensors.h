@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of small models: bytes drawn from a tensor's name and its type alone, the same here and in tools/record_logits.py.
+// The tensors of small models: bytes drawn from a tensor's name and its type alone, the same here and in tools/record/logits.py.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Tensor {
   GgmlType type = GgmlType::f32;
   std::vector<std::uint64_t> shape;  // outermost first
   std::string bytes;
-  std::string dtype = {};  // in a safetensors file, where it is none of GGUF's
+  std::string dtype = {};  // type in a safetensors file if GGUF does not have it
 };
 
 inline std::uint64_t fnv1a(std::string_view text) {
@@ -38,7 +38,7 @@ void append(std::string& out, T value) {
   out.append(raw, sizeof(T));
 }
 
-// Values that f16 holds exactly.
+// Converts values that f16 represents exactly.
 inline std::uint16_t f16_bits(float value) {
   if (value == 0.0F) return 0;
   int exponent = 0;
@@ -58,7 +58,7 @@ inline bool is_routing(std::string_view name) {
   return false;
 }
 
-// Routers' and sinks' values are large, so that hardly two experts are as good.
+// Values of routers and sinks are large, so that hardly two experts have similar scores.
 inline int exponent_of(std::string_view name) {
   if (is_routing(name) || name.ends_with("self_attn.sinks") || name.ends_with("attn_sinks.weight") || name.ends_with("ssm_a")) return 1;
   for (const char* end : {"token_embd.weight", "embed_tokens.weight"})
@@ -90,7 +90,7 @@ inline std::string float_bytes(const std::string& name, GgmlType type, std::uint
   return out;
 }
 
-// An f16 scale in a block: its place, its exponent below the tensor's, its sign.
+// An f16 scale in a block: its offset, its exponent relative to the tensor's, its sign.
 struct ScaleField {
   std::uint32_t offset;
   int below;
@@ -142,7 +142,7 @@ inline std::string block_bytes(const std::string& name, GgmlType type, std::uint
     std::string raw;
     while (raw.size() < info.block_bytes) append(raw, random.next());
     raw.resize(info.block_bytes);
-    if (type == GgmlType::mxfp4) raw[0] = static_cast<char>(127 + exponent_of(name) - 2 - (raw[0] & 1));  // a byte for the exponent
+    if (type == GgmlType::mxfp4) raw[0] = static_cast<char>(127 + exponent_of(name) - 2 - (raw[0] & 1));  // the exponent is one byte
     for (const ScaleField& field : scale_fields(type)) {
       std::uint16_t bits = 0;
       std::memcpy(&bits, raw.data() + field.offset, 2);
@@ -172,7 +172,7 @@ inline GgmlType type_named(std::string_view name) {
   QUIRE_CHECK(false, "no such type");
 }
 
-// "mixed" is what Q4_K_M files look like.
+// "mixed" resembles Q4_K_M files.
 inline GgmlType matrix_type(std::string_view kind, std::string_view gguf_name) {
   if (is_routing(gguf_name))
     return type_named(ggml_type_info(kind == "mixed" ? GgmlType::q4_k : type_named(kind)).block_columns > 1 ? "F32" : kind);

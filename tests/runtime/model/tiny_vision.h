@@ -1,5 +1,5 @@
 #pragma once
-// Small models that see: a folder of Idefics3, SmolVLM, LLaVA or Gemma 3.
+// Small models that support images: a folder of Idefics3, SmolVLM, LLaVA or Gemma 3.
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace quire::tiny {
 
-// Under the names that transformers gives them, with what stands in a file and no picture goes through.
+// Adds tensors with transformers' names, including tensors of a file that images do not use.
 inline void add_vision_tensors(const VisionConfig& c, GgmlType type, std::vector<Tensor>& out) {
   const std::uint64_t width = c.hidden_size, inner = c.intermediate_size;
   const auto vector = [&](const std::string& name, std::uint64_t size) { out.push_back(make_tensor(name, type, {size})); };
@@ -42,7 +42,7 @@ inline void add_vision_tensors(const VisionConfig& c, GgmlType type, std::vector
     linear(at + "mlp.fc2", width, inner);
   }
   norm(tower + "post_layernorm");
-  if (c.averages) {
+  if (c.averages_patches) {
     vector("model.multi_modal_projector.mm_soft_emb_norm.weight", width);
     out.push_back(make_tensor("model.multi_modal_projector.mm_input_projection_weight", type, {width, c.output_size}));
     return;
@@ -60,7 +60,7 @@ inline std::string replace_start(const std::string& name, std::string_view from,
   return name.starts_with(from) ? std::string(to) + name.substr(from.size()) : name;
 }
 
-// As published folders of LLaVA name them; the newest versions of transformers write what add_vision_tensors() says.
+// Returns the tensor name of published LLaVA folders. The newest versions of transformers write the names of add_vision_tensors().
 inline std::string older_name(std::string name) {
   for (const auto& [from, to] : {std::pair("model.language_model.", "language_model.model."),
                                  {"lm_head.", "language_model.lm_head."},
@@ -68,6 +68,11 @@ inline std::string older_name(std::string name) {
                                  {"model.multi_modal_projector.", "multi_modal_projector."}})
     if (name.starts_with(from)) return replace_start(name, from, to);
   return name;
+}
+
+// Returns the tensor name of LLaVA's and Gemma 3's in transformers 5.
+inline std::string newest_name(std::string name) {
+  return replace_start(older_name(std::move(name)), "vision_tower.vision_model.", "vision_tower.");
 }
 
 inline std::string processor_of(const VisionConfig& c, std::uint32_t longest_edge) {
@@ -82,17 +87,17 @@ inline std::string processor_of(const VisionConfig& c, std::uint32_t longest_edg
   return R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": )" + side + R"(}, "crop_size": )" + square + "}";
 }
 
-// A folder that `config` describes; Idefics3's pictures are cut into tiles of the encoder's side.
+// Writes the folder that `config` describes. Idefics3's images are split into tiles of the encoder's side.
 inline void write_vision_folder(const std::string& folder, const boost::json::value& config, std::string_view kind,
-                                std::uint32_t longest_edge = 64, bool older_names = false) {
+                                std::uint32_t longest_edge = 64, std::string (*rename)(std::string) = nullptr) {
   const auto model = config_from_hf(JsonRef(config, "config.json"));
-  QUIRE_CHECK(model.has_value() && model->vision.has_value(), "a config of a model that sees");
+  QUIRE_CHECK(model.has_value() && model->vision.has_value(), "the config describes a model that supports images");
   const std::string decoder = model->vision->processor == "idefics3" ? "model.text_model." : "model.language_model.";
   std::vector<Tensor> tensors = make_tensors(*model, false, kind);
   for (Tensor& tensor : tensors) tensor = make_tensor(replace_start(tensor.name, "model.", decoder), tensor.type, tensor.shape);
   add_vision_tensors(*model->vision, type_named(kind), tensors);
-  if (older_names)
-    for (Tensor& tensor : tensors) tensor.name = older_name(tensor.name);
+  if (rename != nullptr)
+    for (Tensor& tensor : tensors) tensor.name = rename(tensor.name);
   write_hf_folder(folder, config, tensors);
   write_file(folder + "/preprocessor_config.json", processor_of(*model->vision, longest_edge));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Small Whisper models, written as Hugging Face folders (tools/record_whisper_logits.py makes the same).
+// Small Whisper models, written as Hugging Face folders (tools/record/whisper_logits.py makes the same).
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +58,7 @@ inline std::vector<Tensor> whisper_tensors(const ModelConfig& c, std::string_vie
   return tensors;
 }
 
-// [2 * num_positions][num_features]
+// Shape: [2 * num_positions][num_features].
 inline std::vector<float> whisper_features(const EncoderInfo& encoder, const std::string& name = "features") {
   const std::uint64_t count = std::uint64_t{2} * encoder.num_positions * encoder.num_features;
   const std::string bytes = make_tensor(name, GgmlType::f32, {count}).bytes;

@@ -1,4 +1,4 @@
-// Models that see against transformers (tools/record_picture_logits.py), and what of their files is refused.
+// Compares models that support images with transformers (tools/record/picture_logits.py), and tests which files are refused.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -25,7 +25,7 @@ struct PictureRecord {
   std::uint32_t tile_tokens = 0, tile_side = 0;
   std::vector<float> logits;  // [case][position][vocab]
 
-  // What `value` says of them.
+  // Reads the prompt of `value`.
   void read_prompt(const boost::json::object& value) {
     prompt.clear();
     places.clear();
@@ -50,7 +50,7 @@ PictureRecord read_picture_record() {
   return record;
 }
 
-// Embeddings of the tiles, one behind the other, each computed in units.
+// Returns the embeddings of the tiles in order, each computed in units.
 std::vector<float> embeds_of(VisionEncoder& encoder, std::span<const std::uint8_t> tiles) {
   const std::size_t bytes = std::size_t{3} * encoder.config().image_size * encoder.config().image_size;
   std::vector<float> all;
@@ -70,12 +70,13 @@ std::vector<EmbeddedRow> rows_of(const PictureRecord& record, const std::vector<
   return rows;
 }
 
-// Where a tile's rows see all of it.
+// Returns the last visible position of each row if a tile's rows attend to the whole tile.
 std::vector<std::uint32_t> last_seen_of(const PictureRecord& record, const VisionConfig& vision) {
   std::vector<std::uint32_t> last(record.prompt.size());
   for (std::uint32_t i = 0; i < last.size(); ++i) last[i] = i;
   for (const std::uint32_t place : record.places)
-    for (std::uint32_t i = 0; vision.attends_whole && i < record.tile_tokens; ++i) last[place + i] = place + record.tile_tokens - 1;
+    for (std::uint32_t i = 0; vision.attends_bidirectionally && i < record.tile_tokens; ++i)
+      last[place + i] = place + record.tile_tokens - 1;
   return last;
 }
 
@@ -98,8 +99,8 @@ double picture_difference(const PictureRecord& record, std::size_t number, const
   return most / tiny::standard_deviation(wanted);
 }
 
-// Beside the decoder's, so that no start packs them again.
-TEST(VisionTest, EncodersAreKeptBetweenStarts) {
+// The encoder is cached next to the decoder, so that no start packs it again.
+TEST(VisionTest, EncodersAreCachedBetweenStarts) {
   const PictureRecord record = read_picture_record();
   const tiny::TempFolder folder;
   for (const auto& value : record.json.at("cases").as_array()) {
@@ -108,7 +109,7 @@ TEST(VisionTest, EncodersAreKeptBetweenStarts) {
     const auto embeds = [&](const WeightsOptions& weights) {
       tiny::Rig rig(folder.file(name), {.weights = weights});
       const std::uint32_t side = rig.model().vision()->config().image_size;
-      EXPECT_TRUE(weights.cache_folder.empty() || rig.model().info().notes.empty()) << rig.model().info().notes[0];
+      EXPECT_TRUE(weights.cache_folder.empty() || rig.model().info().packing_notes.empty()) << rig.model().info().packing_notes[0];
       return embeds_of(*rig.model().vision(), tiny::drawn_bytes("tile", std::size_t{3} * side * side));
     };
     const WeightsOptions kept{.cache_folder = folder.file("kept " + name)};
@@ -132,7 +133,7 @@ TEST(VisionTest, EncodersAreKeptBetweenStarts) {
   }
 }
 
-TEST(VisionTest, LogitsBehindPicturesAreThoseOfTransformers) {
+TEST(VisionTest, LogitsAfterImagesMatchTransformers) {
   PictureRecord record = read_picture_record();
   const boost::json::array cases = record.json.at("cases").as_array();
   const tiny::TempFolder folder;
@@ -152,9 +153,9 @@ TEST(VisionTest, LogitsBehindPicturesAreThoseOfTransformers) {
   EXPECT_EQ(number, 6);
 }
 
-class SeeingModel {
+class ImageModel {
  public:
-  SeeingModel() : record_(read_picture_record()), path_(folder_.file("model")) {
+  ImageModel() : record_(read_picture_record()), path_(folder_.file("model")) {
     tiny::write_vision_folder(path_, record_.json.at("cases").as_array().front().at("config"), "F32");
   }
   const PictureRecord& record() const { return record_; }
@@ -166,13 +167,13 @@ class SeeingModel {
   std::string path_;
 };
 
-TEST(VisionTest, WhatATileGivesDependsOnTheTileAlone) {
-  const SeeingModel seeing;
+TEST(VisionTest, EmbeddingsDependOnlyOnTheTile) {
+  const ImageModel seeing;
   const std::size_t bytes = std::size_t{3} * seeing.record().tile_side * seeing.record().tile_side;
   const std::vector<std::uint8_t> tiles = tiny::drawn_bytes("tile", 2 * bytes);
   tiny::Rig one(seeing.path(), {.num_threads = 1}), three(seeing.path(), {.num_threads = 3});
   const std::vector<float> together = embeds_of(*one.model().vision(), tiles);
-  // Two runs in turns, on other threads.
+  // Two runs alternate on other threads.
   VisionEncoder& encoder = *three.model().vision();
   VisionRun first, second;
   encoder.begin(first, std::span(tiles).first(bytes));
@@ -187,8 +188,8 @@ TEST(VisionTest, WhatATileGivesDependsOnTheTileAlone) {
   EXPECT_EQ(apart, together);
 }
 
-TEST(VisionTest, TheFolderSaysHowPicturesAreCut) {
-  const SeeingModel seeing;
+TEST(VisionTest, ReadsTheImageProcessorFromTheFolder) {
+  const ImageModel seeing;
   const auto info = inspect(seeing.path());
   ASSERT_TRUE(info.has_value()) << info.error().to_string();
   EXPECT_EQ(info->architecture, "idefics3");
@@ -200,9 +201,9 @@ TEST(VisionTest, TheFolderSaysHowPicturesAreCut) {
   EXPECT_TRUE(info->notes.empty());
 }
 
-// Blocks of the KV cache that were computed behind pictures are another model's.
-TEST(VisionTest, HowPicturesArePreparedIsPartOfTheModelsDigest) {
-  const SeeingModel seeing;
+// KV blocks that were computed after images belong to another model if the image processing differs.
+TEST(VisionTest, ImageProcessingIsPartOfTheModelsDigest) {
+  const ImageModel seeing;
   const auto digest = [&] { return ModelFile::open(seeing.path()).value().digest().value(); };
   const Sha256Digest same = digest();
   EXPECT_EQ(digest(), same);
@@ -210,20 +211,20 @@ TEST(VisionTest, HowPicturesArePreparedIsPartOfTheModelsDigest) {
   EXPECT_NE(digest(), same);
 }
 
-TEST(VisionTest, WithoutAProcessorTextAloneIsServed) {
-  const SeeingModel seeing;
+TEST(VisionTest, ServesOnlyTextWithoutAnImageProcessor) {
+  const ImageModel seeing;
   std::filesystem::remove(seeing.path() + "/preprocessor_config.json");
   const auto info = inspect(seeing.path());
   ASSERT_TRUE(info.has_value());
   EXPECT_FALSE(info->pictures.any());
   ASSERT_EQ(info->notes.size(), 1U);
-  EXPECT_TRUE(info->notes[0].starts_with("pictures are not served: ")) << info->notes[0];
+  EXPECT_TRUE(info->notes[0].starts_with("images are not supported: ")) << info->notes[0];
   tiny::Rig rig(seeing.path(), {});
   EXPECT_EQ(rig.model().vision(), nullptr);
 }
 
-TEST(VisionTest, AProcessorThatDoesSomethingElseIsRefusedByName) {
-  const SeeingModel seeing;
+TEST(VisionTest, RefusesUnsupportedProcessorsAndReportsTheKey) {
+  const ImageModel seeing;
   for (const auto& [text, key] : {std::pair(R"({"do_normalize": false, "max_image_size": {"longest_edge": 16}})", "do_normalize"),
                                   std::pair(R"({"resample": 0, "max_image_size": {"longest_edge": 16}})", "resample"),
                                   std::pair(R"({"max_image_size": {"longest_edge": 32}})", "max_image_size"),
@@ -236,7 +237,7 @@ TEST(VisionTest, AProcessorThatDoesSomethingElseIsRefusedByName) {
   }
 }
 
-TEST(VisionTest, AConfigThatDoesNotFitIsRefused) {
+TEST(VisionTest, RefusesInvalidConfigs) {
   const PictureRecord record = read_picture_record();
   const auto problem = [&](auto change) {
     boost::json::value config = record.json.at("cases").as_array().front().at("config");
@@ -257,14 +258,15 @@ TEST(VisionTest, AConfigThatDoesNotFitIsRefused) {
 
 class Llava : public testing::Test {
  protected:
-  // Number 2: with CLIP and a llama; 3: with SigLIP and a qwen2.
+  // Case 2 has CLIP and a llama; case 3 has SigLIP and a qwen2.
   boost::json::value config(std::size_t number = 2) const { return record_.json.at("cases").at(number).at("config"); }
-  std::string folder(std::size_t number = 2, bool older_names = false) const {
-    const std::string path = folder_.file((older_names ? "older" : "newer") + std::to_string(number));
-    tiny::write_vision_folder(path, config(number), "F32", 0, older_names);
+  std::string folder(std::size_t number = 2, std::string (*rename)(std::string) = nullptr) const {
+    const std::string path = folder_.file("model" + std::to_string(number));
+    std::filesystem::remove_all(path);
+    tiny::write_vision_folder(path, config(number), "F32", 0, rename);
     return path;
   }
-  // Why pictures are not served.
+  // Returns why images are not supported.
   static std::string note(const std::string& path) {
     const auto info = inspect(path);
     if (!info) return info.error().to_string();
@@ -275,14 +277,14 @@ class Llava : public testing::Test {
   PictureRecord record_ = read_picture_record();
 };
 
-TEST_F(Llava, BothNamesOfItsTensorsAreRead) {
+TEST_F(Llava, ReadsTensorsByTheNamesOfEachVersion) {
   PictureRecord record = record_;
   record.read_prompt(record.json.at("cases").at(2).as_object());
-  EXPECT_LE(picture_difference(record, 2, folder(2, true), ActivationMode::f32, KvDtype::f32), 1e-4);
-  EXPECT_LE(picture_difference(record, 2, folder(2, false), ActivationMode::f32, KvDtype::f32), 1e-4);
+  for (auto* const rename : {tiny::older_name, tiny::newest_name, static_cast<std::string (*)(std::string)>(nullptr)})
+    EXPECT_LE(picture_difference(record, 2, folder(2, rename), ActivationMode::f32, KvDtype::f32), 1e-4);
 }
 
-TEST_F(Llava, TheFolderSaysHowPicturesArePrepared) {
+TEST_F(Llava, ReadsTheImageProcessorFromTheFolder) {
   const auto clip = inspect(folder(2)), siglip = inspect(folder(3));
   ASSERT_TRUE(clip.has_value() && siglip.has_value());
   EXPECT_EQ(clip->architecture, "llava");
@@ -299,7 +301,7 @@ TEST_F(Llava, TheFolderSaysHowPicturesArePrepared) {
   EXPECT_TRUE(clip->notes.empty() && siglip->notes.empty());
 }
 
-TEST_F(Llava, AProcessorThatDoesSomethingElseIsRefusedByItsKey) {
+TEST_F(Llava, RefusesUnsupportedProcessorsAndReportsTheKey) {
   const std::string path = folder();
   const std::string good = R"("size": 16, "crop_size": 16)";
   tiny::write_file(path + "/preprocessor_config.json", "{" + good + "}");
@@ -329,7 +331,7 @@ TEST_F(Llava, AProcessorThatDoesSomethingElseIsRefusedByItsKey) {
   EXPECT_EQ(note(path), "");
 }
 
-TEST_F(Llava, AConfigThatDoesNotFitIsRefusedByItsKey) {
+TEST_F(Llava, RefusesInvalidConfigsAndReportsTheKey) {
   const auto problem = [&](auto change) {
     boost::json::value changed = config();
     change(changed.as_object());
@@ -355,8 +357,8 @@ TEST_F(Llava, AConfigThatDoesNotFitIsRefusedByItsKey) {
   EXPECT_EQ(problem([](auto& c) { c["text_config"].as_object()["model_type"] = "gemma2"; }), "config.json: text_config.model_type");
 }
 
-// The most served one says no more.
-TEST_F(Llava, ItsDecoderLeavesOutWhatIsUsual) {
+// The most widely served LLaVA has only these keys.
+TEST_F(Llava, TheDecoderHasDefaultsForMissingKeys) {
   const auto json = boost::json::parse(R"({"model_type": "llava", "image_token_index": 32000, "text_config": {"model_type": "llama",
       "max_position_embeddings": 4096, "rms_norm_eps": 1e-05, "vocab_size": 32064}, "vision_config": {"model_type": "clip_vision_model",
       "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24,
@@ -373,7 +375,7 @@ TEST_F(Llava, ItsDecoderLeavesOutWhatIsUsual) {
   EXPECT_EQ(read->vision->activation, VisionActivation::quick_gelu);
 }
 
-TEST_F(Llava, TensorsThatContradictTheConfigAreRefusedByName) {
+TEST_F(Llava, RefusesTensorsThatContradictTheConfigAndReportsThem) {
   boost::json::value changed = config();
   changed.as_object()["vision_config"].as_object()["num_hidden_layers"] = 2;
   const std::string path = folder();

@@ -1,5 +1,5 @@
-// Whisper against transformers, and what an encoder promises: what it makes depends on its input alone, and a decoder's rows on that and on
-// their own history.
+// Compares Whisper with transformers, and tests the encoder's promises. Its output depends only on its input, and a decoder's rows depend
+// only on that output and their own history.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,10 +20,10 @@ std::string write_whisper(const LogitCase& c, const TempFolder& folder) {
   return path;
 }
 
-constexpr std::uint32_t kWhisperBlocks = 64;  // of a slot: 1024 positions
+constexpr std::uint32_t kWhisperBlocks = 64;  // per slot: 1024 positions
 
-// A slot's blocks in both groups, the encoder run into them.
-void hear(Rig& rig, Slot slot, const std::string& name = "features") {
+// Gives the slot blocks in both groups and runs the encoder into them.
+void run_encoder(Rig& rig, Slot slot, const std::string& name = "features") {
   rig.give_blocks(slot, blocks_for(4 * 16, 16, 1 + slot.value * 4));
   const auto& layout = rig.cache().layout();
   for (std::uint32_t group = 0; group < layout.groups.size(); ++group) {
@@ -45,13 +45,13 @@ RigOptions whisper_options() {
 double difference_of(const LogitRecord& record, const LogitCase& c, const RigOptions& options) {
   const TempFolder folder;
   Rig rig(write_whisper(c, folder), options);
-  hear(rig, Slot{0});
+  run_encoder(rig, Slot{0});
   const auto logits = rig.run(record.prompt, {{Slot{0}, 0, static_cast<std::uint32_t>(record.prompt.size())}});
   return largest_difference(record, c, logits, rig.vocab());
 }
 
-// |difference| over the standard deviation of the logits: in f32 throughout, and as served (int16 activations, a KV cache in bf16).
-TEST(WhisperTest, LogitsAreThoseOfTransformers) {
+// Compares |difference| over the standard deviation of the logits: in f32 throughout, and as served (int16 activations, a bf16 KV cache).
+TEST(WhisperTest, LogitsMatchTransformers) {
   const LogitRecord record = read_logit_record("whisper_");
   ASSERT_EQ(record.cases.size(), 6U);
   for (const LogitCase& c : record.cases) {
@@ -67,7 +67,7 @@ TEST(WhisperTest, LogitsAreThoseOfTransformers) {
   }
 }
 
-// By every instruction set, and by any number of threads: the same bits.
+// Every instruction set and any number of threads must give the same bits.
 TEST(WhisperTest, BitsAreTheSameOnEveryInstructionSetAndPool) {
   const LogitRecord record = read_logit_record("whisper_");
   const LogitCase& c = record.cases.back();
@@ -78,7 +78,7 @@ TEST(WhisperTest, BitsAreTheSameOnEveryInstructionSetAndPool) {
     options.isa = isa;
     options.num_threads = threads;
     Rig rig(path, options);
-    hear(rig, Slot{0});
+    run_encoder(rig, Slot{0});
     return rig.run(record.prompt, {{Slot{0}, 0, static_cast<std::uint32_t>(record.prompt.size())}});
   };
   const auto reference = run(KernelIsa::reference, 1);
@@ -88,22 +88,22 @@ TEST(WhisperTest, BitsAreTheSameOnEveryInstructionSetAndPool) {
     if (find_kernels(isa)) EXPECT_EQ(run(isa, 2), reference);
 }
 
-// Token by token beside others that hear something else: the bits of a run alone.
-TEST(WhisperTest, NeighboursAndPiecesDoNotShow) {
+// The request runs token by token next to requests with other audio, and has the bits of a run alone.
+TEST(WhisperTest, OtherRequestsAndChunksChangeNothing) {
   const LogitRecord record = read_logit_record("whisper_");
   const LogitCase& c = record.cases.back();
   const TempFolder folder;
   const std::string path = write_whisper(c, folder);
   Rig alone(path, whisper_options()), together(path, whisper_options());
   const auto count = static_cast<std::uint32_t>(record.prompt.size());
-  hear(alone, Slot{0});
+  run_encoder(alone, Slot{0});
   const auto expected = alone.run(record.prompt, {{Slot{0}, 0, count}});
-  hear(together, Slot{0}, "others");
-  hear(together, Slot{1});
-  hear(together, Slot{2}, "more");
+  run_encoder(together, Slot{0}, "others");
+  run_encoder(together, Slot{1});
+  run_encoder(together, Slot{2}, "more");
   const std::size_t vocab = together.vocab();
   for (std::uint32_t at = 0; at < count; ++at) {
-    // Slot 0 goes on as well, slot 2 has begun.
+    // Slot 0 continues as well, and slot 2 starts.
     std::vector<TokenId> tokens = {record.prompt[at], record.prompt[at]};
     std::vector<BatchSequence> sequences = {{Slot{0}, at, 1}, {Slot{1}, at, 1}};
     if (at == 3) {
@@ -119,17 +119,17 @@ TEST(WhisperTest, NeighboursAndPiecesDoNotShow) {
   }
 }
 
-TEST(WhisperTest, AnotherSoundGivesOtherLogits) {
+TEST(WhisperTest, OtherAudioGivesOtherLogits) {
   const LogitRecord record = read_logit_record("whisper_");
   const TempFolder folder;
   Rig rig(write_whisper(record.cases.front(), folder), whisper_options());
-  hear(rig, Slot{0});
-  hear(rig, Slot{1}, "others");
+  run_encoder(rig, Slot{0});
+  run_encoder(rig, Slot{1}, "others");
   const auto count = static_cast<std::uint32_t>(record.prompt.size());
   EXPECT_NE(rig.run(record.prompt, {{Slot{0}, 0, count}}), rig.run(record.prompt, {{Slot{1}, 0, count}}));
 }
 
-TEST(WhisperTest, ConfigsThatAreNotImplementedAreRefusedByName) {
+TEST(WhisperTest, RefusesUnsupportedConfigsAndReportsTheKey) {
   const LogitRecord record = read_logit_record("whisper_");
   const auto refused = [&](const char* key, const boost::json::value& value) {
     boost::json::value config = record.cases.front().config;

@@ -1,5 +1,5 @@
 #pragma once
-// Stands between two servers, and passes on what they say, but for one fault.
+// Relays the messages between two servers, with one fault.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,7 +18,7 @@ enum class RelayFault : std::uint8_t { none, flips, cuts, stalls };
 
 class PeerRelay {
  public:
-  // What happens behind so many bytes that come from the server, of each connection.
+  // The fault happens on each connection after this many bytes from the server.
   explicit PeerRelay(std::uint16_t to) : to_(to), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address = loopback(0);
     bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address);

@@ -5,7 +5,7 @@
 namespace quire {
 namespace {
 
-TEST(RemoteAddress, SaysWhereAndHowToGetIn) {
+TEST(RemoteAddress, ParsesHostPortUserAndPassword) {
   const RemoteAddress plain = parse_remote_address("redis://store").value();
   EXPECT_EQ(plain.host, "store");
   EXPECT_EQ(plain.port, 6379);
@@ -30,13 +30,13 @@ RemoteAddress of_host(const char* host) {
   return address;
 }
 
-TEST(RemoteAddress, AKeyMayBeLeftOutOnThisMachineAlone) {
+TEST(RemoteAddress, IsLocalOnlyForThisMachine) {
   for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) EXPECT_TRUE(of_host(host).is_local()) << host;
   for (const char* host : {"127.evil.example", "127.0.0.1.evil.example", "128.0.0.1", "10.0.0.1", "localhost.example", "::2"})
     EXPECT_FALSE(of_host(host).is_local()) << host;
 }
 
-TEST(RemoteAddress, WhatIsNoneIsRefusedWithoutItsPassword) {
+TEST(RemoteAddress, RefusesInvalidAddressesWithoutShowingThePassword) {
   for (const char* text :
        {"", "store:6379", "http://store", "redis://", "redis://:hidden@", "redis://u:hidden@h:0", "redis://h:65536", "redis://h/first",
         "redis://u:hidden@h?db=1", "redis://h#1", "unix://host/path", "unix://", "redis://u:hidden@h:x"}) {

@@ -1,4 +1,4 @@
-// The contract of transports (transport_contract.h), for a store in the network.
+// Runs the contract of transports (transport_contract.h) for a store in the network.
 #include "runtime/remote/remote_store.h"
 #include "runtime/remote/toy_redis.h"
 #include "runtime/tier/store_transport.h"
@@ -23,7 +23,7 @@ class TestedRemote final : public TestedTransport {
                                                            .num_places = 80,
                                                            .group_bytes = {9000, 9000, 9000},
                                                            .ttl_s = 60,
-                                                           .patience_s = 30.0})
+                                                           .timeout_s = 30.0})
                                             .value();
   std::unique_ptr<StoreTransport> transport_;
 };

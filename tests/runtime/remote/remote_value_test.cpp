@@ -1,4 +1,4 @@
-// What is believed of a value: that it was sealed with the deployment's key, under this key, with these bytes.
+// A value is accepted only if it was sealed with the deployment's secret, under this key, with these bytes.
 #include "runtime/remote/remote_value.h"
 
 #include <gtest/gtest.h>
@@ -17,15 +17,15 @@ std::vector<std::byte> secret_of_text(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::vector<std::byte> sealed_block(RemoteSeal& seal, std::string_view key, std::size_t bytes) {
+std::vector<std::byte> sealed_block(RemoteValueCodec& seal, std::string_view key, std::size_t bytes) {
   std::vector<std::byte> value(remote_value_bytes(bytes));
   std::ranges::copy(tier_block(5, bytes), value.begin() + kRemoteHeaderBytes);
   seal.seal(key, value);
   return value;
 }
 
-TEST(RemoteValue, GivesTheBlockBackUnderItsOwnKeyAlone) {
-  RemoteSeal seal(secret_of_text("sixteen bytes!!!")), other(secret_of_text("sixteen bytes!!?"));
+TEST(RemoteValue, OpensABlockOnlyUnderItsKey) {
+  RemoteValueCodec seal(secret_of_text("sixteen bytes!!!")), other(secret_of_text("sixteen bytes!!?"));
   std::vector<std::byte> value = sealed_block(seal, "key", 1000);
   const auto block = seal.open("key", value, 1000);
   ASSERT_TRUE(block);
@@ -33,11 +33,11 @@ TEST(RemoteValue, GivesTheBlockBackUnderItsOwnKeyAlone) {
   EXPECT_FALSE(seal.open("kez", value, 1000));
   EXPECT_FALSE(seal.open("keyq", value, 1000));
   EXPECT_FALSE(seal.open("key", value, 999));
-  EXPECT_FALSE(other.open("key", value, 1000)) << "of another deployment";
+  EXPECT_FALSE(other.open("key", value, 1000)) << "the value is from another deployment";
 }
 
-TEST(RemoteValue, NoByteOfItCanBeAnother) {
-  RemoteSeal seal(secret_of_text("sixteen bytes!!!"));
+TEST(RemoteValue, RefusesAValueWithAnyChangedByte) {
+  RemoteValueCodec seal(secret_of_text("sixteen bytes!!!"));
   std::vector<std::byte> value = sealed_block(seal, "key", 24);
   for (std::size_t i = 0; i < value.size(); ++i)
     for (unsigned bit = 0; bit < 8; ++bit) {

@@ -1,6 +1,6 @@
 #pragma once
-// A store in this process that speaks RESP well enough for a tier, and as badly as a test wants: it swaps, cuts, delays and invents values,
-// sends what nobody asked for, stalls, refuses, forgets, goes and comes back.
+// A store in this process that speaks enough RESP for a tier. On request it misbehaves: it swaps, cuts, delays and invents values, sends
+// unrequested answers, stalls, refuses, forgets, closes and opens again.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -27,22 +27,22 @@ namespace quire::test {
 
 class ToyRedis {
  public:
-  // What is done instead of a right answer; kNumFaults of them.
+  // Faults that replace a right answer; there are kNumFaults.
   enum class Fault : std::uint8_t {
     swaps,            // another key's value
-    cuts_value,       // a value that lacks its end
+    cuts_value,       // a value without its end
     cuts_connection,  // in the middle of an answer
     delays,
-    stalls,      // longer than anybody waits
+    stalls,      // longer than any client waits
     flips,       // a bit of the value
     invents,     // random bytes of the right length
     forgets,     // there is no such key
-    lies,        // about the length of what it has, or that it has stored
+    lies,        // about the length of a value, or about a store
     errors,      // an error
-    wrong_kind,  // a number for a value and the other way round
-    lists,       // a list, in a list, of very many
+    wrong_kind,  // a number instead of a value, or the reverse
+    lists,       // nested lists with very many elements
     huge,        // the beginning of a value that never ends
-    talks,       // an answer more than was asked for
+    talks,       // one answer too many
     garbage      // no RESP
   };
   static constexpr std::uint32_t kNumFaults = 15;
@@ -54,17 +54,17 @@ class ToyRedis {
 
   [[nodiscard]] std::string url() const { return fmt::format("redis://127.0.0.1:{}", port_); }
   [[nodiscard]] std::uint16_t port() const { return port_; }
-  // At the port that it had.
+  // Opens again at the same port.
   void open();
-  // Connections are cut; values stay.
+  // Cuts the connections and keeps the values.
   void close();
 
-  // Of all answers.
+  // Share of all answers that are faulty.
   std::atomic<double> fault_chance = 0.0;
   std::atomic<double> stall_s = 0.3;
   std::atomic<bool> stalls = false, is_full = false;
   std::atomic<std::uint64_t> num_commands = 0, num_faults = 0;
-  // An error for a key instead of an answer ("MOVED ..."), where it has a value; asked with whether ASKING came before.
+  // Returns an error ("MOVED ...") instead of the answer for a key, or nullopt. The flag says whether ASKING came before.
   std::function<std::optional<std::string>(const std::string& key, bool is_asking)> redirect = {};
   std::string password = {};
 
@@ -92,7 +92,7 @@ class ToyRedis {
   void listen_on();
   void serve(int descriptor);
   std::string answer(Peer& peer, const Words& words);
-  // What goes out instead of `right`; nullopt: nothing more, ever.
+  // Returns the bytes to send instead of `right`. nullopt ends all output of the connection.
   std::optional<std::string> spoil(Peer& peer, const Words& words, std::string right);
   static std::optional<Words> take_command(std::string& input);
   static std::string bulk(std::string_view value) { return fmt::format("${}\r\n{}\r\n", value.size(), value); }
@@ -163,7 +163,7 @@ inline void ToyRedis::listen_on() {
   }
 }
 
-// A descriptor stays open until close(), so that its number is nobody else's.
+// A descriptor stays open until close(), so that its number is not reused.
 inline void ToyRedis::serve(int descriptor) {
   Peer peer{.descriptor = descriptor};
   {
@@ -266,7 +266,7 @@ inline std::optional<std::string> ToyRedis::spoil(Peer& peer, const Words& words
       std::this_thread::sleep_for(std::chrono::milliseconds(peer.random.below(10)));
       return right;
     case Fault::stalls:
-      if (peer.random.chance(0.9)) return right;  // few, for each takes its time
+      if (peer.random.chance(0.9)) return right;  // only a few, since each takes long
       std::this_thread::sleep_for(std::chrono::duration<double>(stall_s));
       return right;
     case Fault::flips:

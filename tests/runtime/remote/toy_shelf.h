@@ -1,5 +1,5 @@
 #pragma once
-// Blocks in a map, given by name, and a server that gives them.
+// Blocks in a map by key, and a server that shares them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,20 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "runtime/remote/peer_block_source.h"
 #include "runtime/remote/peer_server.h"
-#include "runtime/remote/peer_shelf.h"
 #include "runtime/tier/tier_support.h"
 
 namespace quire::test {
 
 inline constexpr std::uint64_t kCacheBlock = 9000;
 
-// Of three groups, as tier_name() has them; those of the last are smaller.
+// Returns the block size. There are three groups like in tier_name(), and blocks of the last group are smaller.
 inline std::uint64_t shelf_bytes_of(std::uint64_t number) {
   return number % 3 == 2 ? kCacheBlock / 2 : kCacheBlock;
 }
 
-class ToyShelf final : public PeerShelf {
+class ToyShelf final : public PeerBlockSource {
  public:
   void put(std::uint64_t number, std::uint64_t content) {
     const std::lock_guard lock(mutex_);
@@ -60,7 +60,7 @@ struct Holder {
                                  .secret = std::vector(16, std::byte{key}),
                                  .fingerprint = tier_fingerprint(fingerprint),
                                  .engine_id = engine_id,
-                                 .shelf = shelf})
+                                 .block_source = shelf})
                    .value()) {}
   std::shared_ptr<ToyShelf> shelf = std::make_shared<ToyShelf>();
   std::unique_ptr<PeerServer> server;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kTolerance = 1e-5;
 
-// The filtered distribution by sorting everything, in double.
+// Computes the filtered distribution by sorting everything, in double.
 std::map<TokenId, double> naive_distribution(const std::vector<float>& row, const DrawParams& params) {
   std::vector<std::pair<double, TokenId>> entries;
   for (std::size_t i = 0; i < row.size(); ++i)
@@ -55,7 +55,8 @@ std::vector<float> random_row(std::size_t size, std::uint32_t seed, float spread
   return row;
 }
 
-// Pearson's statistic of `draws` draws against the expected distribution, in standard deviations above its mean; cells of few are pooled.
+// Returns Pearson's statistic of `draws` draws against the expected distribution, in standard deviations above its mean. Small cells are
+// pooled.
 double chi_square_excess(const std::vector<float>& row, const DrawParams& params, std::uint64_t seed, std::uint32_t draws) {
   const std::map<TokenId, double> expected = naive_distribution(row, params);
   std::map<TokenId, std::uint32_t> seen;
@@ -106,7 +107,7 @@ TEST(SelectMass, FindsTheShortestPrefixOfTheSortedOrder) {
   for (int round = 0; round < 500; ++round) {
     std::vector<Scored> entries(1 + random() % 400);
     for (std::size_t i = 0; i < entries.size(); ++i)
-      entries[i] = {static_cast<float>(1 + random() % 50), static_cast<TokenId>(i)};  // whole numbers: sums are exact, ties abound
+      entries[i] = {static_cast<float>(1 + random() % 50), static_cast<TokenId>(i)};  // integers: sums are exact, and many are equal
     std::vector<Scored> sorted = entries;
     std::ranges::sort(sorted, [](const Scored& a, const Scored& b) { return a < b; });
     double total = 0.0;
@@ -147,7 +148,7 @@ TEST(DrawToken, KeepsExactlyTheNaiveSet) {
                             round % 2 == 0 ? static_cast<std::int32_t>(random() % 400) : 0, round % 5 == 0 ? 1.0F : 0.8F};
     const std::map<TokenId, double> expected = naive_distribution(row, params);
     const float max = row_max(row);
-    // Every point of the interval lands in the set, and entries of weight are found by a grid.
+    // A grid over the interval finds every entry with weight, and each point selects an entry of the set.
     std::map<TokenId, double> seen;
     constexpr int kPoints = 2000;
     for (int i = 0; i < kPoints; ++i) seen[draw_token(row, max, params, (i + 0.5) / kPoints, scratch)] += 1.0 / kPoints;

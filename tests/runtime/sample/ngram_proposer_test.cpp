@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-// Every length from the longest down, every place from the first on.
+// Tries every length from the longest down, and every position from the first on.
 std::vector<TokenId> naive(const NgramOptions& options, std::uint32_t max_model_len, std::span<const TokenId> history) {
   const std::size_t size = history.size();
   if (size >= max_model_len) return {};
@@ -25,7 +25,7 @@ std::vector<TokenId> naive(const NgramOptions& options, std::uint32_t max_model_
   return {};
 }
 
-TEST(NgramProposer, ProposesWhatFollowedTheLongestSuffixWhereItFirstStood) {
+TEST(NgramProposer, ProposesTheTokensAfterTheFirstMatchOfTheLongestSuffix) {
   NgramProposer proposer({.num_speculative_tokens = 3, .prompt_lookup_min = 2, .prompt_lookup_max = 3}, 100);
   const std::vector<TokenId> history = {9, 1, 2, 3, 7, 8, 1, 2, 3, 4, 5, 1, 2, 3};
   EXPECT_TRUE(std::ranges::equal(proposer.propose(history), std::vector<TokenId>{7, 8, 1}));
@@ -33,7 +33,7 @@ TEST(NgramProposer, ProposesWhatFollowedTheLongestSuffixWhereItFirstStood) {
   EXPECT_TRUE(proposer.propose(std::vector<TokenId>{1}).empty());
 }
 
-TEST(NgramProposer, AgreesWithLookingEverywhere) {
+TEST(NgramProposer, MatchesAnExhaustiveSearch) {
   Random random(23);
   std::uint64_t num_found = 0;
   for (int round = 0; round < 20'000; ++round) {
@@ -48,7 +48,7 @@ TEST(NgramProposer, AgreesWithLookingEverywhere) {
     ASSERT_EQ(std::vector<TokenId>(proposed.begin(), proposed.end()), naive(options, max_model_len, history)) << "round " << round;
     num_found += proposed.empty() ? 0 : 1;
   }
-  EXPECT_GT(num_found, 5'000U) << "too little was met";
+  EXPECT_GT(num_found, 5'000U) << "too few proposals";
 }
 
 }  // namespace

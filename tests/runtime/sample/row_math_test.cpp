@@ -30,7 +30,7 @@ TEST(RowMath, ExpIsAccurateFromZeroDownToTheSmallestNormals) {
   EXPECT_EQ(exp_nonpositive(-1000.0F), 0.0F);
 }
 
-TEST(RowMath, MaxTellsRowsWithoutADistribution) {
+TEST(RowMath, MaxOfARowWithoutADistributionIsNaN) {
   for (const std::size_t size : {1U, 15U, 16U, 17U, 100U}) {
     for (std::size_t bad = 0; bad < size; ++bad) {
       std::vector<float> row = random_row(size, 1);
@@ -48,7 +48,7 @@ TEST(RowMath, MaxTellsRowsWithoutADistribution) {
   EXPECT_TRUE(std::isnan(row_max(std::vector<float>(40, -kInf))));
 }
 
-TEST(RowMath, SumsAgreeWithLongDoubleAndWithTheirBlocks) {
+TEST(RowMath, SumsMatchLongDoubleAndTheSumsOfTheirBlocks) {
   for (const std::size_t size : {1U, 511U, 512U, 513U, 49152U}) {
     const std::vector<float> row = random_row(size, static_cast<std::uint32_t>(size));
     const float max = row_max(row);
@@ -95,7 +95,7 @@ TEST(RowMath, KthLargestIsTheSameByHeapAndBySelection) {
   }
 }
 
-TEST(RowMath, KthLargestOfARowWithTooFewLiveEntriesCutsNothing) {
+TEST(RowMath, KthLargestOfARowWithTooFewFiniteEntriesCutsNothing) {
   std::vector<float> row(1000, -kInf);
   row[3] = 1.0F;
   std::vector<Scored> scratch;

@@ -68,7 +68,7 @@ inline std::vector<float> flat_with(std::initializer_list<std::pair<TokenId, flo
   return row;
 }
 
-// With garbage in the bits behind the vocabulary.
+// Makes a mask with random bits after the vocabulary.
 inline std::vector<std::uint32_t> mask_of(std::initializer_list<TokenId> allowed) {
   std::vector<std::uint32_t> mask((kVocab + 31) / 32);
   for (const TokenId token : allowed) mask[static_cast<std::size_t>(token) / 32] |= 1U << static_cast<std::uint32_t>(token) % 32;

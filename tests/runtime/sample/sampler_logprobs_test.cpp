@@ -1,4 +1,4 @@
-// Log probabilities and ranks: of what is drawn, and of tokens that are known.
+// Log probabilities and ranks of sampled tokens and of known tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,14 +50,14 @@ TEST(Sampler, ZeroLogprobsGiveTheSampledTokenOnly) {
   EXPECT_EQ(bench.sample(0, random_row(1)).logprobs.entries.size(), 1U);
 }
 
-// With the log probabilities that drawing the token would have, in a batch as alone.
-TEST(Sampler, ScoresTokensThatAreKnown) {
+// A known token must get the log probabilities that sampling it would give, in a batch as alone.
+TEST(Sampler, ScoresKnownTokens) {
   ThreadPool pool(2);
   SamplerBench alone, threads({}, &pool);
   SamplingParams params = greedy();
   params.logprobs = 5;
   std::vector<std::vector<float>> logits;
-  std::vector<FollowedRow> rows;
+  std::vector<PromptLogprobRow> rows;
   std::vector<PositionLogprobs> wanted;
   for (std::uint32_t i = 0; i < 12; ++i) logits.push_back(random_row(i));
   for (std::uint32_t i = 0; i < 12; ++i) {
@@ -81,12 +81,12 @@ TEST(Sampler, ScoresTokensThatAreKnown) {
   }
 }
 
-TEST(Sampler, ScoresNothingWhereARowIsNotFinite) {
+TEST(Sampler, ScoresNothingWhenARowIsNotFinite) {
   SamplerBench bench;
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     std::vector<float> row = random_row(1);
     row[300] = bad;
-    const FollowedRow followed{row, 7, 3};
+    const PromptLogprobRow followed{row, 7, 3};
     PositionLogprobs scored{{{1, -1.0F, 1}}};
     bench.sampler().score({&followed, 1}, {&scored, 1});
     EXPECT_TRUE(scored.entries.empty()) << bad;
@@ -97,28 +97,28 @@ TEST(Sampler, TheUnlikeliestTokenHasTheLastRank) {
   SamplerBench bench;
   std::vector<float> row = random_row(2);
   row[300] = -50.0F;
-  const FollowedRow followed{row, 300, 0};
+  const PromptLogprobRow followed{row, 300, 0};
   PositionLogprobs scored;
   bench.sampler().score({&followed, 1}, {&scored, 1});
   ASSERT_EQ(scored.entries.size(), 1U);
   EXPECT_EQ(scored.entries[0].rank, kVocab);
 }
 
-// As openai-whisper's: of what all rules leave, and before the temperature.
-TEST(Sampler, UnderRulesOfTimesLogprobsAreOfWhatTheyLeave) {
+// Log probabilities follow openai-whisper: of the tokens that all rules allow, and before the temperature.
+TEST(Sampler, LogprobsFollowTheTimestampRules) {
   SamplingParams params = greedy();
   params.logprobs = 0;
-  params.timestamps = {.first_time = 400, .end = 7, .has_times = false, .not_first = {9}, .begins = {{8}}};
+  params.timestamps = {.first_time = 400, .end = 7, .has_timestamps = false, .not_first = {9}, .begins = {{8}}};
   SamplerBench bench;
   bench.admit(0, params, {1}, 1);
   std::vector<float> row(kVocab, -100.0F);
   row[8] = row[9] = row[10] = row[11] = 0.0F;
-  const SampleOutcome before = bench.sample(0, row);  // what stands before the text: as the model has it
+  const SampleOutcome before = bench.sample(0, row);  // tokens before the text: the model's distribution
   EXPECT_EQ(before.token, 8);
   EXPECT_NEAR(before.logprobs.entries.at(0).logprob, std::log(0.25F), 1e-6F);
   const SampleOutcome first = bench.sample(0, row);
   EXPECT_EQ(first.token, 8);
-  EXPECT_NEAR(first.logprobs.entries.at(0).logprob, std::log(1.0F / 3.0F), 1e-6F) << "9 is not first";
+  EXPECT_NEAR(first.logprobs.entries.at(0).logprob, std::log(1.0F / 3.0F), 1e-6F) << "9 is forbidden as the first token";
   EXPECT_NEAR(bench.sample(0, row).logprobs.entries.at(0).logprob, std::log(0.25F), 1e-6F);
 }
 

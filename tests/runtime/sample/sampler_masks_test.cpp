@@ -1,4 +1,4 @@
-// Tokens that are forbidden: by masks, allowed_token_ids and bad words.
+// Forbidden tokens: by masks, allowed_token_ids and bad words.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ using test::random_row;
 using test::SamplerBench;
 using test::seeded_params;
 
-TEST(SamplerMask, GreedyTakesTheBestThatIsAllowed) {
+TEST(SamplerMask, GreedyPicksTheBestAllowedToken) {
   SamplerBench bench;
   bench.admit(0, greedy(), {1}, 1);
   const std::vector<float> row = flat_with({{7, 9.0F}, {300, 5.0F}, {499, 7.0F}});
@@ -28,7 +28,7 @@ TEST(SamplerMask, GreedyTakesTheBestThatIsAllowed) {
   EXPECT_EQ(bench.sample(0, row, mask_of({40, 41})).token, 40);
 }
 
-TEST(SamplerMask, WhatIsForbiddenIsNeverDrawn) {
+TEST(SamplerMask, NeverDrawsForbiddenTokens) {
   std::mt19937 random(11);
   for (std::uint32_t i = 0; i < 300; ++i) {
     SamplingParams params = seeded_params(i);
@@ -56,7 +56,7 @@ TEST(SamplerMask, WhatIsForbiddenIsNeverDrawn) {
   }
 }
 
-TEST(SamplerMask, OneThatAllowsEverythingChangesNoBit) {
+TEST(SamplerMask, AMaskThatAllowsEverythingChangesNoBit) {
   const std::vector<std::uint32_t> all((kVocab + 31) / 32, 0xFFFFFFFFU);
   for (std::uint32_t i = 0; i < 100; ++i) {
     SamplingParams params = seeded_params(i);
@@ -77,19 +77,19 @@ TEST(SamplerMask, OneThatAllowsEverythingChangesNoBit) {
   }
 }
 
-// As in vLLM, which masks the logits before it looks at them: what is allowed has the whole probability.
-TEST(SamplerMask, LogprobsAreOfWhatIsAllowed) {
+// The mask applies to the logits first, as in vLLM: the allowed tokens have the whole probability.
+TEST(SamplerMask, LogprobsAreOverTheAllowedTokens) {
   SamplingParams params = greedy();
   params.logprobs = 4;
   SamplerBench bench;
   bench.admit(0, params, {1}, 1);
   const SampleOutcome outcome = bench.sample(0, flat_with({{7, 9.0F}}), mask_of({20, 30}));
-  ASSERT_EQ(outcome.logprobs.entries.size(), 3U) << "the token, and the two that there are";
+  ASSERT_EQ(outcome.logprobs.entries.size(), 3U) << "the sampled token and the two allowed tokens";
   EXPECT_NEAR(outcome.logprobs.entries[0].logprob, std::log(0.5F), 1e-6F);
   EXPECT_EQ(outcome.logprobs.entries[2].token, 30);
 }
 
-TEST(SamplerMask, OneThatAllowsNothingFailsItsRowAndNoOther) {
+TEST(SamplerMask, AMaskThatAllowsNothingFailsOnlyItsRow) {
   SamplerBench bench;
   std::vector<float> broken = random_row(1);
   broken[9] = std::numeric_limits<float>::quiet_NaN();
@@ -100,11 +100,11 @@ TEST(SamplerMask, OneThatAllowsNothingFailsItsRowAndNoOther) {
   const std::vector<SampleOutcome> outcomes = bench.sample_all(rows);
   EXPECT_EQ(outcomes[0].status, SampleOutcome::Status::all_masked);
   EXPECT_EQ(outcomes[1].token, 5);
-  EXPECT_EQ(outcomes[2].status, SampleOutcome::Status::not_finite) << "also where the broken number is forbidden";
-  EXPECT_DEATH(bench.sample(1, row, {1, 2}), "a bit per token");
+  EXPECT_EQ(outcomes[2].status, SampleOutcome::Status::not_finite) << "NaN fails the row even if its token is forbidden";
+  EXPECT_DEATH(bench.sample(1, row, {1, 2}), "one bit per token");
 }
 
-TEST(Sampler, DrawsOnlyWhatIsAllowed) {
+TEST(Sampler, DrawsOnlyAllowedTokenIds) {
   SamplerBench bench;
   SamplingParams params;
   params.allowed_token_ids = {3, 7, 499};
@@ -115,13 +115,14 @@ TEST(Sampler, DrawsOnlyWhatIsAllowed) {
   for (std::uint32_t i = 0; i < 300; ++i) {
     const SampleOutcome outcome = bench.sample(0, random_row(i));
     ++seen[outcome.token];
-    EXPECT_GT(outcome.logprobs.entries[1].logprob, outcome.logprobs.entries[0].logprob - 20.0F) << "of the distribution without it";
+    EXPECT_GT(outcome.logprobs.entries[1].logprob, outcome.logprobs.entries[0].logprob - 20.0F)
+        << "log probabilities ignore allowed_token_ids";
   }
   EXPECT_EQ(seen.size(), 3U);
   for (const TokenId token : params.allowed_token_ids) EXPECT_GT(seen[token], 10);
 }
 
-// Greedy: the likeliest token, 5, would come again and again.
+// With greedy sampling the likeliest token, 5, would repeat forever.
 TEST(Sampler, BadWordsAreNotCompleted) {
   std::vector<float> row(kVocab, 0.0F);
   row[5] = 3.0F;
@@ -139,9 +140,9 @@ TEST(Sampler, BadWordsAreNotCompleted) {
     return drawn;
   };
   EXPECT_EQ(outputs({{5}}, {1}, 1), (std::vector<TokenId>{6, 6, 6, 6, 6, 6, 6, 6}));
-  EXPECT_EQ(outputs({{5, 5}}, {5}, 1), (std::vector<TokenId>{5, 6, 5, 6, 5, 6, 5, 6})) << "of outputs, not of the prompt";
+  EXPECT_EQ(outputs({{5, 5}}, {5}, 1), (std::vector<TokenId>{5, 6, 5, 6, 5, 6, 5, 6})) << "only output tokens count, not the prompt";
   EXPECT_EQ(outputs({{5, 5, 5}}, {1}, 1), (std::vector<TokenId>{5, 5, 6, 5, 5, 6, 5, 5}));
-  EXPECT_EQ(outputs({{5, 5, 5}}, {1, 5, 5}, 1), (std::vector<TokenId>{6, 5, 5, 6, 5, 5, 6, 5})) << "of one that was preempted";
+  EXPECT_EQ(outputs({{5, 5, 5}}, {1, 5, 5}, 1), (std::vector<TokenId>{6, 5, 5, 6, 5, 5, 6, 5})) << "outputs from before a preemption count";
   EXPECT_EQ(outputs({{5}, {6, 6}}, {1}, 1), (std::vector<TokenId>{6, 9, 6, 9, 6, 9, 6, 9}));
 }
 

@@ -1,4 +1,4 @@
-// Which token is drawn: parameters, seeds, drafts, and rows that give none.
+// Tests which token is sampled: parameters, seeds, draft tokens, and rows without a valid distribution.
 #include "runtime/sample/sampler.h"
 
 #include <gtest/gtest.h>
@@ -24,13 +24,13 @@ using test::random_row;
 using test::SamplerBench;
 using test::seeded_params;
 
-TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
+TEST(Sampler, GreedyPicksTheFirstOfTheLargest) {
   SamplerBench bench;
   bench.admit(0, greedy(), {1}, 1);
   EXPECT_EQ(bench.sample(0, flat_with({{7, 5.0F}, {300, 5.0F}})).token, 7);
 }
 
-TEST(Sampler, BiasMovesTheChoice) {
+TEST(Sampler, LogitBiasChangesTheChoice) {
   SamplingParams params = greedy();
   params.logit_bias = {{9, 6.0F}, {7, -100.0F}};
   SamplerBench bench;
@@ -48,7 +48,7 @@ TEST(Sampler, EosAndStopIdsAreMaskedUntilMinTokens) {
   EXPECT_EQ(bench.sample(0, row).token, 9);
   EXPECT_EQ(bench.sample(0, row).token, 9);
   EXPECT_EQ(bench.sample(0, row).token, 7);
-  // A resumed request has its outputs counted.
+  // The outputs of a resumed request count.
   bench.admit(1, params, {1, 5, 5}, 1);
   EXPECT_EQ(bench.sample(1, row).token, 7);
 }
@@ -59,7 +59,7 @@ TEST(Sampler, PenaltiesFollowTheirFormulas) {
   params.frequency_penalty = 0.5F;
   params.presence_penalty = 0.25F;
   SamplerBench bench;
-  // 3 is in the prompt, 4 twice in the output: 10/2 = 5; 10/2 - 2*0.5 - 0.25 = 3.75; negative logits are multiplied.
+  // Token 3 is in the prompt, 4 twice in the output: 10/2 = 5; 10/2 - 2*0.5 - 0.25 = 3.75; negative logits are multiplied.
   const std::vector<TokenId> tokens{3, 3, 4, 4};
   const auto winner = [&](std::uint32_t slot, std::vector<float> row) {
     bench.admit(slot, params, tokens, 2);
@@ -77,7 +77,7 @@ TEST(Sampler, PenaltiesFollowTheirFormulas) {
   EXPECT_EQ(winner(5, low), 9);
 }
 
-TEST(Sampler, OwnOutputsCountTowardsPenalties) {
+TEST(Sampler, OutputsCountTowardsPenalties) {
   SamplingParams params = greedy();
   params.frequency_penalty = 1.0F;
   SamplerBench bench;
@@ -95,7 +95,7 @@ TEST(Sampler, RowsWithoutADistributionFailAloneAndDoNotCount) {
   nan_row[499] = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> good = random_row(1);
   std::vector<float> dead = random_row(1);
-  dead[3] = -kInfinity;  // a model gives no such number
+  dead[3] = -kInfinity;  // a model never gives -Inf
   const std::vector<SampleOutcome> outcomes = bench.sample_all({{Slot{0}, nan_row}, {Slot{1}, good}, {Slot{2}, dead}});
   EXPECT_EQ(outcomes[0].status, SampleOutcome::Status::not_finite);
   EXPECT_EQ(outcomes[1].status, SampleOutcome::Status::ok);
@@ -103,7 +103,7 @@ TEST(Sampler, RowsWithoutADistributionFailAloneAndDoNotCount) {
   EXPECT_EQ(bench.sample(0, good).token, outcomes[1].token);
 }
 
-TEST(Sampler, AMaskThatLeavesNothingIsAnErrorOfThatRequest) {
+TEST(Sampler, AMaskThatAllowsNothingFailsItsRequest) {
   std::vector<TokenId> all(kVocab);
   std::iota(all.begin(), all.end(), 0);
   SamplingParams params;
@@ -130,7 +130,7 @@ std::vector<SamplingParams> varied_params() {
 TEST(Sampler, TokensDoNotDependOnBatchSlotThreadsOrPreemption) {
   ThreadPool pool(3);
   const std::vector<SamplingParams> params = varied_params();
-  // logits of request r at output i: random_row(r * 100 + i)
+  // The logits of request r at output i are random_row(r * 100 + i).
   std::vector<std::vector<TokenId>> alone(params.size(), {1, 2});
   for (std::uint32_t r = 0; r < params.size(); ++r) {
     SamplerBench bench;
@@ -146,7 +146,7 @@ TEST(Sampler, TokensDoNotDependOnBatchSlotThreadsOrPreemption) {
     std::vector<std::vector<float>> logits;
     std::vector<std::uint32_t> batch;
     for (std::uint32_t r = 0; r < params.size(); ++r) {
-      if (slot_of[r] >= 0 && random() % 4 == 0) {  // preempt
+      if (slot_of[r] >= 0 && random() % 4 == 0) {  // preempts the request
         bench.sampler().release(Slot{static_cast<std::uint32_t>(slot_of[r])});
         free_slots.insert(free_slots.begin(), static_cast<std::uint32_t>(slot_of[r]));
         slot_of[r] = -1;
@@ -168,7 +168,7 @@ TEST(Sampler, TokensDoNotDependOnBatchSlotThreadsOrPreemption) {
   EXPECT_EQ(together, alone);
 }
 
-TEST(Sampler, SeedsDecideAndTheRequestIdStandsInForNone) {
+TEST(Sampler, SeedsDetermineTokensAndTheRequestIdReplacesAMissingSeed) {
   const auto run = [](const SamplingParams& params, std::uint64_t id) {
     Sampler sampler(kVocab, 1, {}, nullptr);
     const std::vector<TokenId> prompt{1};
@@ -190,8 +190,9 @@ TEST(Sampler, SeedsDecideAndTheRequestIdStandsInForNone) {
   EXPECT_NE(run(none, 1), run(none, 2));
 }
 
-// Rows of a request as a pass gives them, with its drafts, against its tokens one at a time: of every kind of parameters, masked or not.
-TEST(Sampler, DraftsChangeHowManyTokensComeAtOnceAndNoToken) {
+// Compares the rows of a pass with draft tokens with the same request one token at a time, for all kinds of parameters, with masks and
+// without.
+TEST(Sampler, DraftsChangeTheNumberOfTokensPerStepButNoToken) {
   ThreadPool pool(2);
   std::mt19937 random(77);
   constexpr std::uint32_t kRequests = 12, kTokens = 40;
@@ -247,14 +248,14 @@ TEST(Sampler, DraftsChangeHowManyTokensComeAtOnceAndNoToken) {
     num_steps += static_cast<std::uint32_t>(asked.size());
   }
   EXPECT_EQ(got, wanted);
-  EXPECT_GT(num_taken, num_steps * 2) << "drafts were taken";
+  EXPECT_GT(num_taken, num_steps * 2) << "drafts were accepted";
 }
 
-TEST(SamplerDeath, MisuseOfSlotsStopsTheProgram) {
+TEST(SamplerDeath, InvalidSlotsAbortTheProgram) {
   SamplerBench bench;
   bench.admit(0, SamplingParams{}, {1}, 1);
-  EXPECT_DEATH(bench.admit(0, SamplingParams{}, {1}, 1), "taken");
-  EXPECT_DEATH(bench.sampler().release(Slot{1}), "free already");
+  EXPECT_DEATH(bench.admit(0, SamplingParams{}, {1}, 1), "an admitted request gets a free slot");
+  EXPECT_DEATH(bench.sampler().release(Slot{1}), "a released slot is in use");
 }
 
 }  // namespace

@@ -10,10 +10,10 @@ namespace {
 
 struct Case {
   const char* field;
-  std::function<void(SamplingParams&)> spoil;
+  std::function<void(SamplingParams&)> invalidate;
 };
 
-TEST(SamplingParams, EachFieldOutOfRangeIsNamed) {
+TEST(SamplingParams, ReportsEachFieldOutOfRange) {
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const Case cases[] = {
       {"temperature", [](SamplingParams& p) { p.temperature = 2.01F; }},
@@ -41,7 +41,7 @@ TEST(SamplingParams, EachFieldOutOfRangeIsNamed) {
   };
   for (const Case& c : cases) {
     SamplingParams params;
-    c.spoil(params);
+    c.invalidate(params);
     const Result<void> result = params.validate();
     ASSERT_FALSE(result.has_value()) << c.field;
     EXPECT_EQ(result.error().field, c.field);
@@ -50,7 +50,7 @@ TEST(SamplingParams, EachFieldOutOfRangeIsNamed) {
   }
 }
 
-TEST(SamplingParams, DefaultsAndTheEdgesOfTheRangesPass) {
+TEST(SamplingParams, AcceptsDefaultsAndRangeLimits) {
   SamplingParams params;
   EXPECT_TRUE(params.validate().has_value());
   params.temperature = 2.0F;

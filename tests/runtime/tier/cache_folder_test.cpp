@@ -1,4 +1,4 @@
-// What can be learnt of a folder without the model that it belongs to, and without changing it.
+// Tests what can be read from a folder without its model and without changing it.
 #include "quire/cache_folder.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class CacheFolderTest : public testing::Test {
   std::uint32_t num_places_ = 0;
 };
 
-TEST_F(CacheFolderTest, TellsWhatWasStoredInItsOrder) {
+TEST_F(CacheFolderTest, ListsStoredBlocksInTheirOrder) {
   const std::unique_ptr<CacheFolder> folder = open();
   ASSERT_EQ(folder->blocks().size(), kCachedBlocks);
   for (std::uint32_t i = 0; i < kCachedBlocks; ++i) {
@@ -50,34 +50,34 @@ TEST_F(CacheFolderTest, TellsWhatWasStoredInItsOrder) {
   EXPECT_EQ(info.block_bytes, kCachedBlocks * kCachedBytes);
   EXPECT_EQ(info.place_bytes, 73'728U);
   EXPECT_GE(info.num_places, num_places_);
-  EXPECT_LT(info.num_places, num_places_ + 32) << "the table ends with a page";
+  EXPECT_LT(info.num_places, num_places_ + 32) << "the table ends at a page boundary";
   EXPECT_EQ(info.disk_bytes, folder_.disk_bytes());
   EXPECT_EQ(info.num_damaged_entries, 0U);
 }
 
-TEST_F(CacheFolderTest, VerifyFindsWhatIsNotAsItWasStored) {
+TEST_F(CacheFolderTest, VerifyFindsChangedBlocks) {
   std::vector<CachedBlock> bad;
   double done = 0.0;
   ASSERT_TRUE(open()->verify([&](double part) { done = part; }, bad).has_value());
   EXPECT_TRUE(bad.empty());
   EXPECT_EQ(done, 1.0);
   flip("quire-blocks", 14 * 73'728 + 69'999);  // the last byte of the third block
-  flip("quire-blocks", 7 * 73'728);            // the first of the second
-  flip("quire-blocks", 3 * 73'728);            // place 3 is empty
+  flip("quire-blocks", 7 * 73'728);            // the first byte of the second block
+  flip("quire-blocks", 3 * 73'728);            // slot 3 is empty
   ASSERT_TRUE(open()->verify({}, bad).has_value());
   ASSERT_EQ(bad.size(), 2U);
   EXPECT_EQ(bad[0].name, tier_name(1));
   EXPECT_EQ(bad[1].name, tier_name(2));
 }
 
-TEST_F(CacheFolderTest, ABlockThatCannotBeReadIsBad) {
+TEST_F(CacheFolderTest, VerifyReportsBlocksThatCannotBeRead) {
   std::filesystem::resize_file(folder_.file("quire-blocks"), 14 * 73'728 + 4096);
   std::vector<CachedBlock> bad;
   ASSERT_TRUE(open()->verify({}, bad).has_value());
-  EXPECT_EQ(bad.size(), 10U) << "those before place 14 are whole";
+  EXPECT_EQ(bad.size(), 10U) << "blocks before slot 14 are intact";
 }
 
-TEST_F(CacheFolderTest, DamagedEntriesNameNothing) {
+TEST_F(CacheFolderTest, OmitsDamagedEntries) {
   flip("quire-table", entry_offset(7) + 20);
   const std::unique_ptr<CacheFolder> folder = open();
   EXPECT_EQ(folder->info().num_damaged_entries, 1U);
@@ -85,7 +85,7 @@ TEST_F(CacheFolderTest, DamagedEntriesNameNothing) {
   EXPECT_TRUE(std::ranges::none_of(folder->blocks(), [](const CachedBlock& block) { return block.place == 7; }));
 }
 
-TEST_F(CacheFolderTest, LooksAndChangesNothing) {
+TEST_F(CacheFolderTest, ReadsWithoutChangingTheFolder) {
   std::vector<CachedBlock> bad;
   ASSERT_TRUE(open()->verify({}, bad).has_value());
   EXPECT_EQ(open()->info().num_openings, 1U);
@@ -93,13 +93,13 @@ TEST_F(CacheFolderTest, LooksAndChangesNothing) {
                    {.budget_bytes = 4 << 20, .block_bytes = kCachedBytes, .fingerprint = tier_fingerprint()});
   ASSERT_TRUE(store.is_open()) << store.error().to_string();
   EXPECT_EQ(store.restored().size(), kCachedBlocks);
-  EXPECT_NE(error().find("process"), std::string::npos) << "a store has it: " << error();
+  EXPECT_NE(error().find("process"), std::string::npos) << "a store is using the folder: " << error();
 }
 
-TEST_F(CacheFolderTest, DropLeavesNothing) {
+TEST_F(CacheFolderTest, DropRemovesAllFiles) {
   ASSERT_TRUE(open()->drop().has_value());
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-  EXPECT_NE(error().find("holds no disk tier"), std::string::npos) << error();
+  EXPECT_NE(error().find("does not contain a disk tier"), std::string::npos) << error();
 }
 
 TEST_F(CacheFolderTest, ErrorsNameTheFolder) {
@@ -107,7 +107,7 @@ TEST_F(CacheFolderTest, ErrorsNameTheFolder) {
   flip("quire-table", 4096 + 30);
   EXPECT_NE(error().find("the header"), std::string::npos) << error();
   std::ofstream(folder_.file("quire-table"), std::ios::trunc) << std::string(9000, 'x');
-  EXPECT_NE(error().find("is no table of a disk tier"), std::string::npos) << error();
+  EXPECT_NE(error().find("is not the table of a disk tier"), std::string::npos) << error();
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// kill -9 of a process that stores, evicts, loads and starts: another one finds what was said to be stored, and nothing wrong.
-// QUIRE_TIER_KILLS=300 makes it longer.
+// Kills a process (kill -9) that stores, evicts, loads and starts. Another process must find all stored blocks and no wrong one.
+// QUIRE_TIER_KILLS=300 makes the test longer.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include <mutex>
 #include <set>
 
-#include "runtime/tier/place_index.h"
+#include "runtime/tier/slot_index.h"
 #include "runtime/tier/tier_support.h"
 #include "support/sanitized.h"
 
@@ -24,14 +24,14 @@ DiskStoreOptions crash_tier() {
   return {.budget_bytes = 4 << 20, .block_bytes = kCrashBlock, .fingerprint = tier_fingerprint(), .depth = 4};
 }
 
-// What the child tells of a place, through a pipe.
+// A report of the child about a slot, sent through a pipe.
 struct Told {
   enum class What : std::uint32_t { begins, done, wrong } what;
   std::uint32_t place;
   std::uint64_t number;
 };
 
-// Stores block after block, several at a time, and loads what it finds, until it is killed.
+// Stores blocks, several at a time, and loads the blocks that it finds, until it is killed.
 class Victim {
  public:
   Victim(const std::string& folder, TierIo io, int out, std::uint64_t first)
@@ -82,7 +82,7 @@ class Victim {
                             tell(Told::What::done, at, number);
                             index_.stored(tier_name(number), at);
                           } else {
-                            index_.give_back(at);
+                            index_.release(at);
                           }
                           --under_way_;
                         }});
@@ -107,19 +107,19 @@ class Victim {
   const int out_;
   std::uint64_t number_;
   std::mutex mutex_;
-  PlaceIndex index_;
+  SlotIndex index_;
   std::uint32_t known_ = 0;
   std::atomic<int> under_way_ = 0;
   std::unique_ptr<DiskStore> store_;
 };
 
-// What must be there: the number by place. A place whose store had begun may hold anything that is right.
+// The expected numbers by slot. A slot whose store had begun may hold any correct block.
 struct Expected {
   std::map<std::uint32_t, std::uint64_t> held;
-  std::set<std::uint64_t> numbers;  // that may be met
+  std::set<std::uint64_t> numbers;  // numbers that may be found
   std::uint64_t num_done = 0;
 
-  // false: nothing comes any more.
+  // Returns false at the end of the pipe.
   bool read(int in) {
     Told told{};
     if (::read(in, &told, sizeof told) != sizeof told) return false;
@@ -132,7 +132,7 @@ struct Expected {
   }
 };
 
-// Starts a victim and kills it: after some microseconds, or after so many stores.
+// Starts a victim and kills it after some microseconds or after a number of stores.
 void run_and_kill(const std::string& folder, std::uint64_t round, Random& random, Expected& expected) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -151,11 +151,11 @@ void run_and_kill(const std::string& folder, std::uint64_t round, Random& random
   }
   int status = 0;
   waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "it ended by itself: " << status;
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the child ended by itself: " << status;
   close(ends[0]);
 }
 
-// Loads all that is found; returns how many of the expected blocks are there.
+// Loads all found blocks. Returns how many of the expected blocks are present.
 std::uint64_t find_again(const std::string& folder, Expected& expected) {
   TierClient store(tier_folder(folder), crash_tier());
   EXPECT_TRUE(store.is_open()) << store.error().to_string();
@@ -166,7 +166,7 @@ std::uint64_t find_again(const std::string& folder, Expected& expected) {
   for (const RestoredBlock& block : store.restored()) {
     const auto known = number_of.find(block.name);
     if (known == number_of.end()) {
-      ADD_FAILURE() << "nobody stored this";
+      ADD_FAILURE() << "this block was never stored";
       continue;
     }
     const Loaded loaded = store.load(block.place, known->second);
@@ -182,7 +182,7 @@ std::uint64_t find_again(const std::string& folder, Expected& expected) {
   return num_found;
 }
 
-TEST(TierCrashTest, AKilledProcessLosesNothingThatItHadStored) {
+TEST(TierCrashTest, LosesNoStoredBlockWhenTheProcessIsKilled) {
   const TempFolder folder;
   const char* wanted = std::getenv("QUIRE_TIER_KILLS");
   const std::uint64_t num_kills = wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : (kSanitized ? 10 : 30);
@@ -200,7 +200,7 @@ TEST(TierCrashTest, AKilledProcessLosesNothingThatItHadStored) {
   RecordProperty("blocks_stored", std::to_string(expected.num_done));
   RecordProperty("blocks_found", std::to_string(num_found));
   std::printf("%lu kills, %lu blocks stored, %lu of %lu found again\n", num_kills, expected.num_done, num_found, num_expected);
-  EXPECT_GT(expected.num_done, 20 * num_kills) << "too little was stored";
+  EXPECT_GT(expected.num_done, 20 * num_kills) << "the test covers too few stores";
   EXPECT_EQ(num_found, num_expected);
 }
 

@@ -1,4 +1,4 @@
-// What a user of the store may rely on, over each way to move blocks.
+// Tests the guarantees of the store with each I/O backend.
 #include "runtime/tier/disk_store.h"
 
 #include <linux/filter.h>
@@ -35,7 +35,7 @@ class DiskStoreTest : public testing::TestWithParam<Way> {
   void SetUp() override {
     if (GetParam() != Way::io_uring) return;
     auto files = open_tier_folder(folder_.path(), TierIo::io_uring);
-    if (files && (*files)->open_queue(1) == nullptr) GTEST_SKIP() << "this build or this kernel has no io_uring";
+    if (files && (*files)->open_queue(1) == nullptr) GTEST_SKIP() << "this build of quire or this kernel does not support io_uring";
   }
   std::unique_ptr<TierFiles> files() {
     if (GetParam() == Way::memory) return std::make_unique<MemoryFiles>(disk_);
@@ -55,16 +55,16 @@ INSTANTIATE_TEST_SUITE_P(Ways, DiskStoreTest, testing::Values(Way::io_uring, Way
 class DiskStoreFolderTest : public DiskStoreTest {};
 INSTANTIATE_TEST_SUITE_P(Ways, DiskStoreFolderTest, testing::Values(Way::io_uring, Way::threads), way_name);
 
-TEST_P(DiskStoreTest, WhatIsStoredIsLoadedUnderItsName) {
+TEST_P(DiskStoreTest, LoadsStoredBlocksByTheirKey) {
   TierClient store = open();
   ASSERT_TRUE(store.is_open()) << store.error().to_string();
   const std::uint32_t num_places = store->num_places();
   EXPECT_GE(num_places, 25U);
   for (std::uint32_t i = 0; i < num_places; ++i) EXPECT_EQ(store.store(i, 100 + i), TierOutcome::done);
   for (std::uint32_t i = num_places; i-- > 0;) EXPECT_EQ(store.load(i, 100 + i), Loaded::right);
-  EXPECT_EQ(store.load(3, 104), Loaded::absent) << "another block lies there";
+  EXPECT_EQ(store.load(3, 104), Loaded::absent) << "the slot holds another block";
   EXPECT_EQ(store.store(3, 999), TierOutcome::done);
-  EXPECT_EQ(store.load(3, 103), Loaded::absent) << "it has gone";
+  EXPECT_EQ(store.load(3, 103), Loaded::absent) << "the block was overwritten";
   EXPECT_EQ(store.load(3, 999), Loaded::right);
   const DiskStoreStats stats = store->stats();
   EXPECT_EQ(stats.num_stored, num_places + 1);
@@ -73,7 +73,7 @@ TEST_P(DiskStoreTest, WhatIsStoredIsLoadedUnderItsName) {
   EXPECT_EQ(stats.num_refused + stats.num_failed() + stats.num_restored, 0U);
 }
 
-TEST_P(DiskStoreTest, IsWarmAfterARestart) {
+TEST_P(DiskStoreTest, FindsItsBlocksAfterARestart) {
   TierClient store = open();
   for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(store.store(2 * i, i), TierOutcome::done);
   EXPECT_EQ(store.store(4, 50), TierOutcome::done);
@@ -89,12 +89,12 @@ TEST_P(DiskStoreTest, IsWarmAfterARestart) {
       EXPECT_EQ(found[2 * i].bytes, kBlock);
       EXPECT_EQ(again.load(2 * i, number), Loaded::right);
     }
-    EXPECT_GT(found[4].sequence, found[18].sequence) << "it was stored last";
+    EXPECT_GT(found[4].sequence, found[18].sequence) << "the block was stored last";
     EXPECT_EQ(again->stats().num_restored, 10U);
   }
 }
 
-TEST_P(DiskStoreTest, OneTransferOfAPlaceAtATimeAndManyOfAll) {
+TEST_P(DiskStoreTest, RunsOneTransferPerSlotAndManyAtATime) {
   TierClient store = open({.budget_bytes = kBudget, .block_bytes = kBlock, .fingerprint = tier_fingerprint(), .depth = 4});
   for (std::uint32_t i = 0; i < store->num_places(); ++i) store.store(i, i);
   std::atomic<std::uint32_t> num_right = 0;
@@ -117,7 +117,7 @@ TEST_P(DiskStoreTest, OneTransferOfAPlaceAtATimeAndManyOfAll) {
                        },
                    .over =
                        [&](TierOutcome outcome) {
-                         EXPECT_NE(outcome, TierOutcome::refused) << "writes and reads of a place have mixed";
+                         EXPECT_NE(outcome, TierOutcome::refused) << "writes and reads of a slot have mixed";
                          num_right += outcome == TierOutcome::done ? 1 : 0;
                          ++num_over;
                        }});
@@ -128,8 +128,8 @@ TEST_P(DiskStoreTest, OneTransferOfAPlaceAtATimeAndManyOfAll) {
   EXPECT_EQ(again.restored().size(), again->num_places());
 }
 
-// Each one that is refused asks for the next.
-TEST_P(DiskStoreTest, AFloodOfMissesHoldsUpNoOther) {
+// Each missed load submits the next one.
+TEST_P(DiskStoreTest, ManyMissesDelayNoOtherJob) {
   TierClient store = open();
   EXPECT_EQ(store.store(0, 1), TierOutcome::done);
   std::atomic<bool> goes_on = true;
@@ -148,7 +148,7 @@ TEST_P(DiskStoreTest, AFloodOfMissesHoldsUpNoOther) {
   last.get_future().wait();
 }
 
-TEST_P(DiskStoreTest, WhatNobodyWantsAnyMoreIsGivenUp) {
+TEST_P(DiskStoreTest, CancelsAStoreThatIsNoLongerNeeded) {
   TierClient store = open();
   EXPECT_EQ(store.store(0, 1), TierOutcome::done);
   std::promise<TierOutcome> over;
@@ -158,12 +158,12 @@ TEST_P(DiskStoreTest, WhatNobodyWantsAnyMoreIsGivenUp) {
                  .bytes = kBlock,
                  .copy = [](std::span<std::byte>) { return false; },
                  .over = [&](TierOutcome outcome) { over.set_value(outcome); }});
-  EXPECT_EQ(over.get_future().get(), TierOutcome::given_up);
-  EXPECT_EQ(store->stats().num_given_up, 1U);
-  EXPECT_EQ(store.load(0, 1), Loaded::right) << "nothing was written";
+  EXPECT_EQ(over.get_future().get(), TierOutcome::cancelled);
+  EXPECT_EQ(store->stats().num_cancelled, 1U);
+  EXPECT_EQ(store.load(0, 1), Loaded::right) << "the old block was not overwritten";
 }
 
-TEST_P(DiskStoreTest, ABudgetMayGrowAndShrink) {
+TEST_P(DiskStoreTest, AllowsTheBudgetToGrowAndShrink) {
   DiskStoreOptions options = small_tier();
   TierClient store = open(options);
   const std::uint32_t before = store->num_places();
@@ -184,15 +184,15 @@ TEST_P(DiskStoreTest, ABudgetMayGrowAndShrink) {
   if (GetParam() != Way::memory) EXPECT_LE(folder_.disk_bytes(), options.budget_bytes);
 }
 
-TEST_P(DiskStoreTest, AnotherModelOrLayoutIsRefusedAndLeftAsItIs) {
+TEST_P(DiskStoreTest, RefusesAnotherModelOrLayoutAndKeepsTheFolder) {
   TierClient store = open();
   store.store(1, 1);
   store.close();
   DiskStoreOptions other = small_tier();
   other.fingerprint = tier_fingerprint(8);
-  EXPECT_EQ(
-      open(other).error().to_string(),
-      "kv_disk: the folder holds blocks of another model, or in another layout; give each its own folder, or remove its quire-* files");
+  EXPECT_EQ(open(other).error().to_string(),
+            "kv_disk: the folder contains blocks of another model or another layout; use a separate folder for each model, or remove its "
+            "quire-* files");
   other = small_tier();
   other.block_bytes *= 2;
   EXPECT_EQ(open(other).error().field, "kv_disk");
@@ -201,7 +201,7 @@ TEST_P(DiskStoreTest, AnotherModelOrLayoutIsRefusedAndLeftAsItIs) {
   EXPECT_EQ(again.load(1, 1), Loaded::right);
 }
 
-// A file that is cut under the store.
+// The file is truncated while the store uses it.
 TEST_P(DiskStoreFolderTest, ShortReadsAreMisses) {
   TierClient store = open();
   for (std::uint32_t i = 0; i < 10; ++i) store.store(i, i);
@@ -211,43 +211,44 @@ TEST_P(DiskStoreFolderTest, ShortReadsAreMisses) {
   TierClient again = open();
   EXPECT_EQ(again.restored().size(), 10U);
   for (std::uint32_t i = 0; i < 10; ++i) EXPECT_EQ(again.load(i, i), i < 5 ? Loaded::right : Loaded::refused);
-  EXPECT_EQ(again.load(7, 7), Loaded::absent) << "what was refused is gone";
+  EXPECT_EQ(again.load(7, 7), Loaded::absent) << "a refused block is removed";
   EXPECT_EQ(again.store(7, 7), TierOutcome::done);
 }
 
-TEST_P(DiskStoreFolderTest, ATableThatIsCutLosesWhatItNamed) {
+TEST_P(DiskStoreFolderTest, LosesOnlyTheEntriesThatWereCutOff) {
   TierClient store = open();
   for (std::uint32_t i = 0; i < 10; ++i) store.store(i, i);
   store.close();
   ASSERT_EQ(truncate(folder_.file("quire-table").c_str(), static_cast<off_t>(entry_offset(4) + 30)), 0);
   TierClient again = open();
   EXPECT_EQ(again.restored().size(), 4U);
-  EXPECT_EQ(again->stats().num_entries_refused, 1U) << "the fifth is cut in two";
+  EXPECT_EQ(again->stats().num_entries_refused, 1U) << "the fifth entry is cut in two";
 }
 
-TEST(DiskStoreErrorsTest, OptionsAndBudgetsThatMakeNoTier) {
+TEST(DiskStoreErrorsTest, RefusesInvalidOptionsAndBudgets) {
   const auto error = [](const DiskStoreOptions& options) {
     return TierClient(std::make_unique<MemoryFiles>(std::make_shared<MemoryDisk>()), options).error().to_string();
   };
-  EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 0}), "block_bytes: 0 is not 1 to 1073741824; choose a smaller block_size");
+  EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 0}),
+            "block_bytes: is 0, but must be 1 to 1073741824; choose a smaller block_size");
   EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 1 << 20}),
-            "kv_disk_budget: 1048576 bytes have no room for a block of 1048576; give at least 1097728");
-  EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 4096, .depth = 0}), "depth: 0 is not 1 to 256");
+            "kv_disk_budget: 1048576 bytes are too small for one block of 1048576 bytes; use at least 1097728 bytes");
+  EXPECT_EQ(error({.budget_bytes = 1 << 20, .block_bytes = 4096, .depth = 0}), "depth: is 0, but must be 1 to 256");
   EXPECT_EQ(error({.budget_bytes = 1097728, .block_bytes = 1 << 20}), "");
 }
 
-TEST(DiskStoreErrorsTest, AFileThatIsNoTableIsRefusedAndLeftAlone) {
+TEST(DiskStoreErrorsTest, RefusesAFileThatIsNoTableAndKeepsIt) {
   const TempFolder folder;
   std::ofstream(folder.file("quire-table")) << "the notes of somebody else";
   TierClient store(tier_folder(folder.path()), small_tier());
   EXPECT_EQ(store.error().to_string(),
-            "kv_disk: quire-table in the folder is no table of a disk tier; give another folder, or remove the file");
+            "kv_disk: quire-table in the folder is not the table of a disk tier; use another folder, or remove the file");
   std::string text;
   std::getline(std::ifstream(folder.file("quire-table")), text);
   EXPECT_EQ(text, "the notes of somebody else");
 }
 
-TEST(DiskStoreErrorsTest, AnotherVersionIsRefused) {
+TEST(DiskStoreErrorsTest, RefusesAnotherVersion) {
   const TempFolder folder;
   {
     TierClient store(tier_folder(folder.path()), small_tier());
@@ -257,41 +258,41 @@ TEST(DiskStoreErrorsTest, AnotherVersionIsRefused) {
   table.close();
   TierClient store(tier_folder(folder.path()), small_tier());
   EXPECT_EQ(store.error().code, ErrorCode::unsupported);
-  EXPECT_EQ(store.error().remedy, "give another folder, or remove its quire-* files");
+  EXPECT_EQ(store.error().remedy, "use another folder, or remove its quire-* files");
 }
 
-TEST(DiskStoreErrorsTest, MoreThanTheDiskHasIsRefusedBeforeItIsFull) {
+TEST(DiskStoreErrorsTest, RefusesABudgetAboveTheFreeSpace) {
   const TempFolder folder;
   const std::uint64_t room = std::filesystem::space(folder.path()).available;
   TierClient store(tier_folder(folder.path()), {.budget_bytes = 2 * room, .block_bytes = 1 << 20, .fingerprint = tier_fingerprint()});
   EXPECT_EQ(store.error().field, "kv_disk_budget");
-  EXPECT_EQ(store.error().remedy, "give a smaller budget, or make room");
+  EXPECT_EQ(store.error().remedy, "use a smaller budget, or free space on the disk");
   EXPECT_LE(folder.disk_bytes(), 1U << 20U);
 }
 
-TEST(DiskStoreErrorsTest, AFullDiskIsToldAndLeavesNothingBehind) {
+TEST(DiskStoreErrorsTest, ReportsAFullDiskAndLeavesNoFiles) {
   const auto disk = std::make_shared<MemoryDisk>();
   disk->is_full = true;
   EXPECT_EQ(TierClient(std::make_unique<MemoryFiles>(disk), small_tier()).error().to_string(), "kv_disk_budget: the disk is full");
   EXPECT_EQ(disk->blocks.size() + disk->table.size(), 0U);
 }
 
-TEST(DiskStoreErrorsTest, ASecondTierOnAFolderIsRefusedByName) {
+TEST(DiskStoreErrorsTest, RefusesASecondTierOnAFolderAndNamesTheProcess) {
   const TempFolder folder;
   const auto first = tier_folder(folder.path());
   const auto second = open_tier_folder(folder.path(), TierIo::automatic);
   ASSERT_FALSE(second.has_value());
   EXPECT_EQ(second.error().to_string(),
-            "kv_disk: process " + std::to_string(getpid()) + " uses " + folder.path() + "; give each process a folder of its own");
+            "kv_disk: process " + std::to_string(getpid()) + " is using " + folder.path() + "; use a separate folder for each process");
   const pid_t child = fork();
   if (child == 0) _exit(open_tier_folder(folder.path(), TierIo::automatic).has_value() ? 1 : 0);
   int status = 1;
   waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0) << "nor another process";
+  EXPECT_EQ(status, 0) << "another process is refused too";
 }
 
-// A process without rights tells, in one line, what it could not do.
-std::string told_by_nobody(const std::string& folder) {
+// Opens the folder in a process without rights. Returns the error, or "opened".
+std::string error_of_unprivileged_process(const std::string& folder) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
   const pid_t child = fork();
@@ -311,23 +312,23 @@ std::string told_by_nobody(const std::string& folder) {
   return text;
 }
 
-TEST(DiskStoreErrorsTest, FoldersThatCannotBeUsedAreNamed) {
+TEST(DiskStoreErrorsTest, NamesFoldersThatCannotBeUsed) {
   const TempFolder folder;
   const std::string readable = folder.file("readable"), closed = folder.file("closed"),
-                    remedy = "; give a folder that this user may read and write";
+                    remedy = "; use a folder that this user can read and write";
   std::filesystem::create_directories(readable);
   std::filesystem::create_directories(closed);
   ASSERT_EQ(chmod(folder.path().c_str(), 0755) + chmod(readable.c_str(), 0555) + chmod(closed.c_str(), 0), 0);
-  EXPECT_EQ(told_by_nobody(readable), "kv_disk: " + readable + "/quire-lock cannot be opened: Permission denied" + remedy);
-  EXPECT_EQ(told_by_nobody(closed), "kv_disk: " + closed + " cannot be opened: Permission denied" + remedy);
-  EXPECT_EQ(told_by_nobody(closed + "/new"), "kv_disk: " + closed + "/new cannot be made: Permission denied" + remedy);
+  EXPECT_EQ(error_of_unprivileged_process(readable), "kv_disk: " + readable + "/quire-lock cannot be opened: Permission denied" + remedy);
+  EXPECT_EQ(error_of_unprivileged_process(closed), "kv_disk: " + closed + " cannot be opened: Permission denied" + remedy);
+  EXPECT_EQ(error_of_unprivileged_process(closed + "/new"), "kv_disk: " + closed + "/new cannot be created: Permission denied" + remedy);
   std::ofstream(folder.file("file")) << "text";
   EXPECT_EQ(open_tier_folder(folder.file("file"), TierIo::automatic).error().message,
             folder.file("file") + " cannot be opened: Not a directory");
   ASSERT_EQ(chmod(closed.c_str(), 0755), 0);
 }
 
-TEST(DiskStoreErrorsTest, AnIoErrorIsAMissAndTheTierGoesOn) {
+TEST(DiskStoreErrorsTest, TreatsAnIoErrorAsAMissAndContinues) {
   const auto disk = std::make_shared<MemoryDisk>();
   TierClient store(std::make_unique<MemoryFiles>(disk), small_tier());
   store.store(0, 0);
@@ -335,7 +336,7 @@ TEST(DiskStoreErrorsTest, AnIoErrorIsAMissAndTheTierGoesOn) {
   disk->refuses_reads = true;
   EXPECT_EQ(store.load(0, 0), Loaded::failed);
   disk->refuses_reads = false;
-  EXPECT_EQ(store.load(0, 0), Loaded::right) << "the disk is back, and the block was there all the time";
+  EXPECT_EQ(store.load(0, 0), Loaded::right) << "the disk works again, and the block was never lost";
   disk->fault = [](std::uint64_t) { return Fault::fails; };
   EXPECT_EQ(store.store(0, 2), TierOutcome::failed);
   EXPECT_EQ(store.load(0, 2), Loaded::absent);
@@ -346,7 +347,7 @@ TEST(DiskStoreErrorsTest, AnIoErrorIsAMissAndTheTierGoesOn) {
   EXPECT_EQ(store->stats().num_failed(), 2U);
 }
 
-// As containers do: the call that makes a ring is refused from now on.
+// Forbids the system call that creates a ring, like containers do.
 bool forbid_io_uring() {
   std::array<sock_filter, 4> filter{{{BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
                                      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_io_uring_setup},
@@ -356,7 +357,7 @@ bool forbid_io_uring() {
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-TEST(DiskStoreErrorsTest, WhereIoUringIsForbiddenThreadsDoTheWork) {
+TEST(DiskStoreErrorsTest, UsesThreadsWhenIoUringIsForbidden) {
   const TempFolder folder;
   const pid_t child = fork();
   if (child == 0) {
@@ -368,11 +369,11 @@ TEST(DiskStoreErrorsTest, WhereIoUringIsForbiddenThreadsDoTheWork) {
   }
   int status = 0;
   waitpid(child, &status, 0);
-  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "this kernel takes no seccomp filter";
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "this kernel supports no seccomp filter";
   EXPECT_EQ(status, 0);
 }
 
-// Blocks in any order, so that the file system's maps grow as far as they can; the fixed budget holds all the while.
+// Stores blocks in random order so that the file system's extent maps grow. The disk use must stay within the budget.
 TEST(DiskStoreBoundTest, RandomChurnStaysWithinTheBudget) {
   for (const std::string& above : {std::filesystem::temp_directory_path().string(), std::string("/dev/shm")}) {
     if (access(above.c_str(), W_OK) != 0) continue;
@@ -388,13 +389,13 @@ TEST(DiskStoreBoundTest, RandomChurnStaysWithinTheBudget) {
       }
       store.close();
       EXPECT_LE(folder.disk_bytes(), budget) << above;
-      EXPECT_GT(folder.disk_bytes(), budget - budget / 4) << "a budget is there to be used";
+      EXPECT_GT(folder.disk_bytes(), budget - budget / 4) << "most of the budget is used";
     }
   }
 }
 
-// Many at a time, the tier opened anew each hour. A day at 74 blocks a second, as many as the default model computes on two cores, is
-// QUIRE_TIER_CHURN=6400000.
+// Stores many blocks at a time and opens the tier again each hour. QUIRE_TIER_CHURN=6400000 is a day at 74 blocks per second, the rate of
+// the default model on two cores.
 TEST(DiskStoreBoundTest, ADayOfChurnStaysWithinTheBudget) {
   const char* wanted = std::getenv("QUIRE_TIER_CHURN");
   const std::uint64_t num_blocks = wanted == nullptr ? 24'000 : std::strtoull(wanted, nullptr, 10);
@@ -429,7 +430,7 @@ TEST(DiskStoreBoundTest, ADayOfChurnStaysWithinTheBudget) {
   }
   std::printf("%llu blocks stored in %d bytes, at most %llu used\n", static_cast<unsigned long long>(num_stored),
               static_cast<int>(kDayBudget), static_cast<unsigned long long>(most));
-  EXPECT_GT(num_stored, num_blocks * 9 / 10) << "the others met one that was being stored";
+  EXPECT_GT(num_stored, num_blocks * 9 / 10) << "the other stores met a slot with a store in flight";
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Whatever a disk does to what was written, nothing wrong is read: errors, torn and lost writes, losses of power, flipped bits, swapped
-// blocks.
+// The store never reads a wrong block, whatever the disk does: errors, torn and lost writes, power losses, flipped bits and swapped blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,9 +24,9 @@ TierClient open_memory(const std::shared_ptr<MemoryDisk>& disk, const DiskStoreO
   return {std::make_unique<MemoryFiles>(disk), options};
 }
 
-using Held = std::map<std::uint32_t, std::uint64_t>;  // what was said to be stored: number by place
+using Held = std::map<std::uint32_t, std::uint64_t>;  // blocks that were reported as stored: number by slot
 
-// Stores blocks over one another and loads some of them.
+// Overwrites blocks with other blocks and loads some of them.
 Held play(const std::shared_ptr<MemoryDisk>& disk, std::uint64_t seed) {
   Held held;
   TierClient store = open_memory(disk);
@@ -44,7 +43,7 @@ Held play(const std::shared_ptr<MemoryDisk>& disk, std::uint64_t seed) {
   return held;
 }
 
-// Of what another process finds: how many blocks are right, none being wrong.
+// Returns how many blocks another process finds. None of them may be wrong.
 std::uint32_t count_right(const std::shared_ptr<MemoryDisk>& disk, const Held* held = nullptr) {
   TierClient store = open_memory(disk);
   EXPECT_TRUE(store.is_open()) << store.error().to_string();
@@ -56,7 +55,7 @@ std::uint32_t count_right(const std::shared_ptr<MemoryDisk>& disk, const Held* h
   std::uint32_t num_right = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto& [place, number] = found[i];
-    EXPECT_TRUE(loaded[i] == Loaded::right || loaded[i] == Loaded::refused) << "another block's bytes";
+    EXPECT_TRUE(loaded[i] == Loaded::right || loaded[i] == Loaded::refused) << "a load returned the bytes of another block";
     const bool is_known = held == nullptr || (held->contains(place) && held->at(place) == number);
     num_right += loaded[i] == Loaded::right && is_known ? 1 : 0;
   }
@@ -69,9 +68,9 @@ std::uint64_t count_writes() {
   return disk->num_writes;
 }
 
-TEST(TierFaultsTest, AFaultAtAnyWriteCostsAtMostItsBlock) {
+TEST(TierFaultsTest, LosesAtMostOneBlockWhenAWriteFails) {
   const std::uint64_t num_writes = count_writes();
-  EXPECT_EQ(num_writes, 1 + 2 * kNumbers) << "the header, then a payload and an entry each";
+  EXPECT_EQ(num_writes, 1 + 2 * kNumbers) << "one write for the header, then a payload and an entry per block";
   for (std::uint64_t at = 0; at < num_writes; ++at)
     for (const Fault fault : {Fault::fails, Fault::torn, Fault::lost}) {
       const auto disk = std::make_shared<MemoryDisk>();
@@ -80,11 +79,11 @@ TEST(TierFaultsTest, AFaultAtAnyWriteCostsAtMostItsBlock) {
       disk->fault = {};
       const std::uint32_t num_lost = fault == Fault::lost ? 1 : 0;
       if (at > 0) EXPECT_GE(count_right(disk, &held) + num_lost, held.size()) << "write " << at;
-      if (at == 0) EXPECT_EQ(count_right(disk), 0U) << "without its header a tier begins empty";
+      if (at == 0) EXPECT_EQ(count_right(disk), 0U) << "a tier without its header is empty";
     }
 }
 
-TEST(TierFaultsTest, AProcessThatEndsAtAnyWriteLosesNothingThatWasDone) {
+TEST(TierFaultsTest, LosesNoStoredBlockWhenTheProcessEndsAtAnyWrite) {
   for (std::uint64_t at = 1; at < count_writes(); ++at) {
     const auto disk = std::make_shared<MemoryDisk>();
     disk->fault = [&](std::uint64_t write) { return write < at ? Fault::none : Fault::dead; };
@@ -94,52 +93,52 @@ TEST(TierFaultsTest, AProcessThatEndsAtAnyWriteLosesNothingThatWasDone) {
   }
 }
 
-TEST(TierFaultsTest, ALossOfPowerAtAnyWriteLeavesNothingWrong) {
+TEST(TierFaultsTest, ReadsNoWrongBlockAfterAPowerLossAtAnyWrite) {
   std::uint64_t num_right = 0;
   Random random(5);
   for (std::uint64_t at = 1; at < count_writes(); ++at) {
     const auto disk = std::make_shared<MemoryDisk>();
-    play(disk, 2);  // what lies there from a run before is the worst that can be read
+    play(disk, 2);  // blocks of an earlier run are the most dangerous wrong content
     disk->synchronise();
     const std::uint64_t begin = disk->num_writes;
     disk->fault = [&](std::uint64_t write) { return write < begin + at ? Fault::none : Fault::dead; };
     play(disk, 1);
     for (int i = 0; i < (kSanitized ? 2 : 8); ++i) num_right += count_right(std::make_shared<MemoryDisk>(disk->after_power_loss(random)));
   }
-  EXPECT_GT(num_right, 100U) << "too little is left to say anything";
+  EXPECT_GT(num_right, 100U) << "the test covers too few cases";
 }
 
-// A full tier but for its last place, opened twice so that both pages of the header count.
-class SpoiledTierTest : public testing::Test {
+// A tier that is full except for its last slot. It is opened twice so that both header pages are valid.
+class CorruptedTierTest : public testing::Test {
  protected:
-  static TierClient open_spoiled(const std::shared_ptr<MemoryDisk>& disk) {
+  static TierClient open_corrupted(const std::shared_ptr<MemoryDisk>& disk) {
     return open_memory(disk, {.budget_bytes = 400'000, .block_bytes = kBytes, .fingerprint = tier_fingerprint()});
   }
   void SetUp() override {
     const auto disk = std::make_shared<MemoryDisk>();
     for (int i = 0; i < 2; ++i) {
-      TierClient store = open_spoiled(disk);
+      TierClient store = open_corrupted(disk);
       num_held_ = store->num_places() - 1;
       for (std::uint32_t place = 0; place < num_held_; ++place) ASSERT_EQ(store.store(place, place), TierOutcome::done);
     }
     good_ = *disk;
   }
   [[nodiscard]] std::shared_ptr<MemoryDisk> copy() const { return std::make_shared<MemoryDisk>(good_); }
-  // All blocks but those of `spoiled` are right, and those are misses that were counted.
-  void expect_misses(const std::shared_ptr<MemoryDisk>& disk, const std::set<std::uint32_t>& spoiled) const {
-    TierClient store = open_spoiled(disk);
+  // Checks that blocks in `corrupted` are counted misses and that all other blocks are right.
+  void expect_misses(const std::shared_ptr<MemoryDisk>& disk, const std::set<std::uint32_t>& corrupted) const {
+    TierClient store = open_corrupted(disk);
     ASSERT_TRUE(store.is_open());
     store.restored();
     std::vector<std::pair<std::uint32_t, std::uint64_t>> all;
     for (std::uint32_t place = 0; place < num_held_; ++place) all.emplace_back(place, place);
     const std::vector<Loaded> loaded = store.load_all(all);
     for (std::uint32_t place = 0; place < num_held_; ++place)
-      if (!spoiled.contains(place))
+      if (!corrupted.contains(place))
         EXPECT_EQ(loaded[place], Loaded::right) << place;
       else
         EXPECT_TRUE(loaded[place] == Loaded::absent || loaded[place] == Loaded::refused) << place;
     const DiskStoreStats stats = store->stats();
-    EXPECT_EQ(stats.num_entries_refused + stats.num_refused, spoiled.size());
+    EXPECT_EQ(stats.num_entries_refused + stats.num_refused, corrupted.size());
   }
 
   MemoryDisk good_;
@@ -151,7 +150,7 @@ struct Bytes {
   std::uint64_t begin, end;
 };
 
-// Every kind of byte of a place.
+// Returns the byte ranges of a slot, one per kind of content.
 std::vector<Bytes> bytes_of_place(std::uint32_t place) {
   std::vector<Bytes> kinds;
   const std::uint64_t entry = entry_offset(place);
@@ -161,7 +160,7 @@ std::vector<Bytes> bytes_of_place(std::uint32_t place) {
     kinds.push_back({TierFile::table, entry + begin, entry + end});
     begin = end;
   }
-  // first sector, middle, last sector, what fills the page
+  // first sector, middle, last sector, page padding
   for (std::uint64_t begin = 0; const std::uint64_t end : {std::uint64_t{512}, kBytes - 512, kBytes, kPlaceBytes}) {
     kinds.push_back({TierFile::blocks, payload + begin, payload + end});
     begin = end;
@@ -169,34 +168,34 @@ std::vector<Bytes> bytes_of_place(std::uint32_t place) {
   return kinds;
 }
 
-// Several places of a tier at a time, one bit in each.
-TEST_F(SpoiledTierTest, EachFlippedBitIsFoundAndIsAMiss) {
+// One bit is flipped in each of several slots.
+TEST_F(CorruptedTierTest, TreatsEachFlippedBitAsAMiss) {
   ASSERT_GE(num_held_, 20U);
   Random random(9);
   const int num_flips = kSanitized ? 2000 : 10'000;
   for (int i = 0; i < num_flips && !HasFailure();) {
     const auto disk = copy();
-    std::set<std::uint32_t> spoiled;
-    while (spoiled.size() < 10) {
+    std::set<std::uint32_t> corrupted;
+    while (corrupted.size() < 10) {
       const auto place = static_cast<std::uint32_t>(random.below(num_held_));
-      if (!spoiled.insert(place).second) continue;
+      if (!corrupted.insert(place).second) continue;
       const std::vector<Bytes> kinds = bytes_of_place(place);
       const Bytes& kind = kinds[static_cast<std::size_t>(i++) % kinds.size()];
       disk->of(kind.file)[random.between(kind.begin, kind.end - 1)] ^= std::byte{1} << random.below(8);
     }
-    expect_misses(disk, spoiled);
+    expect_misses(disk, corrupted);
   }
 }
 
-TEST_F(SpoiledTierTest, ABitInAnEmptyEntryIsFound) {
+TEST_F(CorruptedTierTest, FindsAFlippedBitInAnEmptyEntry) {
   const auto disk = copy();
   disk->table[entry_offset(num_held_) + 77] = std::byte{4};
-  TierClient store = open_spoiled(disk);
+  TierClient store = open_corrupted(disk);
   EXPECT_EQ(store.restored().size(), num_held_);
   EXPECT_EQ(store->stats().num_entries_refused, 1U);
 }
 
-TEST_F(SpoiledTierTest, OneHeaderPageIsEnoughAndNoneIsAnEmptyTier) {
+TEST_F(CorruptedTierTest, OpensWithOneHeaderPageAndIsEmptyWithoutAny) {
   Random random(13);
   for (std::uint64_t at = 0; at < 2 * kTierPageBytes; at += random.between(1, 40)) {
     const auto disk = copy();
@@ -206,7 +205,7 @@ TEST_F(SpoiledTierTest, OneHeaderPageIsEnoughAndNoneIsAnEmptyTier) {
   const auto disk = copy();
   disk->table[100] ^= std::byte{1};
   disk->table[kTierPageBytes + 100] ^= std::byte{1};
-  TierClient store = open_spoiled(disk);
+  TierClient store = open_corrupted(disk);
   EXPECT_TRUE(store.restored().empty());
   EXPECT_EQ(store->stats().num_entries_refused, 0U);
   EXPECT_EQ(store.store(0, 3), TierOutcome::done);
@@ -219,7 +218,7 @@ void swap_ranges(MemoryDisk& disk, TierFile file, std::uint64_t one, std::uint64
                    begin + static_cast<std::ptrdiff_t>(other));
 }
 
-TEST_F(SpoiledTierTest, SwappedBlocksAreMisses) {
+TEST_F(CorruptedTierTest, TreatsSwappedBlocksAsMisses) {
   const auto payloads = copy();
   swap_ranges(*payloads, TierFile::blocks, 1 * kPlaceBytes, 3 * kPlaceBytes, kPlaceBytes);
   expect_misses(payloads, {1, 3});
@@ -235,20 +234,20 @@ TEST_F(SpoiledTierTest, SwappedBlocksAreMisses) {
   expect_misses(both, {1, 3});
 }
 
-TEST_F(SpoiledTierTest, WhatAnotherTierLeftUnderTheSameNamesIsAMiss) {
+TEST_F(CorruptedTierTest, RefusesBlocksOfAnotherTierWithTheSameKeys) {
   const auto disk = std::make_shared<MemoryDisk>();
   {
-    TierClient store = open_spoiled(disk);
+    TierClient store = open_corrupted(disk);
   }
   disk->blocks = good_.blocks;
   std::copy(good_.table.begin() + 2 * kTierPageBytes, good_.table.end(), disk->table.begin() + 2 * kTierPageBytes);
-  TierClient store = open_spoiled(disk);
+  TierClient store = open_corrupted(disk);
   EXPECT_TRUE(store.restored().empty());
   EXPECT_EQ(store->stats().num_entries_refused, num_held_);
 }
 
-// The name and the fingerprint are in the checksum of the payload itself, not in that of the entry alone.
-TEST(TierTableTest, APayloadIsBoundToItsNameItsSizeAndItsTier) {
+// The checksum of the payload covers the key and the fingerprint, in addition to the checksum of the entry.
+TEST(TierTableTest, PayloadChecksumCoversKeySizeAndTier) {
   const std::vector<std::byte> payload = tier_block(1, 4096);
   TierHeader header{.place_bytes = 4096, .fingerprint = tier_fingerprint(), .identity = {1}, .incarnation = 1};
   const OffloadKey name = tier_name(1);

@@ -1,5 +1,5 @@
 #pragma once
-// A folder in memory whose disk hangs or fails while it is told to; from any thread.
+// A folder in memory whose disk hangs or fails while its flags are set. Any thread may set them.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -12,7 +12,7 @@
 namespace quire::test {
 
 struct Flaws {
-  std::atomic<bool> hangs = false;  // nothing ends
+  std::atomic<bool> hangs = false;  // no job ends
   std::atomic<bool> fails_reads = false, fails_writes = false;
 };
 
@@ -20,9 +20,9 @@ class FlakyQueue final : public BlockQueue {
  public:
   FlakyQueue(std::unique_ptr<BlockQueue> queue, std::shared_ptr<const Flaws> flaws) : queue_(std::move(queue)), flaws_(std::move(flaws)) {}
   void submit(const BlockIo& io) override { held_.push_back(io); }
-  void collect(bool wait, std::vector<BlockIoOver>& over) override {
+  void collect(bool wait, std::vector<BlockIoCompletion>& over) override {
     if (flaws_->hangs && !held_.empty()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // whoever waits sees that it hangs no more
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the waiting thread polls until the disk no longer hangs
       wait = false;
     }
     if (!flaws_->hangs) {

@@ -1,6 +1,6 @@
 #pragma once
-// A tier's folder in memory that loses, tears, reorders and refuses what is written. The disk outlives the tier: what a loss of power
-// leaves of it is opened again. Each direction has its thread, so what the two do to the disk is one thing at a time.
+// A tier's folder in memory that loses, tears, reorders and refuses writes. The disk outlives the tier, so a test can open it again after a
+// power loss. Each direction has its thread, and a mutex serialises their accesses.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -16,9 +16,9 @@ namespace quire::test {
 enum class Fault : std::uint8_t {
   none,
   fails,  // nothing is written
-  torn,   // a part is written, and the caller is told that it failed
-  lost,   // nothing is written, and the caller is told that it was
-  dead    // the process is no more
+  torn,   // a part is written, and a failure is reported
+  lost,   // nothing is written, and success is reported
+  dead    // the process has ended
 };
 
 struct MemoryDisk {
@@ -30,14 +30,14 @@ struct MemoryDisk {
   };
 
   Bytes blocks, table;            // as a process sees them
-  Bytes safe_blocks, safe_table;  // when they were last synchronised
-  std::vector<Write> unsafe;      // since then, in order
+  Bytes safe_blocks, safe_table;  // content at the last synchronisation
+  std::vector<Write> unsafe;      // writes since then, in order
   std::uint64_t num_writes = 0;
-  std::function<Fault(std::uint64_t write)> fault;  // of each write
+  std::function<Fault(std::uint64_t write)> fault;  // chooses the fault of each write
   bool refuses_reads = false;
-  bool is_full = false;  // no file grows
+  bool is_full = false;  // no file can grow
   std::uint64_t seed = 1;
-  std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();  // of write() and read()
+  std::shared_ptr<std::mutex> mutex = std::make_shared<std::mutex>();  // protects write() and read()
 
   Bytes& of(TierFile file) { return file == TierFile::blocks ? blocks : table; }
 
@@ -65,7 +65,7 @@ struct MemoryDisk {
     safe_table = table;
     unsafe.clear();
   }
-  // What a loss of power leaves: of each write that was not synchronised all sectors, some or none.
+  // Returns the disk after a power loss: each unsynchronised write keeps all, some or none of its sectors.
   [[nodiscard]] MemoryDisk after_power_loss(Random& random) const {
     MemoryDisk left;
     left.blocks = safe_blocks;
@@ -82,13 +82,13 @@ struct MemoryDisk {
   }
 };
 
-// Blocks are moved when they are collected, some of them, in a random order.
+// Copies some of the blocks in random order when they are collected.
 class MemoryQueue final : public BlockQueue {
  public:
   explicit MemoryQueue(std::shared_ptr<MemoryDisk> disk) : disk_(std::move(disk)), random_(disk_->seed) {}
 
   void submit(const BlockIo& io) override { under_way_.push_back(io); }
-  void collect(bool wait, std::vector<BlockIoOver>& over) override {
+  void collect(bool wait, std::vector<BlockIoCompletion>& over) override {
     std::unique_lock lock(mutex_);
     if (wait && under_way_.empty()) rung_.wait(lock, [this] { return is_rung_; });
     is_rung_ = false;

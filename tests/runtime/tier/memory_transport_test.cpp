@@ -1,4 +1,4 @@
-// What the places in host memory promise beside the contract (transport_contract.h).
+// Tests the guarantees of slots in host memory, in addition to the contract (transport_contract.h).
 #include "runtime/tier/memory_transport.h"
 
 #include <gtest/gtest.h>
@@ -41,14 +41,14 @@ class MemoryTransportTest : public testing::Test {
   std::uint64_t next_id_ = 0;
 };
 
-// A core's own places have no names: their numbers are all there is.
-TEST_F(MemoryTransportTest, APlaceThatWasNeverAssignedGoesByItsNumber) {
+// Slots without keys are identified by their numbers only.
+TEST_F(MemoryTransportTest, UsesTheNumberOfASlotThatWasNeverAssigned) {
   for (std::uint32_t place = 0; place < 8; ++place) {
     cache_.fill(BlockId{place + 1}, place);
     EXPECT_EQ(store(place % 2, BlockId{place + 1}, place), TransferOutcome::done);
   }
   cache_.fill(BlockId{3}, 77);
-  EXPECT_EQ(store(1, BlockId{3}, 5), TransferOutcome::done) << "a place is written again";
+  EXPECT_EQ(store(1, BlockId{3}, 5), TransferOutcome::done) << "a slot is overwritten";
   for (std::uint32_t place = 0; place < 8; ++place) {
     EXPECT_EQ(load(place % 2, BlockId{20 + place}, place), TransferOutcome::done);
     EXPECT_TRUE(cache_.holds(BlockId{20 + place}, place == 5 ? 77 : place, place % 2));
@@ -60,34 +60,34 @@ TEST_F(MemoryTransportTest, APlaceThatWasNeverAssignedGoesByItsNumber) {
   EXPECT_TRUE(transport_->stats().seconds_stored > 0.0 && transport_->stats().seconds_loaded > 0.0);
 }
 
-TEST_F(MemoryTransportTest, WhatLiesInAPlaceIsReadAsItWasStoredOrNotAtAll) {
+TEST_F(MemoryTransportTest, ReadsASlotAsItWasStoredOrNotAtAll) {
   cache_.fill(BlockId{1}, 5);
   OffloadKey name;
   name.hash[0] = 9;
   const std::uint64_t number = transport_->assign(2, name);
   std::vector<std::byte> bytes(9000);
-  EXPECT_FALSE(transport_->read(number, bytes)) << "nothing is there yet";
+  EXPECT_FALSE(transport_->read(number, bytes)) << "the slot is empty";
   ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
   EXPECT_TRUE(transport_->read(number, bytes));
   EXPECT_TRUE(std::ranges::equal(bytes, transport_->memory_of(2).first(9000)));
   EXPECT_FALSE(transport_->read(number, std::span(bytes).first(6000))) << "a block of another size";
   ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
   transport_->memory_of(2)[17] ^= std::byte{1};
-  EXPECT_FALSE(transport_->read(number, bytes)) << "flipped";
+  EXPECT_FALSE(transport_->read(number, bytes)) << "the flipped bit is detected";
   EXPECT_EQ(transport_->stats().num_refused, 2U);
   ASSERT_EQ(store(0, BlockId{1}, number), TransferOutcome::done);
   EXPECT_TRUE(transport_->read(number, bytes));
   EXPECT_TRUE(transport_->holds(number));
   const std::uint64_t again = transport_->assign(2, name);
-  EXPECT_FALSE(transport_->read(number, bytes)) << "the number means nothing any more";
+  EXPECT_FALSE(transport_->read(number, bytes)) << "the old number is no longer valid";
   EXPECT_FALSE(transport_->holds(again) || transport_->read(again, bytes))
-      << "what lies there was stored before, and may have been dropped";
+      << "the block was stored before the new assignment and may have been dropped";
   ASSERT_EQ(store(0, BlockId{1}, again), TransferOutcome::done);
   EXPECT_TRUE(transport_->holds(again) && transport_->read(again, bytes));
 }
 
-// A thread of another room reads while blocks are stored: what it gets is one of the two, and every store is done.
-TEST_F(MemoryTransportTest, AStoreWaitsForWhoReads) {
+// A thread of another module reads while blocks are stored. It reads a whole block, and every store succeeds.
+TEST_F(MemoryTransportTest, StoresWhileAnotherThreadReads) {
   OffloadKey name;
   cache_.fill(BlockId{1}, 5);
   std::atomic<std::uint64_t> number = transport_->assign(2, name);
@@ -109,22 +109,22 @@ TEST_F(MemoryTransportTest, AStoreWaitsForWhoReads) {
   }
   stops = true;
   reader.join();
-  EXPECT_GE(num_read, 20U) << "too little was met";
+  EXPECT_GE(num_read, 20U) << "the test covers too few cases";
   EXPECT_EQ(transport_->stats().num_refused, 0U);
 }
 
-TEST_F(MemoryTransportTest, WhatWasNotStoredThereIsAbsent) {
-  EXPECT_EQ(load(0, BlockId{1}, 0), TransferOutcome::failed) << "nothing was";
+TEST_F(MemoryTransportTest, ReportsBlocksThatWereNotStoredAsAbsent) {
+  EXPECT_EQ(load(0, BlockId{1}, 0), TransferOutcome::failed) << "no block was stored";
   EXPECT_EQ(store(0, BlockId{1}, 0), TransferOutcome::done);
-  EXPECT_EQ(load(1, BlockId{1}, 0), TransferOutcome::failed) << "a block of another group was";
-  EXPECT_EQ(load(0, BlockId{1}, std::uint64_t{1} << 32U), TransferOutcome::failed) << "one of another number was";
-  EXPECT_EQ(store(0, BlockId{1}, std::uint64_t{1} << 32U), TransferOutcome::failed) << "nobody was given that number";
+  EXPECT_EQ(load(1, BlockId{1}, 0), TransferOutcome::failed) << "a block of another group was stored";
+  EXPECT_EQ(load(0, BlockId{1}, std::uint64_t{1} << 32U), TransferOutcome::failed) << "a block with another number was stored";
+  EXPECT_EQ(store(0, BlockId{1}, std::uint64_t{1} << 32U), TransferOutcome::failed) << "this number was never assigned";
   EXPECT_EQ(transport_->stats().num_absent, 4U);
-  EXPECT_EQ(load(0, BlockId{1}, 0), TransferOutcome::done) << "and stays";
+  EXPECT_EQ(load(0, BlockId{1}, 0), TransferOutcome::done) << "the block stays";
 }
 
-// Each byte, and which place it lies in.
-TEST_F(MemoryTransportTest, BytesThatDoNotVerifyAreAMissAndLeaveNoTrace) {
+// Covers flipped bytes and blocks in a wrong slot.
+TEST_F(MemoryTransportTest, TreatsCorruptedBytesAsAMissAndWritesNothing) {
   Random random(4);
   std::uint64_t num_refused = 0;
   for (std::size_t at = 0; at < 9000; at += 1 + random.below(200)) {
@@ -135,7 +135,7 @@ TEST_F(MemoryTransportTest, BytesThatDoNotVerifyAreAMissAndLeaveNoTrace) {
     EXPECT_EQ(load(0, BlockId{2}, 3), TransferOutcome::failed) << at;
     EXPECT_TRUE(cache_.holds(BlockId{2}, 5, 0));
     EXPECT_EQ(transport_->stats().num_refused, ++num_refused);
-    EXPECT_EQ(load(0, BlockId{2}, 3), TransferOutcome::failed) << "the place is empty";
+    EXPECT_EQ(load(0, BlockId{2}, 3), TransferOutcome::failed) << "the slot is empty";
     EXPECT_EQ(transport_->stats().num_refused, num_refused);
   }
   cache_.fill(BlockId{1}, 1);
@@ -145,7 +145,7 @@ TEST_F(MemoryTransportTest, BytesThatDoNotVerifyAreAMissAndLeaveNoTrace) {
   EXPECT_EQ(move(TransferDirection::load, 0, {BlockId{1}, BlockId{2}}, {0, 1}).bad_blocks.size(), 2U);
 }
 
-TEST_F(MemoryTransportTest, OneOfALoadsBlocksMayBeBad) {
+TEST_F(MemoryTransportTest, ReportsOneCorruptedBlockOfALoad) {
   for (std::uint32_t i = 0; i < 3; ++i) cache_.fill(BlockId{i + 1}, i);
   EXPECT_EQ(move(TransferDirection::store, 0, {BlockId{1}, BlockId{2}, BlockId{3}}, {4, 5, 6}).outcome, TransferOutcome::done);
   transport_->memory_of(5)[100] ^= std::byte{1};
@@ -157,8 +157,8 @@ TEST_F(MemoryTransportTest, OneOfALoadsBlocksMayBeBad) {
   EXPECT_TRUE(cache_.holds(BlockId{11}, 0, 0) && cache_.holds(BlockId{13}, 2, 0));
 }
 
-// Who waits moves what is left, and does not wait for transfers that came before.
-TEST(MemoryTransportWaitTest, StoresAndLoadsRunBesideEachOther) {
+// A waiting thread moves the remaining blocks itself and does not wait for earlier transfers.
+TEST(MemoryTransportWaitTest, RunsStoresAndLoadsConcurrently) {
   ToyCache cache;
   const auto transport = MemoryTransport::create({.num_places = 39, .block_bytes = 9000}).value();
   std::atomic<int> num_notices = 0;
@@ -193,7 +193,7 @@ TEST(MemoryTransportWaitTest, StoresAndLoadsRunBesideEachOther) {
   EXPECT_EQ(num_notices, 800);
 }
 
-// Bytes that lie in memory.
+// Returns how many of the bytes are resident in memory.
 std::uint64_t bytes_in_memory(std::span<const std::byte> bytes) {
   constexpr std::uintptr_t kPage = 4096;
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / kPage * kPage;
@@ -202,16 +202,16 @@ std::uint64_t bytes_in_memory(std::span<const std::byte> bytes) {
   return kPage * static_cast<std::uint64_t>(std::ranges::count_if(is_there, [](unsigned char page) { return (page & 1U) != 0; }));
 }
 
-// What stores find taken costs them nothing of the share that they have of cores that others want.
-TEST(MemoryTransportAheadTest, MemoryIsTakenBeforeItIsStoredToWithoutTouchingWhatIsThere) {
+// Memory that is allocated ahead costs stores none of their CPU share.
+TEST(MemoryTransportAheadTest, AllocatesMemoryAheadWithoutChangingStoredBlocks) {
   ToyCache cache;
   constexpr std::uint32_t kPlaces = 1024;
-  for (const bool gives_way : {true, false}) {
-    const auto transport = MemoryTransport::create({.num_places = kPlaces, .block_bytes = 9000, .gives_way = gives_way}).value();
+  for (const bool yields_cores : {true, false}) {
+    const auto transport = MemoryTransport::create({.num_places = kPlaces, .block_bytes = 9000, .yields_cores = yields_cores}).value();
     const std::span<const std::byte> all(transport->memory_of(0).data(), transport->memory_of(kPlaces - 1).data());
     EXPECT_EQ(bytes_in_memory(all), 0U);
     transport->attach(cache.pages(), [] {});
-    for (std::uint32_t place = 0; place < 64; ++place) {  // the last ones, which are taken first, and some that are taken last
+    for (std::uint32_t place = 0; place < 64; ++place) {  // the last slots are allocated first, and others are allocated last
       const std::uint32_t at = place % 2 == 0 ? kPlaces - 1 - place : place;
       cache.fill(BlockId{1}, place);
       transport->start({.id = TransferId{place},
@@ -223,9 +223,9 @@ TEST(MemoryTransportAheadTest, MemoryIsTakenBeforeItIsStoredToWithoutTouchingWha
       transport->wait(TransferId{place});
     }
     const auto begin = std::chrono::steady_clock::now();
-    while (gives_way && bytes_in_memory(all) < all.size() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20))
+    while (yields_cores && bytes_in_memory(all) < all.size() && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20))
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_EQ(bytes_in_memory(all) >= all.size(), gives_way);
+    EXPECT_EQ(bytes_in_memory(all) >= all.size(), yields_cores);
     for (std::uint32_t place = 0; place < 64; ++place) {
       const std::uint32_t at = place % 2 == 0 ? kPlaces - 1 - place : place;
       transport->start({.id = TransferId{100 + place},
@@ -240,7 +240,7 @@ TEST(MemoryTransportAheadTest, MemoryIsTakenBeforeItIsStoredToWithoutTouchingWha
   }
 }
 
-TEST(MemoryTransportOptionsTest, RoomForNothingIsRefused) {
+TEST(MemoryTransportOptionsTest, RefusesInvalidSizes) {
   EXPECT_EQ(MemoryTransport::create({.num_places = 0, .block_bytes = 9000}).error().field, "num_places");
   EXPECT_EQ(MemoryTransport::create({.num_places = 1, .block_bytes = 0}).error().field, "block_bytes");
   EXPECT_EQ(MemoryTransport::create({.num_places = 1, .block_bytes = (std::uint64_t{1} << 30U) + 1}).error().field, "block_bytes");

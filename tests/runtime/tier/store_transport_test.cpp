@@ -1,4 +1,4 @@
-// What a disk's transport promises beside the contract (transport_contract.h): nobody waits for a disk that does not answer.
+// Tests a disk's transport in addition to the contract (transport_contract.h): no thread waits for a disk that does not answer.
 #include "runtime/tier/store_transport.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace quire::test {
 namespace {
 
-// One transfer, from its beginning to its end.
+// Runs one transfer from its beginning to its end.
 TransferCompletion run(StoreTransport& transport, std::uint64_t id, TransferDirection direction, const std::vector<BlockId>& blocks,
                        const std::vector<std::uint64_t>& places) {
   transport.start({.id = TransferId{id}, .request = {}, .direction = direction, .group = 0, .blocks = blocks, .places = places});
@@ -22,7 +22,7 @@ TransferCompletion run(StoreTransport& transport, std::uint64_t id, TransferDire
   return over.at(0);
 }
 
-TEST(StoreTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
+TEST(StoreTransportHangTest, FailsTransfersThatHangAndTouchesNothingLater) {
   const auto flaws = std::make_shared<Flaws>();
   std::atomic<int> num_notices = 0;
   ToyCache cache;
@@ -42,7 +42,7 @@ TEST(StoreTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
     EXPECT_EQ(outcome(1, TransferDirection::store, BlockId{1}), TransferOutcome::failed);
     flaws->hangs = false;
     while (store->stats().num_stored == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    // It came later than anybody waited, and is good. (A slow machine may take its time again.)
+    // The late store has ended and is good. (A slow machine may need several tries.)
     std::uint64_t id = 2;
     while (outcome(id++, TransferDirection::load, BlockId{2}) != TransferOutcome::done) {
     }
@@ -50,15 +50,15 @@ TEST(StoreTransportHangTest, WhatDoesNotEndFailsAndTouchesNothingLater) {
     flaws->hangs = true;
     cache.fill(BlockId{3}, 3);
     EXPECT_EQ(outcome(id, TransferDirection::load, BlockId{3}), TransferOutcome::failed);
-    transport.detach();  // a notice may come after the end that it tells of
+    transport.detach();  // a notice may arrive after the end that it reports
     EXPECT_EQ(num_notices, static_cast<int>(id));
     flaws->hangs = false;
   }
-  EXPECT_TRUE(cache.holds(BlockId{3}, 3, 0)) << "the load that was given up has come since";
+  EXPECT_TRUE(cache.holds(BlockId{3}, 3, 0)) << "the abandoned load has ended since then and wrote nothing";
 }
 
-// A step that is to write to a block waits for no disk: what was not stored by then is not.
-TEST(StoreTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
+// A step that writes to a block waits for no disk. Blocks that are not stored by then are dropped.
+TEST(StoreTransportHangTest, CancelsAStoreThatAStepWaitsFor) {
   const auto flaws = std::make_shared<Flaws>();
   flaws->hangs = true;
   ToyCache cache;
@@ -76,8 +76,8 @@ TEST(StoreTransportHangTest, AStoreThatAStepWaitsForIsGivenUp) {
   EXPECT_EQ(moved(1, TransferDirection::store).outcome, TransferOutcome::failed);
   for (const BlockId block : blocks) cache.fill(block, 99);
   flaws->hangs = false;
-  while (store->stats().num_given_up == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  // The first two may have been copied with what they held then; the third has not been, neither then nor now.
+  while (store->stats().num_cancelled == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // The first two blocks may have been copied before or after the change. The third was never copied.
   const TransferCompletion loaded = moved(2, TransferDirection::load);
   EXPECT_EQ(loaded.outcome, TransferOutcome::failed);
   EXPECT_TRUE(cache.holds(BlockId{1}, 1, 0) || cache.holds(BlockId{1}, 99, 0));

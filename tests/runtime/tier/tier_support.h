@@ -1,5 +1,5 @@
 #pragma once
-// Blocks whose content follows from a number, a folder that goes with the test, and a store whose jobs are waited for.
+// Blocks whose content follows from a number, a folder that is removed with the test, and a store with blocking jobs.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -37,6 +37,20 @@ inline std::vector<std::byte> tier_block(std::uint64_t number, std::size_t bytes
   return block;
 }
 
+// The bound is safe on a busy machine: a wait that takes longer never ends.
+inline constexpr double kMuchTooLong_s = 10.0;
+
+// Waits until another thread makes the condition true. Returns false after ten seconds.
+template <class Condition>
+bool comes_true(const Condition& condition) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (!condition()) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() > kMuchTooLong_s) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 class TempFolder {
  public:
   explicit TempFolder(const std::string& above = std::filesystem::temp_directory_path()) {
@@ -53,7 +67,7 @@ class TempFolder {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string file(const std::string& name) const { return path_ + "/" + name; }
-  // As du counts.
+  // Counts like du.
   [[nodiscard]] std::uint64_t disk_bytes() const {
     std::uint64_t sum = taken(path_);
     for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) sum += taken(entry.path());
@@ -71,7 +85,7 @@ class TempFolder {
 
 enum class Loaded : std::uint8_t { right, wrong, absent, refused, failed };
 
-// A store, its jobs one at a time.
+// A store that runs one job at a time.
 class TierClient {
  public:
   TierClient(std::unique_ptr<TierFiles> files, const DiskStoreOptions& options) : bytes_(options.block_bytes) {
@@ -101,7 +115,7 @@ class TierClient {
     return over.get_future().get();
   }
   Loaded load(std::uint32_t place, std::uint64_t number) { return load_all({{place, number}}).front(); }
-  // Several at a time: places and the numbers that are wanted there.
+  // Loads several blocks at a time, given as slots and expected numbers.
   std::vector<Loaded> load_all(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& wanted) {
     std::vector<Loaded> loaded(wanted.size());
     std::latch num_left(static_cast<std::ptrdiff_t>(wanted.size()));
@@ -126,7 +140,7 @@ class TierClient {
     num_left.wait();
     return loaded;
   }
-  // When the whole table has been read.
+  // Returns the restored blocks when the whole table is read.
   std::vector<RestoredBlock> restored() {
     std::vector<RestoredBlock> blocks;
     for (std::uint32_t known = 0; known < store_->num_places(); std::this_thread::sleep_for(std::chrono::microseconds(20)))

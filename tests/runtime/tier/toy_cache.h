@@ -1,5 +1,5 @@
 #pragma once
-// A KV cache of two groups whose blocks hold what follows from a number.
+// A KV cache of two groups. The content of a block follows from a number.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace quire::test {
 
-// Two groups: blocks of the first have pages in both tensors, those of the second in the first one only.
+// Blocks of the first group have pages in both tensors. Blocks of the second group have a page in the first tensor only.
 inline KvLayout two_groups() {
   KvLayout layout{.num_blocks = 40, .dtype = KvDtype::bf16, .groups = {}, .layers = {}, .page_bytes = {6000, 3000}};
   for (const std::vector<std::uint32_t>& layers : {std::vector<std::uint32_t>{0, 1}, std::vector<std::uint32_t>{2}})

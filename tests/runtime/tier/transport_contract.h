@@ -1,6 +1,5 @@
 #pragma once
-// What a worker may rely on when a tier moves its blocks, whatever the tier is and by whatever way: TransportContractTest, for a room's
-// tests to instantiate with its ways.
+// TransportContractTest checks the guarantees of all transports. The tests of a module instantiate it with their transports.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,11 +16,11 @@
 
 namespace quire::test {
 
-// A transport of at least 80 places, with blocks of up to 9,000 bytes, and what it stores to.
+// A transport with at least 80 slots for blocks of up to 9,000 bytes, and its storage.
 class TestedTransport {
  public:
   virtual ~TestedTransport() = default;
-  // Afterwards nothing is attached; what was stored is still there.
+  // Replaces the transport by a detached one. Stored blocks stay.
   virtual void renew() = 0;
   virtual Transport& transport() = 0;
   virtual std::uint64_t assign(std::uint32_t place, const OffloadKey& name) = 0;
@@ -30,7 +29,7 @@ class TestedTransport {
 
 struct TransportWay {
   std::string name;
-  // Null: not on this machine.
+  // Returns null if this machine does not support it.
   std::function<std::unique_ptr<TestedTransport>(const TempFolder&)> make;
 };
 
@@ -38,7 +37,7 @@ class TransportContractTest : public testing::TestWithParam<TransportWay> {
  protected:
   void SetUp() override {
     tested_ = GetParam().make(folder_);
-    if (tested_ == nullptr) GTEST_SKIP() << GetParam().name << " is not to be had here";
+    if (tested_ == nullptr) GTEST_SKIP() << GetParam().name << " is not supported on this machine";
     begin();
   }
   void begin() {
@@ -55,7 +54,7 @@ class TransportContractTest : public testing::TestWithParam<TransportWay> {
                        .blocks = blocks,
                        .places = places});
   }
-  // Waits for it, and for nothing else.
+  // Waits for this transfer only.
   TransferCompletion end_of(std::uint64_t id) {
     transport_->wait(TransferId{id});
     std::vector<TransferCompletion> over;
@@ -76,7 +75,7 @@ inline std::string transport_way_name(const testing::TestParamInfo<TransportWay>
   return tested.param.name;
 }
 
-TEST_P(TransportContractTest, BlocksComeBackInOtherBlocks) {
+TEST_P(TransportContractTest, LoadsStoredBlocksIntoOtherBlocks) {
   for (std::uint32_t group = 0; group < 2; ++group) {
     std::vector<BlockId> from, to;
     std::vector<std::uint64_t> places;
@@ -104,7 +103,7 @@ TEST_P(TransportContractTest, BlocksComeBackInOtherBlocks) {
   EXPECT_EQ(num_notices_, 4);
 }
 
-TEST_P(TransportContractTest, ALoadNamesTheBlocksThatDidNotCome) {
+TEST_P(TransportContractTest, ReportsTheBlocksThatALoadDidNotFind) {
   const std::uint64_t good = tested_->assign(0, tier_name(0)), stale = tested_->assign(1, tier_name(1));
   for (std::uint32_t i = 0; i < 2; ++i) cache_.fill(BlockId{i + 1}, i);
   start(1, TransferDirection::store, 0, {BlockId{1}, BlockId{2}}, {good, stale});
@@ -114,13 +113,13 @@ TEST_P(TransportContractTest, ALoadNamesTheBlocksThatDidNotCome) {
   const TransferCompletion loaded = end_of(2);
   EXPECT_EQ(loaded.outcome, TransferOutcome::failed);
   EXPECT_EQ(std::vector(loaded.bad_blocks.begin(), loaded.bad_blocks.end()), (std::vector{BlockId{12}, BlockId{13}}))
-      << "the place has another name now, and what it is to hold was never stored";
+      << "the slot has another key now, and its block was never stored";
   EXPECT_EQ(loaded.bytes, 9000U);
   EXPECT_TRUE(cache_.holds(BlockId{11}, 0, 0));
   transport_->detach();
 }
 
-TEST_P(TransportContractTest, AnotherTransportFindsWhatOneStored) {
+TEST_P(TransportContractTest, FindsBlocksThatAnotherTransportStored) {
   cache_.fill(BlockId{1}, 4);
   start(1, TransferDirection::store, 0, {BlockId{1}}, {tested_->assign(3, tier_name(4))});
   EXPECT_EQ(end_of(1).outcome, TransferOutcome::done);
@@ -133,10 +132,10 @@ TEST_P(TransportContractTest, AnotherTransportFindsWhatOneStored) {
   transport_->detach();
 }
 
-// Many transfers at a time; each ends once, and each load holds what was stored under its name last.
-TEST_P(TransportContractTest, ManyTransfersAtATimeEachEndOnce) {
+// Many transfers run at a time. Each ends once, and each load returns the newest block of its key.
+TEST_P(TransportContractTest, EndsEachOfManyConcurrentTransfersOnce) {
   Random random(2);
-  std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> stored;  // by place: its number, and what it holds
+  std::map<std::uint32_t, std::pair<std::uint64_t, std::uint64_t>> stored;  // by slot: its number and its content
   for (std::uint64_t round = 0, next = 1; round < 30; ++round) {
     std::set<std::uint32_t> places;
     std::map<std::uint64_t, std::pair<BlockId, std::uint64_t>> loads;
@@ -168,8 +167,8 @@ TEST_P(TransportContractTest, ManyTransfersAtATimeEachEndOnce) {
   transport_->detach();
 }
 
-// An end is told of once, and may be waited for again.
-TEST_P(TransportContractTest, WhatIsOverMayBeWaitedFor) {
+// An end is reported once. A thread may wait for it again.
+TEST_P(TransportContractTest, AllowsWaitingForAnEndedTransfer) {
   start(1, TransferDirection::store, 1, {BlockId{5}}, {tested_->assign(0, tier_name(1))});
   EXPECT_EQ(end_of(1).outcome, TransferOutcome::done);
   transport_->wait(TransferId{1});
@@ -181,8 +180,8 @@ TEST_P(TransportContractTest, WhatIsOverMayBeWaitedFor) {
   EXPECT_EQ(num_notices_, 1);
 }
 
-// The pages may go when detach() returns, whatever was under way.
-TEST_P(TransportContractTest, NothingIsTouchedAfterDetach) {
+// The pages may be freed when detach() returns, even if transfers were in flight.
+TEST_P(TransportContractTest, TouchesNoPageAfterDetach) {
   std::vector<BlockId> blocks;
   std::vector<std::uint64_t> places;
   for (std::uint32_t i = 1; i < 40; ++i) {

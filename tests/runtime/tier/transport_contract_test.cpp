@@ -1,4 +1,4 @@
-// The contract of transports (transport_contract.h), for folders, host memory and the simulated device.
+// Runs the contract of transports (transport_contract.h) for folders, host memory and the simulated device.
 #include "runtime/tier/transport_contract.h"
 
 #include "runtime/tier/memory_files.h"

@@ -1,4 +1,4 @@
-// Several transports as one.
+// Tests several transports behaving as one.
 #include "runtime/transport/routed_transport.h"
 
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 namespace quire {
 namespace {
 
-// Says what was asked of it; a transfer is over when it is waited for.
-class NotingTransport final : public Transport {
+// Records all calls; a transfer ends when it is waited for.
+class RecordingTransport final : public Transport {
  public:
-  NotingTransport(std::string name, std::vector<std::string>& notes) : name_(std::move(name)), notes_(notes) {}
+  RecordingTransport(std::string name, std::vector<std::string>& notes) : name_(std::move(name)), notes_(notes) {}
   void attach(const KvPages& /*pages*/, std::function<void()> notify) override {
     note("attach");
     notify_ = std::move(notify);
@@ -44,8 +44,8 @@ class NotingTransport final : public Transport {
 class RoutedTransportTest : public testing::Test {
  protected:
   RoutedTransportTest() {
-    routed_.add(4, std::make_shared<NotingTransport>("four", notes_));
-    routed_.add(0, std::make_shared<NotingTransport>("none", notes_));
+    routed_.add(4, std::make_shared<RecordingTransport>("four", notes_));
+    routed_.add(0, std::make_shared<RecordingTransport>("none", notes_));
     routed_.attach({}, [this] { ++num_notices_; });
   }
   void start(std::uint64_t id, std::uint32_t tier) {
@@ -60,7 +60,7 @@ class RoutedTransportTest : public testing::Test {
   RoutedTransport routed_;
 };
 
-TEST_F(RoutedTransportTest, ATransferGoesToTheOneOfItsTier) {
+TEST_F(RoutedTransportTest, SendsATransferToTheTransportOfItsTier) {
   start(7, 4);
   start(8, 0);
   routed_.wait_for_layer(TransferId{7}, 2);
@@ -76,7 +76,7 @@ TEST_F(RoutedTransportTest, ATransferGoesToTheOneOfItsTier) {
   EXPECT_EQ(over[1].transfer, TransferId{8});
 }
 
-TEST_F(RoutedTransportTest, WhatWasToldOfIsAskedAboutNoMore) {
+TEST_F(RoutedTransportTest, ForgetsTransfersAfterReportingTheirCompletion) {
   start(7, 4);
   routed_.wait(TransferId{7});
   std::vector<TransferCompletion> over;
@@ -89,16 +89,16 @@ TEST_F(RoutedTransportTest, WhatWasToldOfIsAskedAboutNoMore) {
   EXPECT_EQ(notes_.size(), num_notes);
 }
 
-TEST_F(RoutedTransportTest, AllAreToldOfLayersAndOfTheEnd) {
+TEST_F(RoutedTransportTest, NotifiesAllTransportsOfLayersAndDetach) {
   notes_.clear();
   routed_.layer_written(3);
   routed_.detach();
   EXPECT_EQ(notes_, (std::vector<std::string>{"four: written 3", "none: written 3", "four: detach", "none: detach"}));
 }
 
-TEST_F(RoutedTransportTest, TheRestGoesToTheOneForTheRest) {
-  RoutedTransport outer(std::make_shared<NotingTransport>("rest", notes_));
-  outer.add(9, std::make_shared<NotingTransport>("nine", notes_));
+TEST_F(RoutedTransportTest, SendsOtherTiersToTheDefaultTransport) {
+  RoutedTransport outer(std::make_shared<RecordingTransport>("rest", notes_));
+  outer.add(9, std::make_shared<RecordingTransport>("nine", notes_));
   outer.attach({}, [] {});
   notes_.clear();
   for (std::uint32_t tier = 8; tier < 11; ++tier) {
@@ -115,8 +115,8 @@ TEST_F(RoutedTransportTest, TheRestGoesToTheOneForTheRest) {
   EXPECT_EQ(over.size(), 2U);
 }
 
-TEST_F(RoutedTransportTest, AnUnknownTierStopsTheProgram) {
-  EXPECT_DEATH(start(1, 3), "a transfer is of a tier that the engine has");
+TEST_F(RoutedTransportTest, AnUnknownTierAbortsTheProgram) {
+  EXPECT_DEATH(start(1, 3), "the tier of a transfer has a transport");
   EXPECT_DEATH(routed_.add(4, nullptr), "a tier has one transport");
 }
 

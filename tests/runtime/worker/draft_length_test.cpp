@@ -11,17 +11,18 @@ namespace {
 
 constexpr std::uint32_t kMaxDrafts = 6;
 
-// A machine: seconds of a pass and of each of its rows, of a pass of the draft model, and how often a draft behind right ones is right.
+// A simulated machine: seconds per pass, per row, and per pass of the draft model, and the acceptance rate of a draft whose predecessors
+// were accepted.
 struct Costs {
   double base_s = 0.020, row_s = 0.0005, draft_s = 0.002;
   double acceptance = 0.0;
   std::uint32_t num_requests = 1;
-  std::uint32_t num_missing = 1;  // of who is probed
+  std::uint32_t num_missing = 1;  // missing tokens of the probed request
 };
 
 class Machine {
  public:
-  // So many steps; how many of them had how many drafts.
+  // Runs `num_steps` steps and returns how many of them had each number of drafts.
   std::map<std::uint32_t, std::uint32_t> run(const Costs& costs, std::uint32_t num_steps) {
     std::map<std::uint32_t, std::uint32_t> chosen;
     for (std::uint32_t step = 0; step < num_steps; ++step) {
@@ -31,19 +32,19 @@ class Machine {
       const std::uint32_t drafted = choice.num_drafts == 0 ? 0 : choice.is_probe ? 1 : costs.num_requests;
       const double drafting_s = costs.draft_s * choice.num_drafts;
       if (choice.is_probe && costs.num_missing > 1) {
-        length_.saw_feeding(costs.num_missing, 0.001 * costs.num_missing);
+        length_.record_catch_up(costs.num_missing, 0.001 * costs.num_missing);
         drafting_s_ += 0.001 * costs.num_missing;
       }
-      length_.saw_drafting(drafted, choice.num_drafts, drafting_s);
+      length_.record_drafting(drafted, choice.num_drafts, drafting_s);
       drafting_s_ += drafting_s;
       const std::uint32_t rows = costs.num_requests + drafted * choice.num_drafts;
       const double pass_s = (costs.base_s + costs.row_s * rows) * (0.9 + 0.2 * random_.unit());
-      length_.saw_pass(rows, rows, pass_s);
+      length_.record_pass(rows, rows, pass_s);
       pass_s_ += pass_s;
       for (std::uint32_t i = 0; i < drafted; ++i) {
         std::uint32_t right = 0;
         while (right < choice.num_drafts && random_.chance(costs.acceptance)) ++right;
-        length_.saw_verified(choice.num_drafts, right);
+        length_.record_verified(choice.num_drafts, right);
       }
     }
     return chosen;
@@ -59,11 +60,11 @@ class Machine {
   std::uint32_t num_probes_ = 0;
 };
 
-TEST(TimeLine, FindsTheLineAndKeepsItsSlopeWhereCountsAreEqual) {
-  TimeLine line;
+TEST(LinearTimeModel, FindsTheLineAndKeepsItsSlopeForEqualCounts) {
+  LinearTimeModel line;
   EXPECT_FALSE(line.is_known());
   line.add(4.0, 14.0);
-  EXPECT_EQ(line.at(1.0), 14.0) << "nothing is known of other counts";
+  EXPECT_EQ(line.at(1.0), 14.0) << "other counts have no samples yet";
   for (int i = 0; i < 100; ++i) line.add(1.0 + i % 5, 10.0 + 1.0 + i % 5);
   EXPECT_NEAR(line.at(1.0), 11.0, 0.05);
   EXPECT_NEAR(line.at(9.0), 19.0, 0.2);
@@ -72,21 +73,21 @@ TEST(TimeLine, FindsTheLineAndKeepsItsSlopeWhereCountsAreEqual) {
   EXPECT_NEAR(line.at(1.0), 21.0, 0.1);
 }
 
-TEST(TimeLine, OneVeryLongTimeCountsForLittle) {
-  TimeLine line;
+TEST(LinearTimeModel, AnOutlierHasLittleInfluence) {
+  LinearTimeModel line;
   for (int i = 0; i < 100; ++i) line.add(1.0 + i % 2, 1.0);
   line.add(1.0, 1000.0);
   EXPECT_LT(line.at(1.0), 1.3);
 }
 
-TEST(DraftLength, DraftsThatAreAlwaysRightAndCheapAreAsManyAsMayBe) {
+TEST(DraftLength, UsesTheMaximumWhenDraftsAreCheapAndAlwaysAccepted) {
   Machine machine;
   machine.run({.acceptance = 1.0}, 200);
-  EXPECT_GE(machine.run({.acceptance = 1.0}, 256)[kMaxDrafts], 250U) << "all steps but those that show what none costs";
+  EXPECT_GE(machine.run({.acceptance = 1.0}, 256)[kMaxDrafts], 250U) << "all steps except the probes without drafts";
   EXPECT_GT(machine.length().acceptance(), 0.99);
 }
 
-TEST(DraftLength, DraftsThatAreNeverRightStopButForProbes) {
+TEST(DraftLength, StopsExceptForProbesWhenDraftsAreNeverAccepted) {
   Machine machine;
   machine.run({}, 200);
   const auto chosen = machine.run({}, 680);
@@ -94,17 +95,17 @@ TEST(DraftLength, DraftsThatAreNeverRightStopButForProbes) {
   EXPECT_GT(machine.num_probes(), 20U);
 }
 
-TEST(DraftLength, WhateverTheyCostMeansAlways) {
+TEST(DraftLength, AlwaysDraftsWhenCostsAreIgnored) {
   DraftLength length(3, true);
-  length.saw_pass(1, 1, 1.0);
+  length.record_pass(1, 1, 1.0);
   for (int i = 0; i < 200; ++i) {
-    length.saw_drafting(1, 3, 1e6);
-    length.saw_verified(3, 0);
+    length.record_drafting(1, 3, 1e6);
+    length.record_verified(3, 0);
     EXPECT_EQ(length.choose(1).num_drafts, 3U);
   }
 }
 
-TEST(DraftLength, DraftsThatAreOftenRightAreSome) {
+TEST(DraftLength, UsesSomeDraftsWhenTheyAreOftenAccepted) {
   Machine machine;
   const Costs costs{.row_s = 0.002, .acceptance = 0.6};
   machine.run(costs, 500);
@@ -114,14 +115,14 @@ TEST(DraftLength, DraftsThatAreOftenRightAreSome) {
   EXPECT_GT(some, 900U);
 }
 
-TEST(DraftLength, DraftsThatCostAsMuchAsTheModelStop) {
+TEST(DraftLength, StopsWhenDraftsCostAsMuchAsTheModel) {
   Machine machine;
   const Costs costs{.base_s = 0.002, .row_s = 0.004, .draft_s = 0.006, .acceptance = 0.9};
   machine.run(costs, 200);
   EXPECT_GT(machine.run(costs, 500)[0], 450U);
 }
 
-TEST(DraftLength, LeavesZeroWhenDraftsGetBetterAndComesBackToItWhenTheyGetWorse) {
+TEST(DraftLength, AdaptsWhenTheAcceptanceRateChanges) {
   Machine machine;
   machine.run({}, 500);
   machine.run({.acceptance = 0.9}, 1000);
@@ -130,28 +131,28 @@ TEST(DraftLength, LeavesZeroWhenDraftsGetBetterAndComesBackToItWhenTheyGetWorse)
   EXPECT_GT(machine.run({}, 680)[0], 600U);
 }
 
-TEST(DraftLength, ManyRequestsWithDearRowsDoWithout) {
+TEST(DraftLength, StopsWhenManyRequestsHaveExpensiveRows) {
   Machine machine;
   const Costs costs{.base_s = 0.005, .row_s = 0.003, .draft_s = 0.02, .acceptance = 0.7, .num_requests = 32};
   machine.run(costs, 200);
   EXPECT_GT(machine.run(costs, 500)[0], 450U);
 }
 
-TEST(DraftLength, ProbesTakeASmallPartOfTheTimeWhateverThereIsToCatchUpWith) {
+TEST(DraftLength, ProbesTakeLittleTimeHoweverManyTokensAreMissing) {
   Machine machine;
   machine.run({.num_missing = 4000}, 100000);
   EXPECT_LT(machine.drafting_share(), 0.05);
   EXPECT_GE(machine.num_probes(), 4U);
 }
 
-TEST(DraftLength, WhatIsCaughtUpWithMustPayWithinTheRequest) {
+TEST(DraftLength, CatchingUpMustPayOffWithinTheRequest) {
   Machine machine;
-  for (int i = 0; i < 100; ++i) machine.length().saw_ended(100);
-  machine.length().saw_feeding(1000, 1.0);  // a millisecond per token
+  for (int i = 0; i < 100; ++i) machine.length().record_finished(100);
+  machine.length().record_catch_up(1000, 1.0);  // 1 ms per token
   machine.run({.acceptance = 1.0}, 300);
   DraftLength::Choice choice = machine.length().choose(1);
   if (choice.num_drafts == 0) choice = machine.length().choose(1);
-  // A token costs 20.5 ms without drafts, and (23.5 + 12) / 7 ms with six that are right.
+  // A token costs 20.5 ms without drafts, and (23.5 + 12) / 7 ms with six accepted drafts.
   EXPECT_NEAR(choice.max_missing, (20.5 - 35.5 / 7.0) * 100.0, 250.0);
 }
 

@@ -1,4 +1,4 @@
-// A draft model's guesses are those of a pass over the whole history, whatever its cache has been through.
+// The drafts of a draft model must equal the drafts of a pass over the whole history, in any state of its cache.
 #include "runtime/worker/draft_model.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Sizes {
   std::uint32_t vocab_size = 300;
 };
 
-// The draft model, and the naive way beside it.
+// The draft model together with the naive computation.
 class Guesses {
  public:
   explicit Guesses(const std::string& path, const Sizes& sizes = {}) : rig_(path, {.max_rows = 128, .num_slots = 1}), pool_(2) {
@@ -93,8 +93,8 @@ class DraftModelOf : public testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Models, DraftModelOf, testing::Values("F32", "Q4_1", "windows"));
 
-// Histories grow by drafts that were right, by tokens that were none, or are others altogether.
-TEST_P(DraftModelOf, SaysWhatAPassOverTheWholeHistorySays) {
+// Histories grow by accepted drafts and by other tokens, or are replaced entirely.
+TEST_P(DraftModelOf, ProposesTheTokensOfAPassOverTheWholeHistory) {
   Guesses guesses(model());
   Random random(11);
   std::array<std::vector<TokenId>, kNumDrafting> histories;
@@ -129,39 +129,39 @@ class DraftModelTest : public testing::Test {
   Random random_{3};
 };
 
-TEST_F(DraftModelTest, FeedsOnlyWhatIsMissing) {
+TEST_F(DraftModelTest, ComputesOnlyMissingTokens) {
   Guesses guesses(path_);
   std::vector<TokenId> history = random_tokens(random_, 30);
   const std::vector<TokenId> drafts = guesses.propose(0, history);
   EXPECT_EQ(drafts, guesses.naive(history));
-  EXPECT_EQ(guesses.times().num_fed_rows, 29U);
+  EXPECT_EQ(guesses.times().num_catch_up_rows, 29U);
   EXPECT_EQ(guesses.times().num_passes, 3U);
-  // All right: the last draft and what came behind it.
+  // All drafts are accepted: the last draft and the token after it are missing.
   history.insert(history.end(), drafts.begin(), drafts.end());
   history.push_back(5);
   EXPECT_EQ(guesses.draft().num_missing(Slot{0}, history), 2U);
   EXPECT_EQ(guesses.propose(0, history), guesses.naive(history));
-  EXPECT_EQ(guesses.times().num_fed_rows, 0U);
-  // All wrong.
+  EXPECT_EQ(guesses.times().num_catch_up_rows, 0U);
+  // All drafts are rejected.
   history.push_back(guesses.draft().drafts(0)[0] == 7 ? 8 : 7);
   EXPECT_EQ(guesses.draft().num_missing(Slot{0}, history), 1U);
   EXPECT_EQ(guesses.propose(0, history), guesses.naive(history));
-  EXPECT_EQ(guesses.times().num_fed_rows, 0U);
-  // Nothing new is said.
+  EXPECT_EQ(guesses.times().num_catch_up_rows, 0U);
+  // The history has no new token.
   EXPECT_EQ(guesses.propose(0, history), guesses.naive(history));
 }
 
-TEST_F(DraftModelTest, ALongPromptIsCaughtUpWithOverSeveralCalls) {
+TEST_F(DraftModelTest, CatchesUpWithALongPromptOverSeveralCalls) {
   Guesses guesses(path_, {.max_rows = 16});
   const std::vector<TokenId> history = random_tokens(random_, 40);
   EXPECT_TRUE(guesses.propose(0, history).empty());
-  EXPECT_EQ(guesses.times().num_fed_rows, 16U);
+  EXPECT_EQ(guesses.times().num_catch_up_rows, 16U);
   EXPECT_EQ(guesses.times().num_passes, 0U);
   EXPECT_TRUE(guesses.propose(0, history).empty());
   EXPECT_EQ(guesses.propose(0, history), guesses.naive(history));
 }
 
-TEST_F(DraftModelTest, ASlotThatWasReleasedBeginsAnewAndItsBlocksAreFree) {
+TEST_F(DraftModelTest, AReleasedSlotStartsFromScratchAndFreesItsBlocks) {
   Guesses guesses(path_);
   const std::size_t num_free = guesses.draft().num_free_blocks();
   const std::vector<TokenId> history = random_tokens(random_, 30), other = random_tokens(random_, 20);
@@ -174,22 +174,22 @@ TEST_F(DraftModelTest, ASlotThatWasReleasedBeginsAnewAndItsBlocksAreFree) {
   EXPECT_EQ(guesses.propose(2, other), guesses.naive(other));
 }
 
-TEST_F(DraftModelTest, WhoFindsNoBlocksHasNoDraftsAndGivesHisBack) {
-  Guesses guesses(path_, {.num_blocks = 6});  // of 16 tokens, and the null block
+TEST_F(DraftModelTest, ARequestWithoutEnoughBlocksGetsNoDraftsAndFreesItsBlocks) {
+  Guesses guesses(path_, {.num_blocks = 6});  // five blocks of 16 tokens, and the null block
   std::vector<TokenId> first = random_tokens(random_, 45), second = random_tokens(random_, 25);
   EXPECT_EQ(guesses.propose(0, first), guesses.naive(first));
   EXPECT_EQ(guesses.propose(1, second), guesses.naive(second));
   EXPECT_EQ(guesses.draft().num_free_blocks(), 0U);
   first.push_back(1);
   first.push_back(2);
-  EXPECT_TRUE(guesses.propose(0, first).empty()) << "a fourth block";
+  EXPECT_TRUE(guesses.propose(0, first).empty()) << "the request needs a fourth block";
   EXPECT_EQ(guesses.draft().num_free_blocks(), 3U);
-  EXPECT_EQ(guesses.propose(1, second), guesses.naive(second)) << "the other goes on";
+  EXPECT_EQ(guesses.propose(1, second), guesses.naive(second)) << "the other request continues";
   guesses.draft().release(Slot{1});
   EXPECT_EQ(guesses.propose(0, first), guesses.naive(first));
 }
 
-TEST_F(DraftModelTest, TheContextEndsDrafts) {
+TEST_F(DraftModelTest, DraftsEndAtTheContextLimit) {
   Guesses guesses(path_, {.max_rows = 128});
   const std::vector<TokenId> history = random_tokens(random_, kTokens);
   const std::span<const TokenId> all(history);
@@ -199,12 +199,12 @@ TEST_F(DraftModelTest, TheContextEndsDrafts) {
   EXPECT_TRUE(guesses.propose(0, all.first(10), 0).empty());
 }
 
-TEST_F(DraftModelTest, VocabulariesThatEndElsewhere) {
+TEST_F(DraftModelTest, SupportsVocabulariesOfDifferentSizes) {
   Guesses guesses(path_, {.vocab_size = 40});
   std::vector<TokenId> history = random_tokens(random_, 10);
-  EXPECT_EQ(guesses.propose(0, history), guesses.naive(history, kDrafts, 40)) << "of tokens that the other model knows";
+  EXPECT_EQ(guesses.propose(0, history), guesses.naive(history, kDrafts, 40)) << "drafts are limited to the target's vocabulary";
   history.push_back(300);
-  EXPECT_TRUE(guesses.propose(0, history).empty()) << "a token that this one does not know";
+  EXPECT_TRUE(guesses.propose(0, history).empty()) << "the draft model does not know the token";
 }
 
 }  // namespace

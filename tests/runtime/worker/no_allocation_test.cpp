@@ -1,4 +1,4 @@
-// A step allocates nothing once everybody has been there.
+// A step allocates nothing after a warm-up.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,13 +24,13 @@ class WorkerAllocations : public testing::Test {
   std::vector<TokenId> prompt_;
 };
 
-TEST_F(WorkerAllocations, StepsOfThoseWhoDoNotAskForLogprobsOfTheirPromptAllocateNothing) {
+TEST_F(WorkerAllocations, StepsWithoutPromptLogprobsAllocateNothing) {
   PromptDrive drive(path_, {});
   SamplingParams asking, plain;
   asking.temperature = plain.temperature = 0.0F;
   asking.prompt_logprobs = 7;
   plain.max_tokens = 20;
-  drive.score(prompt_, asking, 30);  // one that asked has been there
+  drive.score(prompt_, asking, 30);  // warms up with a request for prompt logprobs
   drive.admit(1, prompt_, 90, plain);
   drive.schedule(1, 0, 90, true);
   drive.step();
@@ -42,7 +42,7 @@ TEST_F(WorkerAllocations, StepsOfThoseWhoDoNotAskForLogprobsOfTheirPromptAllocat
   }
 }
 
-// Prompts, wrong drafts, a full pool, releases: all in what was taken at the start.
+// Prompts, rejected drafts, a full pool and releases use only memory that was allocated at the start.
 TEST_F(WorkerAllocations, ADraftModelAllocatesNothing) {
   ThreadPool pool(2);
   auto model = load_model(path_, {.max_num_batched_tokens = 64, .max_num_seqs = 3, .max_model_len = 128, .pool = &pool}).value();

@@ -1,4 +1,4 @@
-// Pooled rows: what transformers makes its logits of, and the same bits however the prompt is cut.
+// Pooled rows must equal the rows from which transformers computes its logits, with the same bits however the prompt is split.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -19,15 +19,15 @@ std::vector<float> pool(PromptDrive& drive, const std::vector<TokenId>& prompt, 
   for (std::uint32_t done = 0; done < size; done += chunk) {
     drive.schedule_pooling(0, done, std::min(chunk, size - done), done + chunk >= size);
     const WorkerResult result = drive.step();
-    EXPECT_EQ(result.requests.size(), done + chunk >= size ? 1U : 0U) << "nothing to say before the end";
+    EXPECT_EQ(result.requests.size(), done + chunk >= size ? 1U : 0U) << "no result before the last chunk";
     for (const RequestResult& request : result.requests) row = *request.pooled;
   }
   drive.release(0);
   return row;
 }
 
-// The record has the logits of the last token: the output weights make them of its row.
-TEST(PooledRows, AreWhatTransformersMakesItsLogitsOf) {
+// The record has the logits of the last token; the output weights map the pooled row to them.
+TEST(PooledRows, GiveTheLogitsOfTransformers) {
   const tiny::LogitRecord record = tiny::read_logit_record("");
   ASSERT_EQ(record.positions.back() + 1, record.prompt.size());
   const tiny::TempFolder folder;
@@ -60,7 +60,7 @@ TEST(PooledRows, AreWhatTransformersMakesItsLogitsOf) {
   EXPECT_GE(num_cases, 20U);
 }
 
-TEST(PooledRows, DoNotDependOnChunksAndOnWhoRunsBeside) {
+TEST(PooledRows, DoNotDependOnChunksOrOtherRequests) {
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
   std::vector<TokenId> prompt, other;
@@ -97,8 +97,8 @@ double cosine(std::span<const float> a, std::span<const float> b) {
   return dot / std::sqrt(of_a * of_b);
 }
 
-// tools/record_embeddings.py.
-TEST(PooledRows, OfEachKindAreThoseOfTransformers) {
+// The record comes from tools/record/embeddings.py.
+TEST(PooledRows, OfEachKindMatchTransformers) {
   const tiny::LogitRecord record = tiny::read_logit_record("");
   const auto json = read_json_file("tests/golden/embeddings/cases.json");
   ASSERT_TRUE(json);
@@ -123,7 +123,7 @@ TEST(PooledRows, OfEachKindAreThoseOfTransformers) {
   }
 }
 
-// The largest difference, over the standard deviation of what is wanted.
+// Returns the largest difference over the standard deviation of the expected values.
 double worst_difference(std::span<const float> rows, const std::vector<float>& wanted) {
   double worst = 0.0;
   for (std::size_t i = 0; i < wanted.size(); ++i)
@@ -131,8 +131,8 @@ double worst_difference(std::span<const float> rows, const std::vector<float>& w
   return worst / tiny::standard_deviation(wanted);
 }
 
-// The hidden states of a prompt, within the bounds of the logits that are made of them.
-TEST(PooledRows, OfAllTokensAreTheHiddenStatesOfTransformers) {
+// The hidden states of a prompt must be within the bounds of the logits that are computed from them.
+TEST(PooledRows, OfAllTokensMatchTheHiddenStatesOfTransformers) {
   const tiny::LogitRecord record = tiny::read_logit_record("");
   const auto json = read_json_file("tests/golden/embeddings/cases.json");
   ASSERT_TRUE(json);
@@ -159,7 +159,7 @@ TEST(PooledRows, OfAllTokensAreTheHiddenStatesOfTransformers) {
   std::printf("hidden states: at most %.2g standard deviations from those of transformers\n", worst);
 }
 
-TEST(PooledRows, OfAnyKindHaveTheSameBitsHoweverThePromptIsCut) {
+TEST(PooledRows, OfAnyKindHaveTheSameBitsHoweverThePromptIsSplit) {
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
   std::vector<TokenId> prompt, other;
@@ -180,7 +180,8 @@ TEST(PooledRows, OfAnyKindHaveTheSameBitsHoweverThePromptIsCut) {
   EXPECT_NE(head, whole);
   ASSERT_EQ(rows.size(), 110 * head.size());
   EXPECT_TRUE(std::ranges::equal(head, std::span(rows).first(head.size())));
-  EXPECT_TRUE(std::ranges::equal(pool(drive, prompt, 20), std::span(rows).last(head.size()))) << "the last token's";
+  EXPECT_TRUE(std::ranges::equal(pool(drive, prompt, 20), std::span(rows).last(head.size())))
+      << "the last row is the row of the last token";
   drive.admit(0, prompt, 110, mean);
   drive.admit(1, other, 30, mean);
   drive.admit(2, prompt, 110, first);
@@ -196,12 +197,12 @@ TEST(PooledRows, OfAnyKindHaveTheSameBitsHoweverThePromptIsCut) {
   const WorkerResult result = drive.step();
   ASSERT_EQ(result.requests.size(), 3U);
   EXPECT_EQ(*result.requests[0].pooled, head);
-  EXPECT_EQ(*result.requests[1].pooled, rows) << "beside others";
-  EXPECT_EQ(*result.requests[2].pooled, whole) << "beside others";
+  EXPECT_EQ(*result.requests[1].pooled, rows) << "with concurrent requests";
+  EXPECT_EQ(*result.requests[2].pooled, whole) << "with concurrent requests";
 }
 
-// What a judge of pairs says of "yes" and "no".
-TEST(PooledRows, MayBeLogitsInstead) {
+// A reranker scores a pair by the logits of "yes" and "no".
+TEST(PooledRows, MayBeLogitsOfTwoTokens) {
   const tiny::LogitRecord record = tiny::read_logit_record("");
   const tiny::TempFolder folder;
   const auto found = std::ranges::find(record.cases, std::string("qwen3_hf_F32"), &tiny::LogitCase::name);
@@ -216,7 +217,7 @@ TEST(PooledRows, MayBeLogitsInstead) {
   EXPECT_EQ(logits[1], logits[2]);
 }
 
-TEST(PooledRowsDeathTest, WhatIsMadeOfAllRowsLacksNone) {
+TEST(PooledRowsDeathTest, PoolingOverAllRowsRequiresAllRows) {
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
   const std::vector<TokenId> prompt(20, 1);
@@ -226,7 +227,7 @@ TEST(PooledRowsDeathTest, WhatIsMadeOfAllRowsLacksNone) {
     params.pooling.kind = kind;
     drive.admit(0, prompt, 20, params);
     drive.schedule_pooling(0, 16, 4, true);
-    EXPECT_DEATH(drive.step(), "rows of a pooling request were not computed");
+    EXPECT_DEATH(drive.step(), "all rows of a pooling request are computed");
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A worker with a model, driven by hand through prompts.
+// Runs prompts step by step through a worker with a model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct DriveOptions {
   std::uint32_t max_model_len = 128;
 };
 
-// A worker, and requests that a test puts into its slots: request i in slot i.
+// A worker with requests that a test puts into its slots: request i in slot i.
 class PromptDrive {
  public:
   PromptDrive(const std::string& path, const DriveOptions& options) : block_tables_(kSlots) {
@@ -42,7 +42,7 @@ class PromptDrive {
         std::make_unique<Worker>(WorkerLimits{kSlots, options.max_model_len, 256}, std::move(pool), std::move(*model), std::move(*cache));
   }
 
-  // For the next step.
+  // Admits a request in the next step.
   void admit(std::uint32_t slot, std::span<const TokenId> tokens, std::uint32_t num_prompt_tokens, const SamplingParams& params) {
     admitted_.push_back({RequestId{slot}, Slot{slot}, tokens, num_prompt_tokens, &params});
     block_tables_[slot].clear();
@@ -84,13 +84,13 @@ class PromptDrive {
     plan_.num_scheduled_tokens = 0;
     return result;
   }
-  // Puts them where the prompt's tokens are; [0] stays empty.
+  // Stores the log probabilities at the positions of the prompt's tokens; [0] stays empty.
   static void take(const WorkerResult& result, RequestId id, std::vector<PositionLogprobs>& logprobs) {
     for (const RequestResult& request : result.requests)
       for (std::size_t i = 0; request.id == id && i < request.prompt_logprobs.size(); ++i)
         logprobs.at(request.first_prompt_token + i) = std::move(request.prompt_logprobs[i]);
   }
-  // Of a whole prompt in slot 0, cut so.
+  // Returns the log probabilities of a whole prompt in slot 0, in chunks of `chunk` tokens.
   std::vector<PositionLogprobs> score(const std::vector<TokenId>& prompt, const SamplingParams& params, std::uint32_t chunk) {
     std::vector<PositionLogprobs> logprobs(prompt.size());
     const auto size = static_cast<std::uint32_t>(prompt.size());

@@ -1,4 +1,4 @@
-// Log probabilities of prompts: against transformers, and bit for bit however the prompt is cut and whoever runs beside it.
+// Prompt log probabilities must match transformers, with the same bits however the prompt is split and whatever runs concurrently.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ double log_softmax(std::span<const float> row, std::size_t token) {
   return static_cast<double>(row[token]) - std::log(sum);
 }
 
-// `most` is the largest difference of two logits allowed.
+// `most` is the largest allowed difference of two logits.
 void expect_like(const PositionLogprobs& got, std::span<const float> row, TokenId token, double most) {
   ASSERT_EQ(got.entries.size(), 21U);
   EXPECT_EQ(got.entries[0].token, token);
@@ -69,11 +69,11 @@ void expect_logprobs_of(const tiny::LogitRecord& record) {
   }
 }
 
-TEST(PromptLogprobsWorker, AreThoseOfTransformers) {
+TEST(PromptLogprobsWorker, MatchTransformers) {
   expect_logprobs_of(tiny::read_logit_record(""));
 }
 
-TEST(PromptLogprobsWorker, AreThoseOfTransformersInWindows) {
+TEST(PromptLogprobsWorker, MatchTransformersInWindows) {
   expect_logprobs_of(tiny::read_logit_record("window_"));
 }
 
@@ -102,14 +102,14 @@ class PromptBits : public testing::Test {
   const SamplingParams params = asking_for(7);
 };
 
-TEST_F(PromptBits, DoNotDependOnChunksAndThreads) {
+TEST_F(PromptBits, DoNotDependOnChunksOrThreads) {
   const auto whole = bits_of(PromptDrive(path, {}).score(prompt, params, 90));
   for (const std::uint32_t num_threads : {1U, 2U})
     for (const std::uint32_t chunk : {1U, 7U, 16U, 89U})
       EXPECT_EQ(bits_of(PromptDrive(path, {.num_threads = num_threads}).score(prompt, params, chunk)), whole) << chunk;
 }
 
-TEST_F(PromptBits, DoNotDependOnWhoRunsBeside) {
+TEST_F(PromptBits, DoNotDependOnOtherRequests) {
   PromptDrive drive(path, {});
   const auto alone = bits_of(drive.score(prompt, params, 90));
   const std::vector<TokenId> others[] = {some_tokens(40, 9), some_tokens(20, 11)};
@@ -139,7 +139,7 @@ TEST_F(PromptBits, DoNotDependOnWhoRunsBeside) {
   EXPECT_EQ(bits_of(other), other_alone);
 }
 
-TEST_F(PromptBits, ComeAgainAfterAPreemptionButNotOnceThePromptIsDone) {
+TEST_F(PromptBits, AreRepeatedAfterAPreemptionButNotOnceThePromptIsDone) {
   PromptDrive drive(path, {});
   std::vector<PositionLogprobs> first(90), second(90);
   drive.admit(0, prompt, 90, params);
@@ -159,7 +159,7 @@ TEST_F(PromptBits, ComeAgainAfterAPreemptionButNotOnceThePromptIsDone) {
   EXPECT_TRUE(result.requests[0].prompt_logprobs.empty());
 }
 
-// Few rows of logits exist at a time, and their number does not matter.
+// The scorer holds few rows of logits at a time; their number must not matter.
 TEST_F(PromptBits, DoNotDependOnTheSizeOfSlices) {
   tiny::Rig rig(path, {.activations = ActivationMode::int16, .kv = KvDtype::bf16, .num_slots = 4});
   Batch batch(4, 128, 256);
@@ -193,7 +193,7 @@ TEST_F(PromptBits, DoNotDependOnTheSizeOfSlices) {
   }
 }
 
-TEST(PromptScorerMemory, IsBoundedWhateverTheVocabulary) {
+TEST(PromptScorerMemory, IsBoundedForAnyVocabulary) {
   for (const std::uint32_t vocab : {300U, 49152U, 151936U, 262208U}) {
     const std::uint64_t rows = PromptScorer(vocab).slice_rows();
     EXPECT_LE(rows * vocab * sizeof(float), PromptScorer::kSliceBytes);

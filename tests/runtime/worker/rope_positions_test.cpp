@@ -1,4 +1,4 @@
-// Where rows behind and in pictures stand, as transformers' get_rope_index says (tools/record_qwen_vl_logits.py).
+// The positions of rows after and within images must equal transformers' get_rope_index (tools/record/qwen_vl_logits.py).
 #include "runtime/worker/rope_positions.h"
 
 #include <gtest/gtest.h>
@@ -10,11 +10,11 @@
 namespace quire {
 namespace {
 
-TEST(RopePositions, AreThoseOfTransformersWhereverTheyAreCut) {
+TEST(RopePositions, MatchTransformersHoweverTheyAreSplit) {
   const auto json = read_json_file("tests/golden/logits/qwen_vl_cases.json");
   ASSERT_TRUE(json.has_value());
   const auto number = [](const boost::json::value& value) { return value.to_number<std::uint32_t>(); };
-  std::vector<PlacedGrid> pictures;
+  std::vector<ImageGrid> pictures;
   for (std::size_t i = 0; i < json->at("places").as_array().size(); ++i) {
     const auto& grid = json->at("grids").as_array()[i];
     pictures.push_back({number(json->at("places").as_array()[i]), number(grid.at(0)), number(grid.at(1))});
@@ -24,23 +24,23 @@ TEST(RopePositions, AreThoseOfTransformersWhereverTheyAreCut) {
   for (std::uint32_t first = 0; first < wanted.size(); ++first) {
     for (std::uint32_t end = first; end <= wanted.size(); ++end) {
       std::vector<RopePosition> placed(end - first);
-      place_rows(pictures, first, placed);
+      compute_rope_positions(pictures, first, placed);
       ASSERT_TRUE(std::equal(placed.begin(), placed.end(), wanted.begin() + first)) << first << " to " << end;
     }
   }
 }
 
-TEST(RopePositions, WithoutPicturesCountTokens) {
+TEST(RopePositions, WithoutImagesCountTokens) {
   std::vector<RopePosition> placed(3);
-  place_rows({}, 70, placed);
+  compute_rope_positions({}, 70, placed);
   EXPECT_EQ(placed, (std::vector<RopePosition>{{70, 70, 70}, {71, 71, 71}, {72, 72, 72}}));
 }
 
-// The second begins where the first ends, and is as high as that is wide.
-TEST(RopePositions, PicturesMayFollowEachOther) {
-  const std::vector<PlacedGrid> pictures = {{1, 1, 3}, {4, 3, 1}};
+// The second image begins where the first ends, and is as high as the first is wide.
+TEST(RopePositions, ImagesMayFollowEachOther) {
+  const std::vector<ImageGrid> pictures = {{1, 1, 3}, {4, 3, 1}};
   std::vector<RopePosition> placed(8);
-  place_rows(pictures, 0, placed);
+  compute_rope_positions(pictures, 0, placed);
   EXPECT_EQ(placed, (std::vector<RopePosition>{{0, 0, 0}, {1, 1, 1}, {1, 1, 2}, {1, 1, 3}, {4, 4, 4}, {4, 5, 4}, {4, 6, 4}, {7, 7, 7}}));
 }
 

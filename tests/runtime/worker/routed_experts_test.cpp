@@ -1,4 +1,4 @@
-// The experts of a request's tokens: the same however its prompt is cut and whoever runs beside it.
+// The experts of a request's tokens do not depend on how its prompt is split or on concurrent requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace quire {
 namespace {
 
-// By place in the request.
-using Told = std::map<std::uint32_t, std::vector<std::uint16_t>>;
+// The experts by token position.
+using Reported = std::map<std::uint32_t, std::vector<std::uint16_t>>;
 
-void take_experts(const WorkerResult& result, RequestId id, Told& told) {
+void take_experts(const WorkerResult& result, RequestId id, Reported& reported) {
   for (const RequestResult& request : result.requests) {
     for (std::uint32_t i = 0; request.id == id && i < request.routed.num_tokens(); ++i) {
       const auto row = request.routed.experts.subspan(std::size_t{i} * request.routed.width, request.routed.width);
-      told[request.routed.first_token + i].assign(row.begin(), row.end());
+      reported[request.routed.first_token + i].assign(row.begin(), row.end());
     }
   }
 }
@@ -34,15 +34,15 @@ class RoutedExpertsWorker : public testing::Test {
     params.temperature = 0.0F;
     params.routed_experts = true;
   }
-  Told of_prompt(std::uint32_t chunk, std::uint32_t num_threads = 1) {
+  Reported of_prompt(std::uint32_t chunk, std::uint32_t num_threads = 1) {
     PromptDrive drive(path, {.num_threads = num_threads});
     drive.admit(0, prompt, 90, params);
-    Told told;
+    Reported reported;
     for (std::uint32_t done = 0; done < 90; done += chunk) {
       drive.schedule(0, done, std::min(chunk, 90 - done), done + chunk >= 90);
-      take_experts(drive.step(), RequestId{0}, told);
+      take_experts(drive.step(), RequestId{0}, reported);
     }
-    return told;
+    return reported;
   }
   const tiny::TempFolder folder;
   const std::string path = folder.file("model.gguf");
@@ -50,23 +50,23 @@ class RoutedExpertsWorker : public testing::Test {
   SamplingParams params;
 };
 
-TEST_F(RoutedExpertsWorker, DoNotDependOnChunksAndThreads) {
-  const Told whole = of_prompt(90);
+TEST_F(RoutedExpertsWorker, DoNotDependOnChunksOrThreads) {
+  const Reported whole = of_prompt(90);
   ASSERT_EQ(whole.size(), 90U);
   EXPECT_NE(whole.at(0), whole.at(1));
   for (const std::uint32_t num_threads : {1U, 2U})
     for (const std::uint32_t chunk : {1U, 7U, 16U, 89U}) EXPECT_EQ(of_prompt(chunk, num_threads), whole) << chunk;
 }
 
-TEST_F(RoutedExpertsWorker, AreToldOfThoseWhoAskBesideOthersAndWithTheirLogProbabilities) {
-  const Told whole = of_prompt(90);
+TEST_F(RoutedExpertsWorker, AreReportedToRequestsThatAskTogetherWithLogprobs) {
+  const Reported whole = of_prompt(90);
   PromptDrive drive(path, {});
   SamplingParams plain, both = params;
   plain.temperature = 0.0F;
   both.prompt_logprobs = 3;
   const std::vector<TokenId> other(prompt.begin() + 20, prompt.begin() + 60);
   std::vector<PositionLogprobs> logprobs(90), alone(90);
-  Told told, of_other;
+  Reported reported, of_other;
   drive.admit(1, other, 40, plain);
   drive.admit(0, prompt, 90, both);
   drive.admit(2, other, 40, params);
@@ -77,10 +77,10 @@ TEST_F(RoutedExpertsWorker, AreToldOfThoseWhoAskBesideOthersAndWithTheirLogProba
     const WorkerResult result = drive.step();
     EXPECT_EQ(result.requests[0].routed.num_tokens(), 0U);
     PromptDrive::take(result, RequestId{0}, logprobs);
-    take_experts(result, RequestId{0}, told);
+    take_experts(result, RequestId{0}, reported);
     take_experts(result, RequestId{2}, of_other);
   }
-  EXPECT_EQ(told, whole);
+  EXPECT_EQ(reported, whole);
   ASSERT_EQ(of_other.size(), 40U);
   both.routed_experts = false;
   alone = PromptDrive(path, {}).score(prompt, both, 90);
@@ -90,7 +90,7 @@ TEST_F(RoutedExpertsWorker, AreToldOfThoseWhoAskBesideOthersAndWithTheirLogProba
   }
 }
 
-TEST(RoutedExpertsOfNone, AWorkerOfADenseModelSaysThatItHasNone) {
+TEST(RoutedExpertsUnsupported, AWorkerOfADenseModelDoesNotSupportThem) {
   const tiny::TempFolder folder;
   const std::string path = folder.file("model.gguf");
   tiny::write_gguf(path, tiny::small_llama(), "F32");

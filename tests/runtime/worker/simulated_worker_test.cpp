@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t kVocab = 1000;
 
-// One request of `prompt` in slot 0, driven by hand.
+// Runs one request with `prompt` in slot 0 step by step.
 class Drive {
  public:
   explicit Drive(std::vector<TokenId> prompt, TokenId poison = -1, std::uint32_t num_threads = 1, std::shared_ptr<ManualClock> clock = {},
@@ -101,7 +101,7 @@ TEST(SimulatedWorker, AResultOutlivesTheNextStep) {
     WorkerResult before = drive.run(0, 3, {BlockId{1}});
     for (std::uint32_t i = 3; i < 60; ++i) {
       drive.start(i, 1, i % 4 == 0 ? std::vector{BlockId{i / 4 + 1}} : std::vector<BlockId>{});
-      ASSERT_EQ(before.requests[0].samples[0].token, simulated_token(history, kVocab)) << "while the next one runs";
+      ASSERT_EQ(before.requests[0].samples[0].token, simulated_token(history, kVocab)) << "the result is valid while the next step runs";
       ASSERT_EQ(before.step.step.value, i - 3);
       history.push_back(before.requests[0].samples[0].token);
       before = drive.finish();
@@ -116,7 +116,7 @@ TEST(SimulatedWorker, ChunksGiveNoSampleBeforeTheLast) {
   EXPECT_EQ(drive.run(2, 3, {BlockId{5}}).requests[0].samples[0].token, simulated_token(history, kVocab));
 }
 
-TEST(SimulatedWorker, AResumedRequestMayReuseWhatItsBlocksStillHold) {
+TEST(SimulatedWorker, AResumedRequestMayReuseTheContentsOfItsBlocks) {
   Drive drive({1, 2, 3, 4, 5});
   drive.tokens().push_back(drive.run(0, 5, {BlockId{1}, BlockId{2}}).requests[0].samples[0].token);
   drive.move_to(Slot{2});
@@ -130,7 +130,7 @@ TEST(SimulatedWorker, PoisonGivesAFailedRow) {
   EXPECT_EQ(drive.run(0, 3, {BlockId{1}}).requests[0].samples[0].status, SampleOutcome::Status::not_finite);
 }
 
-TEST(SimulatedWorker, AStepTakesWhatTheModelSays) {
+TEST(SimulatedWorker, AStepTakesTheTimeOfTheModel) {
   const StepTimeModel model{.step_s = 8.0, .request_s = 0.5, .prompt_token_s = 0.25, .sampled_token_s = 2.0, .context_token_s = 0.125};
   for (const std::uint32_t num_threads : {1U, 2U}) {
     const auto clock = std::make_shared<ManualClock>(100.0);
@@ -146,7 +146,7 @@ TEST(SimulatedWorker, AStepTakesWhatTheModelSays) {
   EXPECT_EQ(model(StepPlan{}), 0.0);
 }
 
-TEST(SimulatedWorker, WithoutAClockAStepTakesWhatItTakes) {
+TEST(SimulatedWorker, WithoutAClockAStepReportsItsRealTime) {
   Drive drive({1, 2, 3});
   const StepTimings timings = drive.run(0, 3, {BlockId{1}}).timings;
   EXPECT_GT(timings.forward_s, 0.0);
@@ -155,7 +155,7 @@ TEST(SimulatedWorker, WithoutAClockAStepTakesWhatItTakes) {
   EXPECT_LT(timings.step_s, 100.0);
 }
 
-TEST(SimulatedWorker, SamplesWhatAMaskAllows) {
+TEST(SimulatedWorker, SamplesAllowedTokens) {
   const TokenId free = simulated_token(std::vector<TokenId>{1, 2, 3}, kVocab);
   std::vector<std::uint32_t> words((kVocab + 31) / 32, 0xFFFFFFFFU);
   const auto sample = [&](std::uint32_t num_threads, bool late) {
@@ -179,30 +179,30 @@ TEST(SimulatedWorker, SamplesWhatAMaskAllows) {
   }
 }
 
-TEST(SimulatedWorkerDeath, AStepWithoutItsMasksStopsTheProgram) {
+TEST(SimulatedWorkerDeath, AStepWithoutItsMasksAbortsTheProgram) {
   Drive drive({1, 2, 3});
   drive.is_structured = true;
-  EXPECT_DEATH(drive.run(0, 3, {BlockId{1}}), "nobody provided masks");
+  EXPECT_DEATH(drive.run(0, 3, {BlockId{1}}), "masks were provided for a plan with structured output");
 }
 
-TEST(SimulatedWorkerDeath, ReadingWhatWasNeverWrittenStopsTheProgram) {
+TEST(SimulatedWorkerDeath, ReadingUnwrittenBlocksAbortsTheProgram) {
   Drive drive({1, 2, 3, 4, 5});
-  EXPECT_DEATH(drive.run(4, 1, {BlockId{1}, BlockId{2}}), "does not hold");
+  EXPECT_DEATH(drive.run(4, 1, {BlockId{1}, BlockId{2}}), "a block contains the tokens that the plan expects");
 }
 
-TEST(SimulatedWorkerDeath, ReadingAnotherHistoryStopsTheProgram) {
+TEST(SimulatedWorkerDeath, ReadingAnotherHistoryAbortsTheProgram) {
   Drive drive({1, 2, 3, 4, 5});
   drive.run(0, 5, {BlockId{1}, BlockId{2}});
   drive.tokens() = {9, 2, 3, 4, 5};
   drive.move_to(Slot{1});
-  EXPECT_DEATH(drive.run(4, 1, {BlockId{1}, BlockId{3}}, true, Slot{1}), "does not hold");
+  EXPECT_DEATH(drive.run(4, 1, {BlockId{1}, BlockId{3}}, true, Slot{1}), "a block contains the tokens that the plan expects");
 }
 
-TEST(SimulatedWorkerDeath, PlansThatContradictTheHistoriesStopTheProgram) {
+TEST(SimulatedWorkerDeath, PlansThatContradictTheHistoriesAbortTheProgram) {
   Drive drive({1, 2, 3});
-  EXPECT_DEATH(drive.run(0, 4, {BlockId{1}}), "does not know");
-  EXPECT_DEATH(drive.run(0, 2, {BlockId{1}}, true), "after the last known one");
-  EXPECT_DEATH(drive.run(0, 3, {BlockId{0}}), "null block");
+  EXPECT_DEATH(drive.run(0, 4, {BlockId{1}}), "the worker has all tokens that are scheduled");
+  EXPECT_DEATH(drive.run(0, 2, {BlockId{1}}, true), "if its last known token is scheduled");
+  EXPECT_DEATH(drive.run(0, 3, {BlockId{0}}), "the null block is never written");
 }
 
 }  // namespace

@@ -13,22 +13,25 @@ namespace {
 
 constexpr WorkerLimits kLimits{.max_num_seqs = 4, .max_model_len = 128, .max_num_batched_tokens = 64};
 
-// Two requests of the same prompt, request i in slot i and block 1 + i, as they are served: 16-bit activations, bf16 KV.
+// Two requests with the same prompt, request i in slot i and block 1 + i, in the served mode: 16-bit activations, bf16 KV.
 class TwoRequests {
  public:
   explicit TwoRequests(const std::string& path, std::uint32_t num_threads = 1) {
     auto pool = std::make_unique<ThreadPool>(num_threads);
     auto model = load_model(path, {.max_num_batched_tokens = 64, .max_num_seqs = 4, .max_model_len = 128, .pool = pool.get()});
     EXPECT_TRUE(model) << (model ? "" : model.error().to_string());
-    auto cache = KvCache::create(test::kv_layout_of((*model)->info(), {.block_size = 16, .num_blocks = 4}));
+    auto cache = KvCache::create(test::kv_layout_of((*model)->info(), {.block_size = 16, .num_blocks = 5}));
     EXPECT_TRUE(cache);
     block_of_request_0_ = cache->page(0, BlockId{1});
-    for (std::uint32_t tensor = 0; tensor < 2; ++tensor) pages_of_free_block_.push_back(cache->page(tensor, BlockId{3}));
+    for (std::uint32_t tensor = 0; tensor < 2; ++tensor) {
+      pages_of_free_block_.push_back(cache->page(tensor, BlockId{3}));
+      pages_of_copy_.push_back(cache->page(tensor, BlockId{4}));
+    }
     params_.temperature = 0.0F;
     worker_ = std::make_unique<Worker>(kLimits, std::move(pool), std::move(*model), std::move(*cache));
   }
 
-  // The prompt, and the token after it.
+  // Computes the prompt and samples the token after it.
   WorkerResult prefill() {
     for (std::uint32_t i = 0; i < 2; ++i) {
       admitted_.push_back({RequestId{i}, Slot{i}, prompt_, 5, &params_});
@@ -40,7 +43,7 @@ class TwoRequests {
     plan_.table_deltas = deltas_;
     return step(0, 5);
   }
-  // Masks for the next steps; they come before the forward pass, or when it is over.
+  // Sets the masks for the next steps; they arrive before the forward pass, or `late` after it.
   void mask(std::vector<TokenMask> masks, bool late = false) {
     masks_ = std::move(masks);
     plan_.has_structured_output = true;
@@ -51,29 +54,31 @@ class TwoRequests {
     provides_ = false;
   }
   Worker& worker() { return *worker_; }
-  // One more token.
+  // Computes one more token.
   WorkerResult decode(std::uint32_t num_computed) {
     plan_.admitted = {};
     plan_.table_deltas = {};
     return step(num_computed, 1);
   }
-  // As if bits in memory had turned over.
-  void spoil_key_of_request_0() {
+  // Simulates flipped bits in memory.
+  void corrupt_key_of_request_0() {
     const std::uint16_t nan = 0x7FC0;
     std::memcpy(&block_of_request_0_[4], &nan, sizeof nan);
   }
-  // The next plan wants block 3 zeroed, which holds what somebody left there.
+  // The next plan copies block 3, which has old contents, to block 4 and then zeroes it.
   void ask_for_zeros() {
     for (const auto page : pages_of_free_block_) std::ranges::fill(page, std::byte{0xAB});
+    plan_.copies = copies_;
     plan_.blocks_to_zero = zeroed_;
   }
-  [[nodiscard]] bool free_block_is_zero() const {
-    return std::ranges::all_of(pages_of_free_block_, [](std::span<const std::byte> page) {
-      return std::ranges::all_of(page, [](std::byte byte) { return byte == std::byte{0}; });
-    });
-  }
+  [[nodiscard]] bool free_block_is_zero() const { return all_are(pages_of_free_block_, std::byte{0}); }
+  [[nodiscard]] bool copy_is_whole() const { return all_are(pages_of_copy_, std::byte{0xAB}); }
 
  private:
+  static bool all_are(std::span<const std::span<std::byte>> pages, std::byte value) {
+    return std::ranges::all_of(pages,
+                               [value](std::span<const std::byte> page) { return std::ranges::count(page, value) == std::ssize(page); });
+  }
   WorkerResult step(std::uint32_t computed, std::uint32_t count) {
     scheduled_.clear();
     for (std::uint32_t i = 0; i < 2; ++i) {
@@ -89,7 +94,7 @@ class TwoRequests {
     ++plan_.step.value;
     if (!plan_.has_structured_output) return worker_->execute(plan_);
     worker_->start(plan_);
-    if (late_ || !provides_) worker_->assist();  // comes back when the forward pass is over
+    if (late_ || !provides_) worker_->assist();  // returns after the forward pass
     if (provides_) worker_->provide(masks_);
     return worker_->finish();
   }
@@ -105,28 +110,29 @@ class TwoRequests {
   bool late_ = false, provides_ = true;
   std::unique_ptr<Worker> worker_;
   std::span<std::byte> block_of_request_0_;
-  std::vector<std::span<std::byte>> pages_of_free_block_;
+  std::vector<std::span<std::byte>> pages_of_free_block_, pages_of_copy_;
   std::vector<BlockId> zeroed_{BlockId{3}};
+  std::vector<BlockCopy> copies_{{.id = RequestId{1}, .source = BlockId{3}, .destination = BlockId{4}}};
 };
 
-TEST(Worker, ABrokenKvBlockFailsTheRequestThatAttendsToItAndNoOther) {
+TEST(Worker, ACorruptedKvBlockFailsOnlyTheRequestThatAttendsToIt) {
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
-  TwoRequests sound(folder.file("model.gguf")), spoilt(folder.file("model.gguf"));
-  for (TwoRequests* pair : {&sound, &spoilt}) {
+  TwoRequests sound(folder.file("model.gguf")), corrupted(folder.file("model.gguf"));
+  for (TwoRequests* pair : {&sound, &corrupted}) {
     const WorkerResult first = pair->prefill();
     ASSERT_EQ(first.requests[0].samples[0].status, SampleOutcome::Status::ok);
     ASSERT_EQ(first.requests[0].samples[0].token, first.requests[1].samples[0].token);
   }
-  spoilt.spoil_key_of_request_0();
-  const WorkerResult expected = sound.decode(5), result = spoilt.decode(5);
+  corrupted.corrupt_key_of_request_0();
+  const WorkerResult expected = sound.decode(5), result = corrupted.decode(5);
   EXPECT_EQ(expected.requests[0].samples[0].status, SampleOutcome::Status::ok);
   EXPECT_EQ(result.requests[0].samples[0].status, SampleOutcome::Status::not_finite);
   EXPECT_EQ(result.requests[1].samples[0].status, SampleOutcome::Status::ok);
   EXPECT_EQ(result.requests[1].samples[0].token, expected.requests[1].samples[0].token);
 }
 
-TEST(Worker, ZeroesTheBlocksThatThePlanNamesAndNoOther) {
+TEST(Worker, ZeroesOnlyTheBlocksOfThePlan) {
   const tiny::TempFolder folder;
   tiny::write_gguf(folder.file("model.gguf"), tiny::small_llama(), "Q4_1");
   TwoRequests plain(folder.file("model.gguf")), zeroing(folder.file("model.gguf"));
@@ -136,6 +142,7 @@ TEST(Worker, ZeroesTheBlocksThatThePlanNamesAndNoOther) {
   EXPECT_FALSE(zeroing.free_block_is_zero());
   EXPECT_EQ(zeroing.decode(5).requests[0].samples[0].token, plain.decode(5).requests[0].samples[0].token);
   EXPECT_TRUE(zeroing.free_block_is_zero());
+  EXPECT_TRUE(zeroing.copy_is_whole()) << "copies run before zeroing";
 }
 
 class WorkerMasks : public testing::Test {
@@ -150,7 +157,7 @@ class WorkerMasks : public testing::Test {
   const std::string path = folder.file("model.gguf");
 };
 
-TEST_F(WorkerMasks, AForbiddenTokenIsNotSampledAndTheOtherRequestKeepsItsOwn) {
+TEST_F(WorkerMasks, AForbiddenTokenIsNotSampledAndTheOtherRequestIsUnchanged) {
   TwoRequests plain(path);
   const TokenId first = plain.prefill().requests[0].samples[0].token, second = plain.decode(5).requests[0].samples[0].token;
   for (const std::uint32_t num_threads : {1U, 2U}) {
@@ -163,14 +170,14 @@ TEST_F(WorkerMasks, AForbiddenTokenIsNotSampledAndTheOtherRequestKeepsItsOwn) {
       EXPECT_NE(result.requests[1].samples[0].token, first);
       EXPECT_EQ(result.requests[1].samples[0].status, SampleOutcome::Status::ok);
       masked.mask({{RequestId{0}, all}}, late);
-      EXPECT_EQ(masked.decode(5).requests[0].samples[0].token, second) << "what was sampled is fed back";
+      EXPECT_EQ(masked.decode(5).requests[0].samples[0].token, second) << "the sampled token is fed back";
       masked.mask({}, late);
-      EXPECT_EQ(masked.decode(6).requests[0].samples[0].status, SampleOutcome::Status::ok) << "everybody is free";
+      EXPECT_EQ(masked.decode(6).requests[0].samples[0].status, SampleOutcome::Status::ok) << "no request has a mask";
     }
   }
 }
 
-TEST_F(WorkerMasks, OneThatAllowsNothingFailsItsRequestAndNoOther) {
+TEST_F(WorkerMasks, AMaskThatAllowsNothingFailsOnlyItsRequest) {
   TwoRequests plain(path), masked(path);
   const std::vector<std::uint32_t> none((tiny::small_llama().vocab_size + 31) / 32);
   masked.mask({{RequestId{0}, none}});
@@ -179,7 +186,7 @@ TEST_F(WorkerMasks, OneThatAllowsNothingFailsItsRequestAndNoOther) {
   EXPECT_EQ(result.requests[1].samples[0].token, plain.prefill().requests[1].samples[0].token);
 }
 
-TEST_F(WorkerMasks, ThePassDoesNotWaitForMasksAndTheEndOfTheStepDoesNotHang) {
+TEST_F(WorkerMasks, TheForwardPassDoesNotWaitForMasksAndMissingMasksAbortTheProgram) {
   for (const std::uint32_t num_threads : {1U, 2U}) {
     EXPECT_DEATH(
         {
@@ -187,23 +194,23 @@ TEST_F(WorkerMasks, ThePassDoesNotWaitForMasksAndTheEndOfTheStepDoesNotHang) {
           pair.forget_masks();
           pair.prefill();
         },
-        "nobody provided masks");
+        "masks were provided for a plan with structured output");
   }
 }
 
-TEST_F(WorkerMasks, OnlyThoseThatThePlanAsksForAreTaken) {
+TEST_F(WorkerMasks, AcceptsOnlyMasksThatThePlanNeeds) {
   TwoRequests pair(path);
   EXPECT_TRUE(pair.worker().capabilities().token_masks);
   const std::vector<std::uint32_t> words = all_but(3);
-  EXPECT_DEATH(pair.worker().provide({}), "where the plan asks for them");
+  EXPECT_DEATH(pair.worker().provide({}), "only if the plan needs them");
   pair.mask({{RequestId{1}, words}, {RequestId{0}, words}});
-  EXPECT_DEATH(pair.prefill(), "out of the plan's order");
+  EXPECT_DEATH(pair.prefill(), "in the plan's order");
   pair.mask({{RequestId{7}, words}});
-  EXPECT_DEATH(pair.prefill(), "does not sample");
+  EXPECT_DEATH(pair.prefill(), "belongs to a request that samples");
 }
 
-// A row is sampled behind the last known token, and one behind each draft.
-TEST(Batch, DraftsAreRowsBehindTheKnownTokens) {
+// A row is sampled after the last known token, and one after each draft.
+TEST(Batch, DraftsAreRowsAfterTheKnownTokens) {
   const std::vector<TokenId> tokens{1, 2, 3}, drafts{7, 8};
   SamplingParams params;
   Batch batch(4, 64, 64, 2);
@@ -224,11 +231,11 @@ TEST(Batch, DraftsAreRowsBehindTheKnownTokens) {
   EXPECT_TRUE(std::ranges::equal(input.tokens, std::vector<TokenId>{3, 7, 8, 1, 2, 3}));
   EXPECT_TRUE(std::ranges::equal(input.output_rows, std::vector<std::uint32_t>{0, 1, 2, 5}));
   EXPECT_TRUE(std::ranges::equal(batch.sampled_outputs(), std::vector<std::uint32_t>{0, 1, 2, 3}));
-  EXPECT_TRUE(std::ranges::equal(batch.history(Slot{0}), tokens)) << "a draft is no token of the request";
+  EXPECT_TRUE(std::ranges::equal(batch.history(Slot{0}), tokens)) << "a draft does not count as a token of the request";
 }
 
-// What a plan may ask of other workers and this one does not do is refused, never passed over.
-TEST(BatchDeath, RefusesPlansThatItCannotServe) {
+// A plan may need features that this worker does not support: it refuses them and never ignores them.
+TEST(BatchDeath, RefusesUnsupportedPlans) {
   const std::vector<TokenId> tokens{1, 2, 3};
   const std::vector<std::uint32_t> inputs{0};
   SamplingParams params;
@@ -245,9 +252,10 @@ TEST(BatchDeath, RefusesPlansThatItCannotServe) {
     return batch.build(plan).tokens.size();
   };
   EXPECT_EQ(build([](StepPlan&, ScheduledRequest&) {}), 3U);
-  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.drafts = tokens; }), "more drafts than it verifies");
-  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.encoder_inputs = inputs; }), "no encoder");
-  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.new_tokens = tokens; }), "pipeline");
+  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.drafts = tokens; }), "at most num_spec_tokens draft tokens");
+  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.encoder_inputs = inputs; }),
+               "a request with encoder inputs has an encoder");
+  EXPECT_DEATH(build([&](StepPlan&, ScheduledRequest& request) { request.new_tokens = tokens; }), "another pipeline stage");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Beam searches over real sockets, with an engine played by hand.
+// Tests beam searches over real sockets, with an engine that the test drives by hand.
 #include <string>
 
 #include "server/running_server.h"
@@ -10,7 +10,7 @@ using BeamSearchHttp = RunningServer;
 
 constexpr const char* kMessages = R"("messages": [{"role": "user", "content": "a"}], )";
 
-TEST_F(BeamSearchHttp, ItsAnswersAreTheChoicesBestFirst) {
+TEST_F(BeamSearchHttp, ReturnsBeamsAsChoicesBestFirst) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "n": 3, "use_beam_search": true, "length_penalty": 0.5,
@@ -34,7 +34,7 @@ TEST_F(BeamSearchHttp, ItsAnswersAreTheChoicesBestFirst) {
   const char* const texts[] = {"xa", "xb", "xc"};
   for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(choices[i].at("index"), i);
-    EXPECT_EQ(choices[i].at("text"), texts[i]) << "no EOS";
+    EXPECT_EQ(choices[i].at("text"), texts[i]) << "the text must not contain EOS";
     EXPECT_EQ(choices[i].at("finish_reason"), i == 1 ? "stop" : "length");
     EXPECT_EQ(choices[i].at("logprobs").at("token_logprobs").as_array().size(), i == 1 ? 3U : 2U);
   }
@@ -43,7 +43,7 @@ TEST_F(BeamSearchHttp, ItsAnswersAreTheChoicesBestFirst) {
   EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 3);
 }
 
-TEST_F(BeamSearchHttp, OfAChatToo) {
+TEST_F(BeamSearchHttp, AlsoServesChatRequests) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/chat/completions", std::string("{") + kMessages + R"("n": 2, "use_beam_search": true})"));
@@ -53,7 +53,7 @@ TEST_F(BeamSearchHttp, OfAChatToo) {
   EXPECT_EQ(client.receive().json().at("choices").as_array()[1].at("message").at("content"), "y");
 }
 
-TEST_F(BeamSearchHttp, WhatItDoesNotDoIsRefused) {
+TEST_F(BeamSearchHttp, RefusesUnsupportedFields) {
   start();
   const auto field = [&](const std::string& fields) {
     const auto answer = post("/v1/chat/completions", std::string("{") + kMessages + R"("use_beam_search": true, )" + fields + "}");
@@ -64,12 +64,12 @@ TEST_F(BeamSearchHttp, WhatItDoesNotDoIsRefused) {
   EXPECT_EQ(field(R"("stop": "x")"), "stop");
   EXPECT_EQ(field(R"("length_penalty": "long")"), "length_penalty");
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "p", "n": 2, "best_of": 3, "use_beam_search": true})").error_param(), "best_of");
-  EXPECT_EQ(post("/v1/completions", R"({"prompt": "p", "length_penalty": 0.5})").error_param(), "length_penalty") << "without a search";
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "p", "length_penalty": 0.5})").error_param(), "length_penalty") << "requires a search";
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "p", "use_beam_search": 1})").error_param(), "use_beam_search");
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 
-TEST_F(BeamSearchHttp, IsNotForked) {
+TEST_F(BeamSearchHttp, RefusesToForkABeamSearch) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "use_beam_search": true})", "X-Request-Id: mine\r\n"));

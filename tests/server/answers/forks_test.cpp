@@ -1,4 +1,4 @@
-// POST /v1/requests/{id}/fork over real sockets, with an engine played by hand.
+// Tests POST /v1/requests/{id}/fork over real sockets, with an engine that the test drives by hand.
 #include <string>
 
 #include "server/running_server.h"
@@ -10,7 +10,7 @@ using ForkTest = RunningServer;
 
 constexpr const char* kId = "X-Request-Id: mine\r\n";
 
-TEST_F(ForkTest, NoAnswerOfAChildIsLongerThanTheServerAllows) {
+TEST_F(ForkTest, LimitsMaxTokensOfAChild) {
   start({.generation_defaults = {.max_limit = 5}});
   HttpClient parent(port), child(port);
   parent.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "stream": true})", kId));
@@ -23,7 +23,7 @@ TEST_F(ForkTest, NoAnswerOfAChildIsLongerThanTheServerAllows) {
   EXPECT_EQ(child.receive().status, 200U);
 }
 
-TEST_F(ForkTest, ChildrenAnswerWithWhatTheParentPutOutAndGoOn) {
+TEST_F(ForkTest, ChildrenRepeatTheParentsOutputAndContinue) {
   start();
   HttpClient parent(port);
   parent.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "stream": true, "seed": 3, "stop": "!"})", kId));
@@ -44,14 +44,14 @@ TEST_F(ForkTest, ChildrenAnswerWithWhatTheParentPutOutAndGoOn) {
   EXPECT_TRUE(std::string(answer.at("id").as_string()).starts_with("cmpl-"));
   EXPECT_NE(answer.at("id"), "cmpl-mine");
   ASSERT_EQ(answer.at("choices").as_array().size(), 2U);
-  EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "one") << "the parent's stop strings are its own";
+  EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "one") << "the child must not inherit stop strings";
   EXPECT_EQ(answer.at("choices").as_array()[1].at("text"), "once");
   EXPECT_EQ(answer.at("usage").at("prompt_tokens"), 3);
   engine.end(RequestId{0}, FinishReason::stop);
-  EXPECT_EQ(stream_events(parent.receive().body).front().at("id"), "cmpl-mine");
+  EXPECT_TRUE(stream_events(parent.receive().body).front().at("id").as_string().starts_with("cmpl-mine-"));
 }
 
-TEST_F(ForkTest, AForkStreamsIfAskedTo) {
+TEST_F(ForkTest, StreamsAChildOnRequest) {
   start();
   HttpClient parent(port), child(port);
   parent.send(HttpClient::post_text("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})", kId));
@@ -66,7 +66,7 @@ TEST_F(ForkTest, AForkStreamsIfAskedTo) {
   EXPECT_EQ(parent.receive().status, 200U);
 }
 
-TEST_F(ForkTest, AChildMayBeForkedItself) {
+TEST_F(ForkTest, ForksAChildAgain) {
   start();
   HttpClient parent(port), child(port), grandchild(port);
   parent.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc"})", kId));
@@ -79,9 +79,33 @@ TEST_F(ForkTest, AChildMayBeForkedItself) {
   EXPECT_EQ(grandchild.receive().status, 200U);
 }
 
-TEST_F(ForkTest, WhatCannotBeForkedIsRefused) {
+// The engine reports asynchronously that a fork is impossible, and which side caused it.
+TEST_F(ForkTest, ReturnsAClientErrorWhenTheEngineRefusesAChild) {
+  start();
+  HttpClient parent(port);
+  parent.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "stream": true})", kId));
+  ASSERT_TRUE(engine.wait_submitted(1));
+  std::size_t num_submitted = 1;
+  for (const auto& [error, status] :
+       {std::pair(Error{ErrorCode::invalid_argument, "max_tokens", "is 3, but the fork already has 5 output tokens", ""}, 400U),
+        std::pair(Error{ErrorCode::not_found, "parent", "the request has ended", ""}, 404U),
+        std::pair(Error{ErrorCode::overloaded, "n", "4 are open", ""}, 429U)}) {
+    for (const char* body : {R"({"max_tokens": 3})", R"({"max_tokens": 3, "stream": true})"}) {
+      HttpClient child(port);
+      child.send(HttpClient::post_text("/v1/requests/cmpl-mine/fork", body));
+      ASSERT_TRUE(engine.wait_submitted(++num_submitted));
+      engine.refuse(RequestId{num_submitted - 1}, error);
+      const auto refused = child.receive();
+      EXPECT_EQ(refused.status, status) << body;
+      EXPECT_EQ(refused.error_param(), error.field) << body;
+    }
+  }
+  engine.end(RequestId{0}, FinishReason::stop);
+}
+
+TEST_F(ForkTest, RefusesRequestsThatCannotBeForked) {
   start({.max_choices = 4});
-  EXPECT_EQ(post("/v1/requests/cmpl-mine/fork", "{}").status, 404U) << "unknown";
+  EXPECT_EQ(post("/v1/requests/cmpl-mine/fork", "{}").status, 404U) << "the request is unknown";
   EXPECT_EQ(post("/v1/requests//fork", "{}").status, 404U);
   EXPECT_EQ(post("/v1/requests/a/b/fork", "{}").status, 404U);
   HttpClient parent(port);
@@ -94,11 +118,11 @@ TEST_F(ForkTest, WhatCannotBeForkedIsRefused) {
   EXPECT_EQ(HttpClient(port).get("/v1/requests/cmpl-mine/fork").status, 405U);
   engine.end(RequestId{0}, FinishReason::stop);
   EXPECT_EQ(parent.receive().status, 200U);
-  EXPECT_EQ(post("/v1/requests/cmpl-mine/fork", "{}").status, 404U) << "over";
+  EXPECT_EQ(post("/v1/requests/cmpl-mine/fork", "{}").status, 404U) << "the request is finished";
   EXPECT_EQ(engine.num_submitted(), 2U);
 }
 
-TEST_F(ForkTest, TheKeyIsAskedFor) {
+TEST_F(ForkTest, RequiresTheApiKey) {
   start({.api_key = "secret"});
   EXPECT_EQ(post("/v1/requests/cmpl-mine/fork", "{}").status, 401U);
 }

@@ -1,4 +1,4 @@
-// Log probabilities of prompts, and echoes with them, over real sockets.
+// Tests log probabilities of prompt tokens, and echoes with log probabilities, over real sockets.
 #include <string>
 
 #include "server/running_server.h"
@@ -13,7 +13,7 @@ boost::json::value first_choice(const ClientResponse& response) {
   return response.json().at("choices").as_array()[0];
 }
 
-TEST_F(PromptLogprobsHttp, AChoiceOfACompletionHasThemAsVllmWritesThem) {
+TEST_F(PromptLogprobsHttp, AppearInCompletionChoicesInVllmsFormat) {
   engine.answer_with("x");
   start();
   const auto choice = first_choice(post("/v1/completions", R"({"prompt": "abc", "prompt_logprobs": 1})"));
@@ -22,7 +22,7 @@ TEST_F(PromptLogprobsHttp, AChoiceOfACompletionHasThemAsVllmWritesThem) {
   EXPECT_TRUE(prompt[0].is_null());
   const auto& entry = prompt[1].as_object();
   ASSERT_EQ(entry.size(), 2U);
-  EXPECT_EQ(entry.begin()->key(), std::to_string('b')) << "its own token goes first";
+  EXPECT_EQ(entry.begin()->key(), std::to_string('b')) << "the prompt token is the first entry";
   EXPECT_EQ(entry.at(std::to_string('b')).at("logprob"), -0.5);
   EXPECT_EQ(entry.at(std::to_string('b')).at("rank"), 1);
   EXPECT_EQ(entry.at(std::to_string('b')).at("decoded_token"), "b");
@@ -31,7 +31,7 @@ TEST_F(PromptLogprobsHttp, AChoiceOfACompletionHasThemAsVllmWritesThem) {
   EXPECT_EQ(choice.at("text"), "x");
 }
 
-TEST_F(PromptLogprobsHttp, AreThereOnlyWhereAskedFor) {
+TEST_F(PromptLogprobsHttp, AreAbsentUnlessRequested) {
   engine.answer_with("x");
   start();
   EXPECT_FALSE(first_choice(post("/v1/completions", R"({"prompt": "abc"})")).as_object().contains("prompt_logprobs"));
@@ -40,7 +40,7 @@ TEST_F(PromptLogprobsHttp, AreThereOnlyWhereAskedFor) {
   EXPECT_EQ(first_choice(post("/v1/completions", R"({"prompt": "a", "prompt_logprobs": 0})")).at("prompt_logprobs").as_array().size(), 1U);
 }
 
-TEST_F(PromptLogprobsHttp, AChatHasThemOnceBesideItsChoices) {
+TEST_F(PromptLogprobsHttp, AppearOnceAtTheTopLevelOfAChat) {
   engine.answer_with("x");
   start();
   const auto answer =
@@ -49,7 +49,7 @@ TEST_F(PromptLogprobsHttp, AChatHasThemOnceBesideItsChoices) {
   EXPECT_FALSE(answer.at("choices").as_array()[0].as_object().contains("prompt_logprobs"));
 }
 
-TEST_F(PromptLogprobsHttp, ATokenAmongTheLikeliestIsWrittenOnce) {
+TEST_F(PromptLogprobsHttp, AreWrittenOnceWhenTheTokenIsAmongTheTopTokens) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "ab", "prompt_logprobs": 2, "echo": true, "logprobs": 1})"));
@@ -67,7 +67,7 @@ TEST_F(PromptLogprobsHttp, ATokenAmongTheLikeliestIsWrittenOnce) {
   EXPECT_EQ(choice.at("logprobs").at("top_logprobs").as_array()[1].as_object().size(), 2U);
 }
 
-TEST_F(PromptLogprobsHttp, AnEchoHasThoseOfThePromptBeforeItsOwnAndNullFirst) {
+TEST_F(PromptLogprobsHttp, EchoListsPromptLogprobsFirstBeginningWithNull) {
   engine.answer_with("de");
   start();
   const auto choice = first_choice(post("/v1/completions", R"({"prompt": "abc", "echo": true, "logprobs": 1, "max_tokens": 2})"));
@@ -82,7 +82,7 @@ TEST_F(PromptLogprobsHttp, AnEchoHasThoseOfThePromptBeforeItsOwnAndNullFirst) {
   EXPECT_EQ(tops[1].at("c"), -1.5);
 }
 
-TEST_F(PromptLogprobsHttp, AStreamedEchoHasThemInItsFirstEvent) {
+TEST_F(PromptLogprobsHttp, StreamedEchoSendsThemInTheFirstEvent) {
   engine.answer_with("de");
   start();
   const auto events = stream_events(
@@ -103,7 +103,7 @@ TEST_F(PromptLogprobsHttp, AStreamedEchoHasThemInItsFirstEvent) {
   EXPECT_EQ(nulls, 2U);
 }
 
-TEST_F(PromptLogprobsHttp, AnEchoOfNoTokensIsThePromptAlone) {
+TEST_F(PromptLogprobsHttp, EchoWithoutNewTokensReturnsOnlyThePrompt) {
   engine.answer_with("xyz");
   start();
   const auto choice = first_choice(post("/v1/completions", R"({"prompt": "abc", "echo": true, "logprobs": 0, "max_tokens": 0})"));
@@ -116,8 +116,8 @@ TEST_F(PromptLogprobsHttp, AnEchoOfNoTokensIsThePromptAlone) {
   EXPECT_EQ(events[0].at("choices").as_array()[0].at("text"), "abc");
 }
 
-// What they take in memory grows with the prompt, the alternatives and the choices.
-TEST_F(PromptLogprobsHttp, AreBounded) {
+// Their memory grows with the prompt length, the number of alternatives and the number of choices.
+TEST_F(PromptLogprobsHttp, RefusesRequestsOverTheMemoryBound) {
   engine.answer_with("x");
   start({.max_prompt_logprobs = 60});
   const std::string prompt = R"({"prompt": "0123456789", "temperature": 1, )";
@@ -128,11 +128,11 @@ TEST_F(PromptLogprobsHttp, AreBounded) {
   EXPECT_EQ(post("/v1/completions", prompt + R"("logprobs": 6, "echo": true})").error_param(), "echo");
   EXPECT_EQ(post("/v1/completions", R"({"prompt": ["0123456789", "0123456789"], "prompt_logprobs": 3})").error_param(), "prompt_logprobs");
   const std::string chat = R"({"messages": [{"role": "user", "content": "abc"}], "prompt_logprobs": 1, "n": 8})";
-  EXPECT_EQ(post("/v1/chat/completions", chat).status, 200U) << "once for all choices";
+  EXPECT_EQ(post("/v1/chat/completions", chat).status, 200U) << "a chat has them once for all choices";
 }
 
-TEST_F(PromptLogprobsHttp, AnEngineThatHasNoneIsHeard) {
-  engine.refuse_with(Error{ErrorCode::unsupported, "prompt_logprobs", "are not given by this engine's worker", "leave it out"});
+TEST_F(PromptLogprobsHttp, ForwardsTheEnginesRefusal) {
+  engine.refuse_with(Error{ErrorCode::unsupported, "prompt_logprobs", "are not supported by this engine's worker", "leave it out"});
   start();
   const auto refused = post("/v1/completions", R"({"prompt": "abc", "prompt_logprobs": 1})");
   EXPECT_EQ(refused.status, 400U);

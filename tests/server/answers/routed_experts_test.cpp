@@ -1,4 +1,4 @@
-// Experts of an answer's tokens, over real sockets: vLLM's field, and who has it.
+// Tests the routed experts of an answer's tokens over real sockets: vLLM's field and which answers contain it.
 #include <memory>
 #include <span>
 #include <string>
@@ -14,7 +14,7 @@ class RoutedExpertsHttp : public RunningServer {
  protected:
   RoutedExpertsHttp() { engine.set_experts(2, 1, 300); }
 
-  // The experts of token i are 100 i + 1 and 100 i + 2.
+  // Token i has the experts 100 i + 1 and 100 i + 2.
   static std::vector<std::uint16_t> experts_from(std::uint16_t first, std::uint16_t end) {
     std::vector<std::uint16_t> experts;
     for (std::uint16_t i = first; i < end; ++i)
@@ -48,7 +48,7 @@ class RoutedExpertsHttp : public RunningServer {
   static boost::json::value choice_of(HttpClient& client) { return client.receive().json().at("choices").as_array()[0]; }
 };
 
-TEST_F(RoutedExpertsHttp, WholeAnswersHaveThemAsVllmWritesThem) {
+TEST_F(RoutedExpertsHttp, AppearInWholeAnswersInVllmsFormat) {
   start({.enable_return_routed_experts = true});
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "max_tokens": 4})"));
@@ -65,7 +65,7 @@ TEST_F(RoutedExpertsHttp, WholeAnswersHaveThemAsVllmWritesThem) {
   EXPECT_EQ(choice_of(chat).at("routed_experts").as_string(), npy("<u2", num_prompt - 1U, 2, wide(2, num_prompt + 1)));
 }
 
-TEST_F(RoutedExpertsHttp, FewExpertsTakeAByteEach) {
+TEST_F(RoutedExpertsHttp, UseOneByteEachWhenThereAreFewExperts) {
   engine.set_experts(1, 1, 256);
   start({.enable_return_routed_experts = true});
   HttpClient client(port);
@@ -77,8 +77,8 @@ TEST_F(RoutedExpertsHttp, FewExpertsTakeAByteEach) {
   EXPECT_EQ(choice_of(client).at("routed_experts").as_string(), npy("|u1", 1, 1, "\xFF"));
 }
 
-// The engine may have put out more by then.
-TEST_F(RoutedExpertsHttp, EndWithTheTokenBeforeAStopString) {
+// The engine may have produced more tokens by the time the stop string is found.
+TEST_F(RoutedExpertsHttp, EndAtTheTokenBeforeAStopString) {
   start({.enable_return_routed_experts = true});
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc", "stop": "y"})"));
@@ -89,7 +89,7 @@ TEST_F(RoutedExpertsHttp, EndWithTheTokenBeforeAStopString) {
   EXPECT_EQ(choice.at("routed_experts").as_string(), npy("<u2", 4, 2, wide(0, 4)));
 }
 
-TEST_F(RoutedExpertsHttp, AreNullWhereNothingWasComputed) {
+TEST_F(RoutedExpertsHttp, AreNullWhenNothingWasComputed) {
   start({.enable_return_routed_experts = true});
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "abc"})"));
@@ -98,7 +98,7 @@ TEST_F(RoutedExpertsHttp, AreNullWhereNothingWasComputed) {
   EXPECT_TRUE(choice_of(client).at("routed_experts").is_null());
 }
 
-TEST_F(RoutedExpertsHttp, AreNotGatheredForThoseWhoDoNotWantThemOrHaveNoPlace) {
+TEST_F(RoutedExpertsHttp, AreNotRequestedForStreamsResponsesOrClientsThatDecline) {
   engine.answer_with("x");
   start({.enable_return_routed_experts = true});
   const auto declined = post("/v1/completions", R"({"prompt": "abc", "return_routed_experts": false})");
@@ -110,7 +110,7 @@ TEST_F(RoutedExpertsHttp, AreNotGatheredForThoseWhoDoNotWantThemOrHaveNoPlace) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_FALSE(engine.at(i).request.sampling.routed_experts) << i;
 }
 
-TEST_F(RoutedExpertsHttp, AreRefusedWhereTheyCannotBe) {
+TEST_F(RoutedExpertsHttp, AreRefusedWhenTooLargeOrStreamed) {
   engine.answer_with("x");
   start({.enable_return_routed_experts = true, .max_routed_experts = 20});
   const std::string prompt = R"({"prompt": "0123456789", "return_routed_experts": true)";
@@ -124,7 +124,7 @@ TEST_F(RoutedExpertsHttp, AreRefusedWhereTheyCannotBe) {
             "routed_experts_prompt_start");
 }
 
-TEST_F(RoutedExpertsHttp, WithoutTheFlagThereAreNone) {
+TEST_F(RoutedExpertsHttp, AreAbsentWithoutTheFlag) {
   engine.answer_with("x");
   start();
   EXPECT_FALSE(post("/v1/completions", R"({"prompt": "abc"})").json().at("choices").as_array()[0].as_object().contains("routed_experts"));
@@ -132,7 +132,7 @@ TEST_F(RoutedExpertsHttp, WithoutTheFlagThereAreNone) {
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "abc", "return_routed_experts": true})").error_param(), "return_routed_experts");
 }
 
-TEST(RoutedExpertsServer, DoesNotStartWithAModelThatHasNone) {
+TEST(RoutedExpertsServer, DoesNotStartWithAModelWithoutExperts) {
   FakeEngine engine;
   Logger logger(LogOptions{.level = LogLevel::off});
   const auto server = Server::create(engine, {.port = 0, .enable_return_routed_experts = true}, logger);

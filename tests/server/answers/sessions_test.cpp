@@ -1,4 +1,4 @@
-// Streaming sessions over real sockets: one stream, and its prompt in parts.
+// Tests streaming sessions over real sockets: one stream, with a prompt in parts.
 #include <string>
 
 #include "server/running_server.h"
@@ -8,7 +8,7 @@ namespace {
 
 class SessionsHttp : public RunningServer {
  protected:
-  // The client whose stream it is, after the first answer.
+  // Opens the session on this client's stream and waits for the first answer.
   void open(HttpClient& client, const std::string& more = {}) {
     client.send_post("/v1/completions", R"({"prompt": "one", "session": true, "stream": true, "max_tokens": 9)" + more + "}",
                      "X-Request-Id: s\r\n");
@@ -25,7 +25,7 @@ class SessionsHttp : public RunningServer {
   }
 };
 
-TEST_F(SessionsHttp, AnswersFollowEachOtherInOneStream) {
+TEST_F(SessionsHttp, StreamsSuccessiveAnswersInOneStream) {
   start();
   HttpClient client(port);
   open(client, R"(, "stream_options": {"include_usage": true})");
@@ -38,18 +38,18 @@ TEST_F(SessionsHttp, AnswersFollowEachOtherInOneStream) {
   EXPECT_EQ(give(R"({"prompt": [65, 66], "end": true})").status, 200U);
   ASSERT_TRUE(engine.wait_appended(0, 3));
   EXPECT_EQ(engine.at(0).inputs[1], bytes_to_tokens("AB"));
-  EXPECT_TRUE(engine.at(0).inputs[2].empty()) << "no more comes";
+  EXPECT_TRUE(engine.at(0).inputs[2].empty()) << "no more input follows";
   engine.end_input(engine.at(0).id, "third", FinishReason::length);
   engine.deliver(last_output_of(engine.at(0).id, {}, FinishReason::stop));
   const std::string body = client.receive().body;
   EXPECT_EQ(count(body, R"("finish_reason":"length")"), 2U);
-  EXPECT_EQ(count(body, R"("finish_reason":"stop")"), 1U) << "of the second answer: the session's own end is [DONE]";
+  EXPECT_EQ(count(body, R"("finish_reason":"stop")"), 1U) << "only the second answer has it: the session itself ends with [DONE]";
   for (const char* text : {"first", " answer", "second", "third"}) EXPECT_EQ(count(body, text), 1U) << text;
-  EXPECT_NE(body.find(R"("prompt_tokens":8)"), std::string::npos) << "all that was given";
+  EXPECT_NE(body.find(R"("prompt_tokens":8)"), std::string::npos) << "all given input counts";
   EXPECT_TRUE(body.ends_with("data: [DONE]\n\n"));
 }
 
-TEST_F(SessionsHttp, WhatEndsItselfIsNotKeptWaitingFor) {
+TEST_F(SessionsHttp, EndsASessionWithoutInputAfterTheTimeout) {
   start({.session_timeout_ms = 200});
   HttpClient client(port);
   open(client);
@@ -60,7 +60,7 @@ TEST_F(SessionsHttp, WhatEndsItselfIsNotKeptWaitingFor) {
   EXPECT_EQ(give(R"({"prompt": "two"})").status, 404U);
 }
 
-TEST_F(SessionsHttp, WhoIsAnsweredMayTakeItsTime) {
+TEST_F(SessionsHttp, TimeoutDoesNotRunWhileAnAnswerIsInProgress) {
   start({.session_timeout_ms = 100});
   HttpClient client(port);
   open(client);
@@ -70,7 +70,7 @@ TEST_F(SessionsHttp, WhoIsAnsweredMayTakeItsTime) {
   EXPECT_NE(client.receive().body.find("late"), std::string::npos);
 }
 
-TEST_F(SessionsHttp, AClientThatGoesTakesItAlong) {
+TEST_F(SessionsHttp, AbortsTheSessionWhenTheClientDisconnects) {
   start();
   {
     HttpClient client(port);
@@ -79,7 +79,7 @@ TEST_F(SessionsHttp, AClientThatGoesTakesItAlong) {
   EXPECT_TRUE(engine.wait_finished(0));
 }
 
-TEST_F(SessionsHttp, WhatIsWrongIsNamed) {
+TEST_F(SessionsHttp, NamesTheInvalidField) {
   start();
   const std::pair<const char*, const char*> cases[] = {
       {R"("session": true)", "session"},
@@ -99,11 +99,11 @@ TEST_F(SessionsHttp, WhatIsWrongIsNamed) {
   EXPECT_EQ(give(R"({"prompt": ""})").error_param(), "prompt");
   EXPECT_EQ(give(R"({"prompt": [100000]})").error_param(), "prompt");
   EXPECT_EQ(give(R"({"prompt": "x", "end": 3})").error_param(), "end");
-  EXPECT_EQ(post("/v1/requests/cmpl-s/fork", R"({"stream": false})").error_param(), "stream") << "its child is a session, too";
+  EXPECT_EQ(post("/v1/requests/cmpl-s/fork", R"({"stream": false})").error_param(), "stream") << "a child of a session is a session too";
   EXPECT_EQ(post("/v1/requests/cmpl-s/fork", R"({"stream": true, "n": 2})").error_param(), "n");
 }
 
-TEST_F(SessionsHttp, OtherAnswersTakeNoInput) {
+TEST_F(SessionsHttp, RefusesInputForRequestsThatAreNoSessions) {
   start();
   HttpClient client(port);
   client.send_post("/v1/completions", R"({"prompt": "one", "stream": true})", "X-Request-Id: s\r\n");

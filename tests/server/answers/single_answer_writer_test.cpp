@@ -1,4 +1,4 @@
-// Which tokens' log probabilities go with which content, where tokens and contents do not end together.
+// Tests which content each token's log probabilities belong to when tokens and contents do not end together.
 #include "server/answers/single_answer_writer.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using PartKind = AnswerPart::Kind;
 
-// Writes each content as its text and the tokens that go with it: "ab[0,1]".
+// Writes each content as its text and the indices of its tokens: "ab[0,1]".
 class TokensOfContent final : public SingleAnswerWriter {
  public:
   void begin(std::string& /*events*/, const Usage& /*usage*/) override {}
@@ -28,8 +28,8 @@ class TokensOfContent final : public SingleAnswerWriter {
   [[nodiscard]] std::string whole() const override { return {}; }
 };
 
-std::string told(SingleAnswerWriter& writer, const std::vector<AnswerPart>& parts,
-                 const std::vector<std::pair<TokenId, TextSpan>>& tokens) {
+std::string written(SingleAnswerWriter& writer, const std::vector<AnswerPart>& parts,
+                    const std::vector<std::pair<TokenId, TextSpan>>& tokens) {
   std::vector<PositionLogprobs> logprobs;
   std::vector<TextSpan> spans;
   for (const auto& [token, span] : tokens) {
@@ -37,27 +37,28 @@ std::string told(SingleAnswerWriter& writer, const std::vector<AnswerPart>& part
     spans.push_back(span);
   }
   std::string events;
-  EXPECT_TRUE(writer.tell(events, {.parts = &parts, .logprobs = &logprobs, .token_spans = &spans}, {}));
+  EXPECT_TRUE(writer.write_choice(events, {.parts = &parts, .logprobs = &logprobs, .token_spans = &spans}, {}));
   return events;
 }
 
-TEST(SingleAnswerWriter, ATokenGoesWithTheFirstContentThatItHasAByteIn) {
+TEST(SingleAnswerWriter, AssignsATokenToTheFirstContentThatHasOneOfItsBytes) {
   TokensOfContent writer;
-  // "ab<" and "x>" are no mark, "<f>" is; 4 has no text.
-  EXPECT_EQ(told(writer, {{PartKind::content, 0, "ab", 0, 2}}, {{0, {0, 3}}}), "ab[0]");
-  EXPECT_EQ(told(writer, {{PartKind::content, 0, "<x>c", 2, 6}}, {{1, {3, 5}}, {4, {5, 5}}, {2, {5, 7}}}), "<x>c[1,2]");
-  EXPECT_EQ(told(writer, {{PartKind::call, 0, "f"}}, {{3, {7, 9}}}), "");
-  EXPECT_EQ(told(writer, {{PartKind::call_end, 0, ""}, {PartKind::content, 0, "d", 10, 11}}, {{5, {9, 10}}, {6, {10, 11}}, {7, {11, 11}}}),
-            "d[6]")
-      << "those of the call go with nothing";
+  // "ab<" and "x>" do not form a delimiter, "<f>" does. Token 4 has no text.
+  EXPECT_EQ(written(writer, {{PartKind::content, 0, "ab", 0, 2}}, {{0, {0, 3}}}), "ab[0]");
+  EXPECT_EQ(written(writer, {{PartKind::content, 0, "<x>c", 2, 6}}, {{1, {3, 5}}, {4, {5, 5}}, {2, {5, 7}}}), "<x>c[1,2]");
+  EXPECT_EQ(written(writer, {{PartKind::call, 0, "f"}}, {{3, {7, 9}}}), "");
+  EXPECT_EQ(
+      written(writer, {{PartKind::call_end, 0, ""}, {PartKind::content, 0, "d", 10, 11}}, {{5, {9, 10}}, {6, {10, 11}}, {7, {11, 11}}}),
+      "d[6]")
+      << "log probabilities of a call belong to no content";
 }
 
-// The first of two tokens that make a character comes before its text does.
-TEST(SingleAnswerWriter, ATokenWaitsForItsText) {
+// When two tokens form one character, the first one arrives before its text.
+TEST(SingleAnswerWriter, HoldsATokenUntilItsTextArrives) {
   TokensOfContent writer;
-  EXPECT_EQ(told(writer, {}, {{0, {0, 1}}}), "");
-  EXPECT_EQ(told(writer, {{PartKind::content, 0, "\xC3\xA9", 0, 2}}, {{1, {0, 2}}, {2, {2, 3}}}), "\xC3\xA9[0,1]");
-  EXPECT_EQ(told(writer, {{PartKind::content, 0, "a", 2, 3}}, {}), "a[2]");
+  EXPECT_EQ(written(writer, {}, {{0, {0, 1}}}), "");
+  EXPECT_EQ(written(writer, {{PartKind::content, 0, "\xC3\xA9", 0, 2}}, {{1, {0, 2}}, {2, {2, 3}}}), "\xC3\xA9[0,1]");
+  EXPECT_EQ(written(writer, {{PartKind::content, 0, "a", 2, 3}}, {}), "a[2]");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Calls of tools and thoughts in chats over real sockets, with an engine played by hand.
+// Tests tool calls and reasoning in chats over real sockets, with an engine that the test drives by hand.
 #include <fmt/format.h>
 
 #include <boost/json/serialize.hpp>
@@ -6,89 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "server/running_server.h"
+#include "server/answers/tool_calls_fixture.h"
 
 namespace quire {
 namespace {
 
-constexpr const char* kHermes =
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}{% endfor %}"
-    "{% if tools %}{{ tools | length }}<tool_call>\n{\"name\": <name>, \"arguments\": <object>}\n</tool_call>{% endif %}<assistant>";
-constexpr const char* kThinking =
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if tools %}<tool_call>{\"name\": n, \"arguments\": "
-    "a}</tool_call>{% endif %}"
-    "<assistant>{% if enable_thinking is defined and not enable_thinking %}<think></think>{% elif opened %}<think>\n{% endif %}{{ "
-    "reasoning_effort }}";
-constexpr const char* kTools = R"([{"type": "function", "function": {"name": "clock"}},
-    {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}])";
-constexpr const char* kCall = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Z\xC3\xBCrich\"}}\n</tool_call>";
-
-class ToolCallsTest : public RunningServer {
- protected:
-  void begin(const char* chat_template, const std::string& answer, ServerOptions options = {}) {
-    engine.set_chat_template(chat_template);
-    engine.answer_with(answer);
-    engine.set_max_model_len(4096);
-    start(std::move(options));
-  }
-  ClientResponse chat(const std::string& more, const std::string& messages = R"([{"role": "user", "content": "hi"}])") {
-    return post("/v1/chat/completions", fmt::format(R"({{"messages": {}{}{}}})", messages, more.empty() ? "" : ", ", more));
-  }
-  ClientResponse with_tools(const std::string& more = "") {
-    return chat(fmt::format(R"("tools": {}{}{})", kTools, more.empty() ? "" : ", ", more));
-  }
-  static const boost::json::value& first_choice(const boost::json::value& answer) { return answer.at("choices").as_array()[0]; }
-  std::string error_field(const std::string& more, const std::string& messages = R"([{"role": "user", "content": "hi"}])") {
-    const auto response = chat(more, messages);
-    EXPECT_EQ(response.status, 400U) << more << messages << response.body;
-    const auto answer = response.json();
-    return answer.as_object().contains("error") ? std::string(answer.at("error").at("param").as_string()) : "none";
-  }
-};
-
-// What a client puts together from a stream.
-struct Assembled {
-  std::string content, reasoning, finish;
-  struct Call {
-    std::string id, name, arguments;
-  };
-  std::vector<Call> calls;
-  std::size_t num_logprobs = 0;
-};
-
-void take_delta(Assembled& all, const boost::json::object& delta) {
-  if (const auto* text = delta.if_contains("content")) all.content += text->as_string();
-  if (const auto* text = delta.if_contains("reasoning_content")) all.reasoning += text->as_string();
-  const auto* calls = delta.if_contains("tool_calls");
-  if (calls == nullptr) return;
-  for (const auto& call : calls->as_array()) {
-    const auto index = static_cast<std::size_t>(call.at("index").as_int64());
-    if (call.as_object().contains("id")) {
-      EXPECT_EQ(index, all.calls.size());
-      EXPECT_EQ(call.at("type"), "function");
-      EXPECT_EQ(call.at("function").at("arguments"), "");
-      all.calls.push_back({std::string(call.at("id").as_string()), std::string(call.at("function").at("name").as_string()), {}});
-    } else {
-      EXPECT_FALSE(call.at("function").as_object().contains("name"));
-      all.calls.at(index).arguments += call.at("function").at("arguments").as_string();
-    }
-  }
-}
-
-Assembled assemble(const std::vector<boost::json::value>& events) {
-  Assembled all;
-  for (const auto& event : events) {
-    for (const auto& choice : event.at("choices").as_array()) {
-      EXPECT_EQ(all.finish, "");
-      take_delta(all, choice.at("delta").as_object());
-      if (choice.at("finish_reason").is_string()) all.finish = choice.at("finish_reason").as_string();
-      if (choice.at("logprobs").is_object()) all.num_logprobs += choice.at("logprobs").at("content").as_array().size();
-    }
-  }
-  return all;
-}
-
-TEST_F(ToolCallsTest, AWholeAnswerHasItsCalls) {
+TEST_F(ToolCallsTest, ReturnsCallsInAWholeAnswer) {
   begin(kHermes, kCall);
   const auto answer = with_tools().json();
   const auto& choice = first_choice(answer);
@@ -102,8 +25,9 @@ TEST_F(ToolCallsTest, AWholeAnswerHasItsCalls) {
   EXPECT_EQ(answer.at("usage").at("completion_tokens"), std::string_view(kCall).size() + 1);
 }
 
-// gpt-oss: heads go to nobody, thoughts and calls where they belong, whole and in a stream.
-TEST_F(ToolCallsTest, HarmonysMessagesAreTakenApart) {
+// In gpt-oss answers, headers are dropped, and reasoning and calls go to their fields, whole and streamed.
+
+TEST_F(ToolCallsTest, ParsesHarmonyMessages) {
   constexpr const char* kHarmony =
       "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}{{ tools }}<|start|>assistant"
       "{# <|channel|> #}";
@@ -124,14 +48,14 @@ TEST_F(ToolCallsTest, HarmonysMessagesAreTakenApart) {
   EXPECT_EQ(all.finish, "tool_calls");
 }
 
-TEST_F(ToolCallsTest, TextBeforeACallStays) {
+TEST_F(ToolCallsTest, KeepsTextBeforeACall) {
   begin(kHermes, std::string("I look.\n") + kCall + "\n" + kCall);
   const auto answer = with_tools().json();
   EXPECT_EQ(first_choice(answer).at("message").at("content"), "I look.");
   EXPECT_EQ(first_choice(answer).at("message").at("tool_calls").as_array().size(), 2U);
 }
 
-TEST_F(ToolCallsTest, AStreamSaysTheSameInDeltas) {
+TEST_F(ToolCallsTest, StreamsTheSameAnswerInDeltas) {
   begin(kHermes, std::string("I look.\n") + kCall + "\n" + kCall);
   const auto events = stream_events(with_tools(R"("stream": true, "stream_options": {"include_usage": true})").body);
   const Assembled all = assemble(events);
@@ -144,7 +68,7 @@ TEST_F(ToolCallsTest, AStreamSaysTheSameInDeltas) {
   EXPECT_EQ(events.back().at("usage").at("completion_tokens"), 8 + 2 * std::string_view(kCall).size() + 2);
 }
 
-TEST_F(ToolCallsTest, EveryChoiceHasIdsOfItsOwn) {
+TEST_F(ToolCallsTest, GivesEveryCallAUniqueId) {
   begin(kHermes, kCall);
   const auto answer = with_tools(R"("n": 3)").json();
   std::set<std::string> ids;
@@ -154,7 +78,7 @@ TEST_F(ToolCallsTest, EveryChoiceHasIdsOfItsOwn) {
   EXPECT_EQ(ids.size(), 4U);
 }
 
-TEST_F(ToolCallsTest, LogProbabilitiesOfAllTokensAreTold) {
+TEST_F(ToolCallsTest, ReportsLogProbabilitiesOfAllTokens) {
   engine.set_chat_template(kHermes);
   start();
   HttpClient client(port);
@@ -174,7 +98,7 @@ TEST_F(ToolCallsTest, LogProbabilitiesOfAllTokensAreTold) {
   EXPECT_EQ(all.num_logprobs, text.size());
 }
 
-TEST_F(ToolCallsTest, AStopStringEndsTheTextBeforeACall) {
+TEST_F(ToolCallsTest, StopStringEndsTheTextBeforeACall) {
   begin(kHermes, std::string("I look. END ") + kCall);
   const auto answer = with_tools(R"("stop": "END")").json();
   EXPECT_EQ(first_choice(answer).at("message").at("content"), "I look. ");
@@ -183,17 +107,75 @@ TEST_F(ToolCallsTest, AStopStringEndsTheTextBeforeACall) {
   EXPECT_FALSE(first_choice(answer).at("message").as_object().contains("tool_calls"));
 }
 
-TEST_F(ToolCallsTest, ACallThatTheLengthCutsOffIsText) {
-  begin(kHermes, kCall);
-  const auto answer = with_tools(R"("max_tokens": 60)").json();
-  EXPECT_EQ(std::string(first_choice(answer).at("message").at("content").as_string()), std::string(kCall).substr(0, 60));
-  EXPECT_EQ(first_choice(answer).at("finish_reason"), "length");
-  const Assembled all = assemble(stream_events(with_tools(R"("max_tokens": 60, "stream": true)").body));
-  EXPECT_EQ(all.content, std::string(kCall).substr(0, 60));
-  EXPECT_EQ(all.finish, "length");
+// OpenAI's answer contains the call as far as it was generated. If the call's name is incomplete, the answer contains no call.
+
+TEST_F(ToolCallsTest, KeepsACallThatTheLengthCutsOff) {
+  begin(kHermes, std::string("I look.\n") + kCall + "\n" + kCall);
+  const std::size_t one = std::string_view("I look.\n").size() + std::string_view(kCall).size();
+  for (std::size_t size = 9; size < one + std::string_view(kCall).size(); ++size) {
+    const auto answer = with_tools(fmt::format(R"("max_tokens": {})", size)).json();
+    const auto& message = first_choice(answer).at("message").as_object();
+    EXPECT_EQ(first_choice(answer).at("finish_reason"), "length");
+    EXPECT_TRUE(std::string_view("I look.\n<").starts_with(std::string_view(message.at("content").as_string())))
+        << size << message.at("content");
+    const Assembled all = assemble(stream_events(with_tools(fmt::format(R"("max_tokens": {}, "stream": true)", size)).body));
+    EXPECT_EQ(all.finish, "length");
+    EXPECT_EQ(boost::json::value(all.content), message.at("content"));
+    ASSERT_EQ(all.calls.size(), message.contains("tool_calls") ? message.at("tool_calls").as_array().size() : 0U) << size;
+    for (std::size_t i = 0; i < all.calls.size(); ++i)
+      EXPECT_EQ(boost::json::value(all.calls[i].arguments), message.at("tool_calls").as_array()[i].at("function").at("arguments"));
+  }
+  const auto cut = with_tools(fmt::format(R"("max_tokens": {})", one - 18)).json();
+  const auto& call = first_choice(cut).at("message").at("tool_calls").as_array()[0].at("function");
+  EXPECT_EQ(call.at("name"), "weather");
+  EXPECT_EQ(call.at("arguments"), "{\"city\": \"Z\xC3\xBCri");
 }
 
-TEST_F(ToolCallsTest, WithoutToolsNothingIsTakenOut) {
+TEST_F(ToolCallsTest, DropsFurtherCallsWhenParallelCallsAreOff) {
+  begin(kThinking, std::string("<think>Two.</think>\n") + kCall + "\n" + kCall + kCall);
+  const auto message = first_choice(with_tools(R"("parallel_tool_calls": false)").json()).at("message");
+  EXPECT_TRUE(message.at("content").is_null());
+  EXPECT_EQ(message.at("tool_calls").as_array().size(), 1U);
+  const Assembled all = assemble(stream_events(with_tools(R"("parallel_tool_calls": false, "stream": true)").body));
+  EXPECT_EQ(all.content, "");
+  EXPECT_EQ(all.calls.size(), 1U);
+  EXPECT_EQ(all.finish, "tool_calls");
+}
+
+TEST_F(ToolCallsTest, CallEndsUnclosedReasoning) {
+  begin(kThinking, std::string("<think>\nI need the weather, so <tool_call>.\n") + kCall);
+  const auto answer = with_tools().json();
+  EXPECT_EQ(first_choice(answer).at("message").at("reasoning_content"), "I need the weather, so <tool_call>.");
+  EXPECT_EQ(first_choice(answer).at("message").at("tool_calls").as_array().size(), 1U);
+  EXPECT_EQ(first_choice(answer).at("finish_reason"), "tool_calls");
+  const Assembled all = assemble(stream_events(with_tools(R"("stream": true)").body));
+  EXPECT_EQ(all.reasoning, "I need the weather, so <tool_call>.");
+  EXPECT_EQ(all.calls.size(), 1U);
+}
+
+TEST_F(ToolCallsTest, AcceptsATruncatedCallInTheNextTurn) {
+  begin(kHermes, "So.");
+  const auto shown = [&](const std::string& arguments) {
+    const std::string messages = fmt::format(
+        R"([{{"role": "user", "content": "?"}}, {{"role": "assistant", "content": null, "tool_calls": [{{"id": "c", "type": "function",
+            "function": {{"name": "weather", "arguments": {}}}}}]}}, {{"role": "tool", "tool_call_id": "c", "content": "cut off"}}])",
+        boost::json::serialize(boost::json::value(arguments)));
+    const std::size_t index = engine.num_submitted();
+    EXPECT_EQ(chat(fmt::format(R"("tools": {})", kTools), messages).status, 200U) << arguments;
+    const std::string prompt = tokens_to_bytes(engine.at(index).request.prompt);
+    const std::size_t at = prompt.find("\"arguments\": ") + std::string_view("\"arguments\": ").size();
+    return prompt.substr(at, prompt.find("}}]<tool>") - at);
+  };
+  EXPECT_EQ(shown(R"({"city": "Ber)"), R"({"city": "Ber"})");
+  EXPECT_EQ(shown(R"({"city": "Bern\u00)"), R"({"city": "Bern"})");
+  EXPECT_EQ(shown(R"({"days": [1, 2, {"a": tr)"), R"({"days": [1, 2, {}]})");
+  EXPECT_EQ(shown(R"({"a": 12, "ci)"), R"({"a": 12})");
+  EXPECT_EQ(shown("{"), "{}");
+  EXPECT_EQ(shown(R"({"city": "He said "hi""})"), R"({"raw_arguments": "{\"city\": \"He said \"hi\"\"}"})");
+  EXPECT_EQ(shown("weather!"), R"({"raw_arguments": "weather!"})");
+}
+
+TEST_F(ToolCallsTest, DoesNotParseCallsWithoutTools) {
   begin(kHermes, kCall);
   for (const std::string& more : {std::string(), fmt::format(R"("tools": {}, "tool_choice": "none")", kTools)}) {
     const auto answer = chat(more).json();
@@ -203,13 +185,13 @@ TEST_F(ToolCallsTest, WithoutToolsNothingIsTakenOut) {
   }
 }
 
-TEST_F(ToolCallsTest, OneCallWhereNoMoreAreWanted) {
+TEST_F(ToolCallsTest, ReturnsOneCallWhenParallelCallsAreOff) {
   begin(kHermes, std::string(kCall) + "\n" + kCall);
   const auto answer = with_tools(R"("parallel_tool_calls": false)").json();
   EXPECT_EQ(first_choice(answer).at("message").at("tool_calls").as_array().size(), 1U);
 }
 
-TEST_F(ToolCallsTest, CallsThatMustComeAreHeldToAGrammar) {
+TEST_F(ToolCallsTest, RequiredCallsFollowAGrammar) {
   begin(kHermes, kCall);
   EXPECT_EQ(with_tools(R"("tool_choice": "required")").status, 200U);
   const auto required = engine.at(0).request.structured_output;
@@ -228,13 +210,13 @@ TEST_F(ToolCallsTest, CallsThatMustComeAreHeldToAGrammar) {
   EXPECT_NE(engine.at(2).request.structured_output->text.find("\\\"weather\\\""), std::string::npos);
 }
 
-TEST_F(ToolCallsTest, AServerMayLeaveOneSpellingOfACall) {
+TEST_F(ToolCallsTest, OneCallSpellingRestrictsTheGrammar) {
   begin(kHermes, kCall, {.one_call_spelling = true});
   EXPECT_EQ(with_tools(R"("tool_choice": "required")").status, 200U);
   EXPECT_NE(engine.at(0).request.structured_output->text.find("json_allowed_escapes"), std::string::npos);
 }
 
-TEST_F(ToolCallsTest, AGrammarThatIsRefusedNamesTheFieldThatAskedForIt) {
+TEST_F(ToolCallsTest, NamesTheFieldWhoseGrammarIsRefused) {
   engine.set_chat_template(kHermes);
   start();
   HttpClient client(port);
@@ -248,7 +230,7 @@ TEST_F(ToolCallsTest, AGrammarThatIsRefusedNamesTheFieldThatAskedForIt) {
   EXPECT_EQ(response.json().at("error").at("param"), "tool_choice");
 }
 
-TEST_F(ToolCallsTest, AutomaticCallsAreHeldBehindTheirMarksToken) {
+TEST_F(ToolCallsTest, AppliesTheGrammarAfterTheDelimiterTokenOfAutomaticCalls) {
   const TokenId mark = engine.add_control_token("[TOOL_CALLS]");
   begin("{{ messages[0].content }}{{ tools }}[TOOL_CALLS][", "x");
   EXPECT_EQ(with_tools().status, 200U);
@@ -258,7 +240,7 @@ TEST_F(ToolCallsTest, AutomaticCallsAreHeldBehindTheirMarksToken) {
   EXPECT_EQ(held->begin_after, std::vector<TokenId>{mark});
 }
 
-TEST_F(ToolCallsTest, AMarkThatIsAControlTokenBelongsToTheText) {
+TEST_F(ToolCallsTest, ParsesADelimiterThatIsAControlToken) {
   const TokenId mark = engine.add_control_token("[TOOL_CALLS]");
   const TokenId other = engine.add_control_token("<|other|>");
   engine.set_chat_template("{{ messages[0].content }}{{ tools }}[TOOL_CALLS][");
@@ -275,57 +257,9 @@ TEST_F(ToolCallsTest, AMarkThatIsAControlTokenBelongsToTheText) {
   EXPECT_EQ(first_choice(answer).at("message").at("tool_calls").as_array()[0].at("function").at("name"), "clock");
 }
 
-TEST_F(ToolCallsTest, ThoughtsAreToldApart) {
-  begin(kThinking, "<think>\n2 and 2\n</think>\n\nFour.");
-  const auto message = first_choice(chat("").json()).at("message");
-  EXPECT_EQ(message.at("reasoning_content"), "2 and 2");
-  EXPECT_EQ(message.at("content"), "Four.");
-  const Assembled all = assemble(stream_events(chat(R"("stream": true)").body));
-  EXPECT_EQ(all.reasoning, "2 and 2");
-  EXPECT_EQ(all.content, "Four.");
-  EXPECT_EQ(all.finish, "stop");
-  EXPECT_FALSE(first_choice(chat(R"("include_reasoning": false)").json()).at("message").as_object().contains("reasoning_content"));
-}
+// The cases are answers that may not reason, answers that may reason first, and answers that begin within reasoning.
 
-TEST_F(ToolCallsTest, AThoughtThatThePromptBeginsGoesOnInTheAnswer) {
-  begin(kThinking, std::string("2 and 2\n</think>\n\n") + kCall);
-  const auto answer = with_tools(R"("chat_template_kwargs": {"opened": true}, "tool_choice": "required")").json();
-  EXPECT_EQ(first_choice(answer).at("message").at("reasoning_content"), "2 and 2");
-  EXPECT_TRUE(first_choice(answer).at("message").at("content").is_null());
-  EXPECT_EQ(first_choice(answer).at("message").at("tool_calls").as_array().size(), 1U);
-  EXPECT_NE(engine.at(0).request.structured_output->text.find("thought[lazy]: TEXT \"</think>\""), std::string::npos);
-}
-
-// Which may not think, may think first, or are within a thought already.
-TEST_F(ToolCallsTest, TheFormOfAnAnswerBeginsBehindThoughts) {
-  const char* const kForm = R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object", "x-guidance": 1}}})";
-  begin(kThinking, "<think>\nhm\n</think>\n\n{}");
-  const auto message = first_choice(chat(kForm).json()).at("message");
-  EXPECT_EQ(message.at("reasoning_content"), "hm");
-  EXPECT_EQ(message.at("content"), "{}");
-  const auto first = engine.at(0).request.structured_output;
-  ASSERT_TRUE(first.has_value());
-  EXPECT_EQ(first->kind, StructuredOutput::Kind::lark);
-  EXPECT_NE(first->text.find("start: (thought space)? form\n"), std::string::npos) << first->text;
-  EXPECT_NE(first->text.find("form: %json {\"type\":\"object\"}\n"), std::string::npos) << first->text;
-  EXPECT_EQ(chat(R"("structured_outputs": {"regex": "a/b\\/c"}, "chat_template_kwargs": {"opened": true})").status, 200U);
-  const auto opened = engine.at(1).request.structured_output;
-  ASSERT_TRUE(opened.has_value());
-  EXPECT_NE(opened->text.find("start: thought space form\n"), std::string::npos) << opened->text;
-  EXPECT_NE(opened->text.find("form: /a\\/b\\/c/\n"), std::string::npos) << opened->text;
-}
-
-TEST_F(ToolCallsTest, AFormMayBeginBehindTheTokenThatEndsAThought) {
-  const TokenId end = engine.add_control_token("</think>");
-  begin(kThinking, "x");
-  EXPECT_EQ(chat(R"("guided_choice": ["a", "b"], "chat_template_kwargs": {"opened": true})").status, 200U);
-  const auto form = engine.at(0).request.structured_output;
-  ASSERT_TRUE(form.has_value());
-  EXPECT_EQ(form->begin_after, std::vector<TokenId>{end});
-  EXPECT_NE(form->text.find("form: %lark {\nstart: \"a\" | \"b\"\n}\n"), std::string::npos) << form->text;
-}
-
-TEST_F(ToolCallsTest, AForkTellsItsCalls) {
+TEST_F(ToolCallsTest, ReturnsCallsOfAForkedRequest) {
   engine.set_chat_template(kHermes);
   start();
   HttpClient parent(port), child(port);
@@ -342,23 +276,14 @@ TEST_F(ToolCallsTest, AForkTellsItsCalls) {
   EXPECT_EQ(first_choice(parent.receive().json()).at("message").at("content"), "");
 }
 
-TEST_F(ToolCallsTest, EffortReachesTheTemplate) {
-  begin(kThinking, "x");
-  EXPECT_EQ(chat(R"("reasoning_effort": "high")").status, 200U);
-  EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "<user>hi<assistant>high");
-  EXPECT_EQ(chat(R"("reasoning_effort": "none")").status, 200U);
-  EXPECT_EQ(tokens_to_bytes(engine.at(1).request.prompt), "<user>hi<assistant><think></think>none");
-  EXPECT_EQ(error_field(R"("reasoning_effort": "huge")"), "reasoning_effort");
-}
-
-TEST_F(ToolCallsTest, ATemplateWithoutToolsIsToldOfThem) {
+TEST_F(ToolCallsTest, DescribesToolsInASystemMessageWhenTheTemplateDoesNotRenderThem) {
   begin("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", R"({"name": "clock", "arguments": {}})");
   const auto answer = with_tools().json();
   EXPECT_EQ(first_choice(answer).at("finish_reason"), "tool_calls");
   EXPECT_TRUE(tokens_to_bytes(engine.at(0).request.prompt).starts_with("<system>You may call these functions:\n"));
 }
 
-TEST_F(ToolCallsTest, ResultsAndCallsOfEarlierTurnsAreRead) {
+TEST_F(ToolCallsTest, ReadsCallsAndResultsOfEarlierTurns) {
   begin(kHermes, "noon");
   const std::string messages = R"([{"role": "user", "content": "time?"},
       {"role": "assistant", "content": null, "reasoning": "hm", "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": ""}}]},
@@ -367,7 +292,7 @@ TEST_F(ToolCallsTest, ResultsAndCallsOfEarlierTurnsAreRead) {
   EXPECT_NE(tokens_to_bytes(engine.at(0).request.prompt).find(R"("name": "clock", "arguments": {}}}]<tool>12:00)"), std::string::npos);
 }
 
-TEST_F(ToolCallsTest, WhatIsWrongWithToolsIsNamed) {
+TEST_F(ToolCallsTest, NamesTheInvalidFieldOfTools) {
   begin(kHermes, "x");
   const auto tools = [&](const char* list) { return error_field(fmt::format(R"("tools": {})", list)); };
   EXPECT_EQ(tools("3"), "tools");
@@ -378,7 +303,8 @@ TEST_F(ToolCallsTest, WhatIsWrongWithToolsIsNamed) {
   EXPECT_EQ(tools(R"([{"type": "function", "function": {"name": "a b"}}])"), "tools[0].function.name");
   EXPECT_EQ(tools(R"([{"function": {"name": "a"}}, {"function": {"name": "a"}}])"), "tools[1].function.name");
   EXPECT_EQ(tools(R"([{"function": {"name": "a", "parameters": [1]}}])"), "tools[0].function.parameters");
-  EXPECT_EQ(tools(R"([{"function": {"name": "a", "parameters": {"type": "string"}}}])"), "tools[0].function.parameters.type");
+  EXPECT_EQ(tools(R"([{"function": {"name": "a", "strict": true, "parameters": {"type": "string"}}}])"),
+            "tools[0].function.parameters.type");
   const auto choice = [&](const char* wanted) { return error_field(fmt::format(R"("tools": {}, "tool_choice": {})", kTools, wanted)); };
   EXPECT_EQ(choice(R"("always")"), "tool_choice");
   EXPECT_EQ(choice(R"({"type": "function", "function": {"name": "cook"}})"), "tool_choice");
@@ -389,7 +315,7 @@ TEST_F(ToolCallsTest, WhatIsWrongWithToolsIsNamed) {
   EXPECT_EQ(error_field(fmt::format(R"("tools": {}, "tool_choice": "required", "guided_regex": "a")", kTools)), "guided_regex");
 }
 
-TEST_F(ToolCallsTest, ToolsThatTheServerWouldHaveToRunAreLeftOutAndNamed) {
+TEST_F(ToolCallsTest, OmitsAndReportsServerSideTools) {
   begin(kHermes, "x");
   const std::string tools = R"("tools": [{"type": "web_search"}, {"type": "function", "function": {"name": "clock"}}, {"type": "mcp"}])";
   const auto answer = chat(tools);
@@ -410,7 +336,7 @@ TEST_F(ToolCallsTest, ToolsThatTheServerWouldHaveToRunAreLeftOutAndNamed) {
   EXPECT_EQ(error_field(tools + allowed + R"("required"}})"), "tool_choice");
 }
 
-TEST_F(ToolCallsTest, WhatIsWrongWithEarlierCallsIsNamed) {
+TEST_F(ToolCallsTest, NamesTheInvalidFieldOfEarlierCalls) {
   begin(kHermes, "x");
   const char* const kUser = R"([{"role": "user", "content": "x"})";
   const auto messages = [&](const char* rest) { return error_field("", fmt::format("{}, {}]", kUser, rest)); };
@@ -425,7 +351,7 @@ TEST_F(ToolCallsTest, WhatIsWrongWithEarlierCallsIsNamed) {
             "messages[1].tool_calls");
 }
 
-TEST_F(ToolCallsTest, AThousandToolsAreTaken) {
+TEST_F(ToolCallsTest, AcceptsAThousandTools) {
   begin("{{ messages[0].content }}{{ tools | length }}<tool_call>{\"name\": n, \"arguments\": a}</tool_call>",
         "<tool_call>{\"name\": \"tool_999\"}</tool_call>");
   std::string tools;

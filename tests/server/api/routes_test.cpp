@@ -1,4 +1,4 @@
-// Which paths a route matches.
+// Tests which paths a route matches.
 #include "server/api/routes.h"
 
 #include <gtest/gtest.h>
@@ -6,13 +6,20 @@
 namespace quire {
 namespace {
 
-TEST(Routes, AStarIsANameWithoutSlash) {
-  EXPECT_EQ(name_in("/v1/requests/*/fork", "/v1/requests/abc/fork"), "abc");
-  EXPECT_EQ(name_in("/v1/responses/*", "/v1/responses/resp_1"), "resp_1");
-  EXPECT_EQ(name_in("/v1/responses/*", "/v1/responses/"), "") << "no name";
-  EXPECT_EQ(name_in("/v1/responses/*", "/v1/responses/a/b"), "");
-  EXPECT_EQ(name_in("/v1/requests/*/fork", "/v1/requests/fork"), "");
-  EXPECT_EQ(name_in("/v1/requests/*/fork", "/v1/requests/abc/input"), "");
+TEST(Routes, OneStarMatchesANameWithoutSlash) {
+  EXPECT_EQ(path_parameter("/v1/requests/*/fork", "/v1/requests/abc/fork"), "abc");
+  EXPECT_EQ(path_parameter("/v1/responses/*", "/v1/responses/resp_1"), "resp_1");
+  EXPECT_EQ(path_parameter("/v1/responses/*", "/v1/responses/"), "") << "the name is empty";
+  EXPECT_EQ(path_parameter("/v1/responses/*", "/v1/responses/a/b"), "");
+  EXPECT_EQ(path_parameter("/v1/requests/*/fork", "/v1/requests/fork"), "");
+  EXPECT_EQ(path_parameter("/v1/requests/*/fork", "/v1/requests/abc/input"), "");
+}
+
+TEST(Routes, TwoStarsMatchSlashes) {
+  EXPECT_EQ(path_parameter("/v1/models/**", "/v1/models/org/name"), "org/name");
+  EXPECT_EQ(path_parameter("/v1/models/**", "/v1/models/name"), "name");
+  EXPECT_EQ(path_parameter("/v1/models/**", "/v1/models/"), "") << "the name is empty";
+  EXPECT_EQ(path_parameter("/v1/models/**", "/v1/models"), "");
 }
 
 }  // namespace

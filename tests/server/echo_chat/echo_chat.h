@@ -1,6 +1,6 @@
 #pragma once
-// A made-up API of a third vendor, with a wire shape of its own: {"say": "...", "live": true} is answered by {"said": "...", "why": "..."},
-// or by lines "word ..." and "bye ...". All that it needs is in this folder; the server knows it by `echo_chat_routes` in its list of APIs.
+// An invented API of a third vendor with a separate wire format. {"say": "...", "live": true} is answered by {"said": "...", "why": "..."}
+// or by lines "word ..." and "bye ...". Everything that it needs is in this folder; the server registers it with `echo_chat_routes`.
 #include <fmt/format.h>
 
 #include <memory>
@@ -49,7 +49,7 @@ class EchoShape final : public AnswerShape {
  public:
   [[nodiscard]] std::string_view id_prefix() const override { return "echo_"; }
   [[nodiscard]] bool always_has_parts() const override { return true; }
-  [[nodiscard]] Error in_words_of_client(Error error) const override {
+  [[nodiscard]] Error with_client_field_names(Error error) const override {
     static constexpr FieldName kNames[] = {{"max_tokens", "most"}, {"messages", "say"}};
     return rename_fields(kNames, std::move(error));
   }
@@ -76,7 +76,7 @@ inline HttpResponse as_echo_error(HttpResponse response) {
 
 inline ApiRoutes echo_chat_routes(Serving& serving) {
   const auto chat = [&serving](HttpRequest& request, const Wake& wake) { return serving.complete(request, wake, read_echo_chat); };
-  return {.routes = {{"/v1/echo-chat", "POST", Access::key, chat}}, .errors_under = "/v1/echo-chat", .tell_error = as_echo_error};
+  return {.routes = {{"/v1/echo-chat", "POST", Access::key, chat}}, .error_path_prefix = "/v1/echo-chat", .convert_error = as_echo_error};
 }
 
 }  // namespace quire

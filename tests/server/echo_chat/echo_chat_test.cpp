@@ -1,4 +1,4 @@
-// An API more is a folder and a line in the router's list: here, beside all others, one of a third vendor.
+// Tests that another API needs only a folder and a line in the router's list. The example is an API of a third vendor.
 #include "server/echo_chat/echo_chat.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ class EchoChat : public PlayedRouter {
   EchoChat() : PlayedRouter(echo_chat_routes) {}
 };
 
-TEST_F(EchoChat, AWholeAnswerHasItsShape) {
+TEST_F(EchoChat, WritesAWholeAnswerInItsFormat) {
   engine_.answer_with("hi there");
   const Reply reply = post("/v1/echo-chat", R"({"say": "yo"})");
   ASSERT_NE(reply.answer, nullptr) << reply.response.body;
@@ -30,7 +30,7 @@ TEST_F(EchoChat, AWholeAnswerHasItsShape) {
   EXPECT_EQ(json::parse(response.body), json::parse(R"({"id": "echo_id", "said": "hi there", "why": "done"})"));
 }
 
-TEST_F(EchoChat, AStreamHasItsLines) {
+TEST_F(EchoChat, WritesAStreamInItsFormat) {
   const Reply reply = post("/v1/echo-chat", R"({"say": "yo", "live": true, "most": 5})");
   ASSERT_NE(reply.answer, nullptr) << reply.response.body;
   ASSERT_TRUE(reply.answer->is_stream());
@@ -44,7 +44,7 @@ TEST_F(EchoChat, AStreamHasItsLines) {
   EXPECT_TRUE(reply.answer->finished());
 }
 
-TEST_F(EchoChat, AStreamThatFailsSaysSo) {
+TEST_F(EchoChat, ReportsAFailedStream) {
   const Reply reply = post("/v1/echo-chat", R"({"say": "yo", "live": true})");
   ASSERT_NE(reply.answer, nullptr) << reply.response.body;
   engine_.end(RequestId{0}, FinishReason::error, "broke");
@@ -52,16 +52,16 @@ TEST_F(EchoChat, AStreamThatFailsSaysSo) {
   EXPECT_EQ(reply.answer->take_events(), "hello echo_id 19\noops \"broke\"\n");
 }
 
-TEST_F(EchoChat, ErrorsNameItsFieldsInItsShape) {
+TEST_F(EchoChat, WritesErrorsWithItsFieldNames) {
   const Reply reply = post("/v1/echo-chat", R"({"say": "yo", "most": 100000})");
   EXPECT_EQ(reply.response.status, 400U);
   EXPECT_EQ(json::parse(reply.response.body).at("error").at("param"), "most");
-  const HttpResponse told = router_.in_shape_of("/v1/echo-chat", reply.response);
-  EXPECT_TRUE(json::parse(told.body).as_object().contains("oops"));
-  EXPECT_EQ(router_.in_shape_of("/v1/completions", reply.response).body, reply.response.body) << "others are as they were";
+  const HttpResponse formatted = router_.format_for_path("/v1/echo-chat", reply.response);
+  EXPECT_TRUE(json::parse(formatted.body).as_object().contains("oops"));
+  EXPECT_EQ(router_.format_for_path("/v1/completions", reply.response).body, reply.response.body) << "other APIs keep their format";
 }
 
-TEST_F(EchoChat, TheOtherApisAreAsTheyWere) {
+TEST_F(EchoChat, LeavesOtherApisUnchanged) {
   EXPECT_NE(post("/v1/chat/completions", chat_of(10)).answer, nullptr);
   EXPECT_EQ(post("/v1/echo-chat", R"({"say": "yo", "banana": 1})").response.status, 400U);
   HttpRequest unknown;

@@ -1,4 +1,4 @@
-// Clients that disconnect from a server with a real engine: their blocks come back, whatever the engine is doing.
+// Tests clients that disconnect from a server with a real engine: their blocks are freed in every state of the engine.
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMaxTokens = 50'000;  // a minute and more of steps: nothing here ends by itself
+constexpr std::uint32_t kMaxTokens = 50'000;  // more than a minute of steps: no request ends by itself
 
 std::unique_ptr<Engine> slow_engine() {
   ModelInfo model = byte_model();
@@ -19,13 +19,13 @@ std::unique_ptr<Engine> slow_engine() {
   model.context_length = 2 * kMaxTokens;
   EngineOptions options;
   options.cache.num_blocks = 2 * kMaxTokens / 16 + 10;
-  options = resolve_options(options, model, {1, 0}).value();
-  SimulatedWorkerOptions worker{.limits = worker_limits(options),
-                                .block_size = options.cache.block_size,
-                                .num_blocks = options.cache.num_blocks,
+  const ResolvedEngine resolved = resolve_options(options, model, {1, 0}).value();
+  SimulatedWorkerOptions worker{.limits = resolved.limits,
+                                .block_size = resolved.options.cache.block_size,
+                                .num_blocks = resolved.options.cache.num_blocks,
                                 .vocab_size = kFakeVocab,
                                 .before_step = [](const StepPlan&) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }};
-  return make_engine(options, model, {std::make_unique<SimulatedWorker>(std::move(worker))}).value();
+  return make_engine(resolved, {std::make_unique<SimulatedWorker>(std::move(worker))}).value();
 }
 
 class DisconnectTest : public RunningServer {
@@ -33,7 +33,7 @@ class DisconnectTest : public RunningServer {
   DisconnectTest() { start_with(*engine_); }
   ~DisconnectTest() override { stop(); }
 
-  // Within ten seconds.
+  // The condition must become true within ten seconds.
   template <class Condition>
   bool becomes(Condition condition) {
     for (int i = 0; i < 2000; ++i) {
@@ -43,7 +43,7 @@ class DisconnectTest : public RunningServer {
     return false;
   }
 
-  void leaves_nothing_behind(const std::string& options, const std::string& more = {}) {
+  void expect_blocks_are_freed(const std::string& options, const std::string& more = {}) {
     HttpClient client(port);
     const std::string body =
         R"({"prompt": "a story", "max_tokens": )" + std::to_string(kMaxTokens) + R"(, "ignore_eos": true)" + options + "}";
@@ -61,20 +61,20 @@ class DisconnectTest : public RunningServer {
   std::unique_ptr<Engine> engine_ = slow_engine();
 };
 
-TEST_F(DisconnectTest, AStreamGivesItsBlocksBack) {
-  leaves_nothing_behind(R"(, "stream": true)");
+TEST_F(DisconnectTest, FreesBlocksOfAStream) {
+  expect_blocks_are_freed(R"(, "stream": true)");
 }
 
-TEST_F(DisconnectTest, AWholeAnswerGivesItsBlocksBack) {
-  leaves_nothing_behind("");
+TEST_F(DisconnectTest, FreesBlocksOfAWholeAnswer) {
+  expect_blocks_are_freed("");
 }
 
-TEST_F(DisconnectTest, SoDoesEveryChoiceOfSeveral) {
-  leaves_nothing_behind(R"(, "n": 3)");
+TEST_F(DisconnectTest, FreesBlocksOfAllChoices) {
+  expect_blocks_are_freed(R"(, "n": 3)");
 }
 
-TEST_F(DisconnectTest, SoDoesAClientThatHasSentItsNextRequestAlready) {
-  leaves_nothing_behind("", "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+TEST_F(DisconnectTest, FreesBlocksWhenTheNextRequestIsPipelined) {
+  expect_blocks_are_freed("", "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
-// What browsers do on behalf of strangers' pages: names that were made to point here, forms, scripts, and pages that an operator lets in.
+// Tests protection against web pages of other origins: DNS rebinding, forms, scripts, and pages that an operator allows.
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "server/http/host_name.h"
+#include "server/http/request_guard.h"
 #include "server/running_server.h"
 
 namespace quire {
@@ -15,7 +18,7 @@ std::string get_of(const std::string& host) {
   return "GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n";
 }
 
-TEST(HostName, NamesAndAddressesAreRead) {
+TEST(HostName, ReadsNamesAndAddresses) {
   EXPECT_EQ(parse_host_name("LocalHost:8000")->name, "localhost");
   EXPECT_EQ(parse_host_name("LocalHost:8000")->port, 8000);
   EXPECT_EQ(parse_host_name("[::1]:9")->name, "::1");
@@ -28,12 +31,12 @@ TEST(HostName, NamesAndAddressesAreRead) {
     const auto host = parse_host_name(other);
     EXPECT_TRUE(host && !host->is_loopback()) << other;
   }
-  // Boost.URL 1.81 reads no name that begins with an IPv4 address. To refuse it is safe.
+  // Boost.URL 1.81 cannot parse a name that begins with an IPv4 address. Refusing such a name is safe.
   for (const char* wrong : {"127.0.0.1.example.com", "", ":80", "a b", "localhost@example.com", "[::1", "a/b", "a?b", "a:b"})
     EXPECT_FALSE(parse_host_name(wrong)) << wrong;
 }
 
-TEST_F(GuardTest, ANameThatWasMadeToPointHereIsNotAnswered) {
+TEST_F(GuardTest, RefusesUnknownHostNames) {
   start();
   for (const char* host :
        {"evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "a b", "user@localhost"}) {
@@ -43,26 +46,67 @@ TEST_F(GuardTest, ANameThatWasMadeToPointHereIsNotAnswered) {
   }
   for (const char* host : {"localhost", "LOCALHOST:1234", "127.0.0.1", "127.1.2.3:80", "[::1]:8000"})
     EXPECT_EQ(HttpClient(port).ask(get_of(host)).status, 200U) << host;
-  EXPECT_EQ(HttpClient(port).ask("GET /health HTTP/1.0\r\n").status, 200U) << "no browser leaves Host out";
+  EXPECT_EQ(HttpClient(port).ask("GET /health HTTP/1.0\r\n").status, 200U) << "browsers always send Host";
 }
 
-TEST_F(GuardTest, TheChatPageIsNotShownUnderAStrangersName) {
+// Returns the status of guard_request() for a request that came over the network.
+unsigned over_network(const std::string& host, const ServerOptions& options, const std::string& method = "GET",
+                      std::optional<std::string> origin = {}) {
+  HttpRequest request;
+  request.method = method;
+  request.host = host;
+  request.origin = std::move(origin);
+  const auto refused = guard_request(request, options);
+  return refused ? refused->status : 200;
+}
+
+TEST(GuardRequest, RefusesUnknownHostNamesOverTheNetworkWithoutAKey) {
+  for (const char* host :
+       {"evil.example", "evil.example:8000", "192.0.2.1.evil.example", "llm", "localhost.evil.example", "a b", "xn--e1aw.example"})
+    for (const char* method : {"GET", "POST", "OPTIONS", "DELETE"}) {
+      EXPECT_EQ(over_network(host, {}, method), 421U) << host;
+      EXPECT_EQ(over_network(host, {}, method, "http://" + std::string(host)), 421U) << "an origin with the same name does not help";
+    }
+  for (const char* host :
+       {"192.0.2.1:8000", "10.0.0.7", "[2001:db8::1]:80", "[fd00::2]", "localhost", "localhost:8000", "127.0.0.1:1", "0.0.0.0:8000", ""})
+    EXPECT_EQ(over_network(host, {}), 200U) << host;
+  EXPECT_EQ(over_network("192.0.2.1:8000", {}, "POST", "http://192.0.2.1:8000"), 200U) << "the chat page";
+  EXPECT_EQ(over_network("192.0.2.1:8000", {}, "POST", "http://evil.example"), 403U);
+}
+
+TEST(GuardRequest, AcceptsAllowedHostsOrAKey) {
+  const ServerOptions named{.allowed_hosts = {"llm.lan"}};
+  EXPECT_EQ(over_network("LLM.lan:8000", named), 200U);
+  EXPECT_EQ(over_network("other.lan", named), 421U);
+  EXPECT_EQ(over_network("other.lan", {.allowed_hosts = {"*"}}), 200U);
+  // A rebound page does not have the key, and a proxy may forward any name.
+  EXPECT_EQ(over_network("any.example", {.api_key = "secret"}), 200U);
+  EXPECT_EQ(over_network("any.example", {.tenant_keys = {{"a", "key"}}}), 200U);
+}
+
+TEST_F(GuardTest, AnswersUnderAddressesWhenOpenToTheNetwork) {
+  start({.host = "0.0.0.0"});
+  EXPECT_EQ(HttpClient(port).ask(get_of("0.0.0.0:" + std::to_string(port))).status, 200U);
+  EXPECT_EQ(HttpClient(port).ask(get_of("evil.example")).status, 421U);
+}
+
+TEST_F(GuardTest, RefusesTheChatPageUnderUnknownNames) {
   start();
   EXPECT_EQ(HttpClient(port).ask("GET / HTTP/1.1\r\nHost: evil.example\r\n").status, 421U);
 }
 
-TEST_F(GuardTest, AnOperatorAddsNames) {
+TEST_F(GuardTest, AcceptsNamesThatTheOperatorAllows) {
   start({.allowed_hosts = {"LLM.example.com"}});
   EXPECT_EQ(HttpClient(port).ask(get_of("llm.example.com:443")).status, 200U);
   EXPECT_EQ(HttpClient(port).ask(get_of("other.example.com")).status, 421U);
 }
 
-TEST_F(GuardTest, AnyNameWillDoWhereTheOperatorSaysSo) {
+TEST_F(GuardTest, AcceptsAnyNameWithAStar) {
   start({.allowed_hosts = {"*"}});
   EXPECT_EQ(HttpClient(port).ask(get_of("anything.example")).status, 200U);
 }
 
-TEST_F(GuardTest, PagesOfOthersAreRefusedBeforeTheirBodyIsRead) {
+TEST_F(GuardTest, RefusesForeignOriginsBeforeTheirBody) {
   engine.answer_with("yes");
   start();
   for (const char* origin : {"https://evil.example", "null", "http://127.0.0.1:1", "http://localhost", "file://", ""}) {
@@ -77,7 +121,7 @@ TEST_F(GuardTest, PagesOfOthersAreRefusedBeforeTheirBodyIsRead) {
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 
-TEST_F(GuardTest, TheChatPageOfThisServerMayAsk) {
+TEST_F(GuardTest, AcceptsRequestsOfItsChatPage) {
   engine.answer_with("yes");
   start();
   const std::string own = "127.0.0.1:" + std::to_string(port);
@@ -85,7 +129,7 @@ TEST_F(GuardTest, TheChatPageOfThisServerMayAsk) {
     EXPECT_EQ(post("/v1/completions", kBody, "Origin: " + (scheme + own) + "\r\n").status, 200U);
 }
 
-TEST_F(GuardTest, WhatAFormCanSendIsNotRead) {
+TEST_F(GuardTest, RefusesContentTypesOfForms) {
   engine.answer_with("yes");
   start();
   for (const char* type :
@@ -106,7 +150,7 @@ TEST_F(GuardTest, WhatAFormCanSendIsNotRead) {
   EXPECT_EQ(client.receive().status, 200U);
 }
 
-TEST_F(GuardTest, APageThatTheOperatorLetsInIsAnsweredWithItsHeaders) {
+TEST_F(GuardTest, AnswersAllowedOriginsWithCorsHeaders) {
   engine.answer_with("yes");
   start({.api_key = "secret", .cors_allow_origins = {"https://chat.example.com"}});
   const std::string origin = "Origin: https://chat.example.com\r\n";
@@ -114,7 +158,7 @@ TEST_F(GuardTest, APageThatTheOperatorLetsInIsAnsweredWithItsHeaders) {
   const ClientResponse preflight = client.ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + origin +
                                               "Access-Control-Request-Method: POST\r\n"
                                               "Access-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n");
-  EXPECT_EQ(preflight.status, 204U) << "a browser sends no key with it";
+  EXPECT_EQ(preflight.status, 204U) << "browsers send no key with a pre-flight";
   EXPECT_EQ(preflight.header("Access-Control-Allow-Origin"), "https://chat.example.com");
   EXPECT_EQ(preflight.header("Access-Control-Allow-Methods"), "GET, POST, DELETE");
   EXPECT_EQ(preflight.header("Access-Control-Allow-Headers"), "authorization,content-type,x-stainless-os");
@@ -131,15 +175,15 @@ TEST_F(GuardTest, APageThatTheOperatorLetsInIsAnsweredWithItsHeaders) {
   EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secret\r\nOrigin: https://other.example\r\n").status, 403U);
 }
 
-TEST_F(GuardTest, EveryPageIsLetInOnlyIfSaid) {
+TEST_F(GuardTest, AcceptsAllOriginsOnlyWithAStar) {
   start({.cors_allow_origins = {"*"}});
   HttpClient client(port);
   EXPECT_EQ(client.get("/v1/models", "Origin: null\r\n").header("Access-Control-Allow-Origin"), "null");
-  EXPECT_EQ(client.ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n").status, 405U) << "not a pre-flight";
-  EXPECT_EQ(client.post("/pause", "", "Origin: http://evil.example\r\n").status, 403U) << "an operator is no page without a key";
+  EXPECT_EQ(client.ask("OPTIONS /v1/models HTTP/1.1\r\nHost: localhost\r\n").status, 405U) << "without an origin it is not a pre-flight";
+  EXPECT_EQ(client.post("/pause", "", "Origin: http://evil.example\r\n").status, 403U) << "a page without a key may not operate the server";
 }
 
-TEST(GuardOptions, SlipsAreNamed) {
+TEST(GuardOptions, NamesTheInvalidOption) {
   const auto field = [](const ServerOptions& options) { return options.validate().error().field; };
   for (const char* host : {"http://example.com", "example.com:80", "a b", ""})
     EXPECT_EQ(field({.allowed_hosts = {host}}), "allowed_host") << host;

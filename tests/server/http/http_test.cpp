@@ -1,4 +1,4 @@
-// Routes, limits and errors over real sockets.
+// Tests routes, limits and errors over real sockets.
 #include <string>
 
 #include "server/running_server.h"
@@ -8,7 +8,7 @@ namespace {
 
 using HttpTest = RunningServer;
 
-TEST_F(HttpTest, TheOpenRoutesAnswer) {
+TEST_F(HttpTest, AnswersOpenRoutes) {
   start();
   HttpClient client(port);
   EXPECT_EQ(client.get("/health").status, 200U);
@@ -33,7 +33,7 @@ TEST_F(HttpTest, TokenizeAndDetokenizeAreInverse) {
   EXPECT_EQ(chat.at("count"), 18);  // <user>a<assistant>
 }
 
-TEST_F(HttpTest, UnknownPathsAndWrongMethodsSayWhatThereIs) {
+TEST_F(HttpTest, UnknownPathsAndWrongMethodsNameTheAlternatives) {
   start();
   HttpClient client(port);
   EXPECT_EQ(client.get("/v1/nothing").status, 404U);
@@ -51,10 +51,10 @@ TEST_F(HttpTest, HeadGetsTheHeadersOnly) {
   ClientResponse head;
   ASSERT_TRUE(client.receive_head(head));
   EXPECT_EQ(head.status, 200U);
-  EXPECT_EQ(client.get("/health").status, 200U);  // no body was in between
+  EXPECT_EQ(client.get("/health").status, 200U);  // there was no body between the two answers
 }
 
-TEST_F(HttpTest, TheKeyIsAskedForWhereItMatters) {
+TEST_F(HttpTest, RequiresTheKeyOnProtectedRoutes) {
   start({.api_key = "secret"});
   HttpClient client(port);
   EXPECT_EQ(client.get("/health").status, 200U);
@@ -69,7 +69,7 @@ TEST_F(HttpTest, TheKeyIsAskedForWhereItMatters) {
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 
-TEST_F(HttpTest, AConnectionServesManyRequestsAlsoPipelinedOnes) {
+TEST_F(HttpTest, ServesManyAndPipelinedRequestsOnOneConnection) {
   engine.answer_with("yes");
   start();
   HttpClient client(port);
@@ -84,14 +84,14 @@ TEST_F(HttpTest, AConnectionServesManyRequestsAlsoPipelinedOnes) {
   EXPECT_EQ(client.get("/health").status, 200U);
 }
 
-TEST_F(HttpTest, AskingToCloseCloses) {
+TEST_F(HttpTest, ConnectionCloseClosesTheConnection) {
   start();
   HttpClient client(port);
   EXPECT_EQ(client.get("/health", "Connection: close\r\n").status, 200U);
   EXPECT_TRUE(client.at_end());
 }
 
-TEST_F(HttpTest, TooLargeABodyIsRefusedWithTheLimit) {
+TEST_F(HttpTest, RefusesALargeBodyAndNamesTheLimit) {
   start({.max_body_bytes = 2000});
   HttpClient client(port);
   const auto refused = client.post("/v1/completions", std::string(5000, 'x'));
@@ -104,7 +104,7 @@ TEST_F(HttpTest, TooLargeABodyIsRefusedWithTheLimit) {
   EXPECT_EQ(chunked.receive().status, 413U);
 }
 
-TEST_F(HttpTest, TooManyHeadersAreRefused) {
+TEST_F(HttpTest, RefusesTooManyHeaders) {
   start();
   HttpClient many(port);
   std::string headers;
@@ -114,7 +114,7 @@ TEST_F(HttpTest, TooManyHeadersAreRefused) {
   EXPECT_EQ(large.get("/health", "X: " + std::string(70'000, 'x') + "\r\n").status, 431U);
 }
 
-TEST_F(HttpTest, GarbageIsAnsweredAndTheServerGoesOn) {
+TEST_F(HttpTest, AnswersGarbageAndKeepsServing) {
   start();
   for (const std::string& garbage :
        {std::string("\x00\xff\xfe garbage\r\n\r\n", 16), std::string("GET / HTTP/9.9\r\n\r\n"), std::string("GET / HTTP/1.1\r\n\r\n"),
@@ -160,7 +160,7 @@ TEST_F(HttpTest, ExpectContinueIsAnswered) {
   EXPECT_EQ(client.receive().status, 200U);
 }
 
-TEST_F(HttpTest, ValuesThatSwellWhenParsedAreRefused) {
+TEST_F(HttpTest, RefusesBodiesThatExpandWhenParsed) {
   start();
   std::string ones = "1";
   for (int i = 0; i < 3'000'000; ++i) ones += ",1";
@@ -171,11 +171,10 @@ TEST_F(HttpTest, ValuesThatSwellWhenParsedAreRefused) {
   }
   std::string long_prompt = "65";
   for (int i = 1; i < 200'000; ++i) long_prompt += ",65";
-  EXPECT_EQ(post("/v1/completions", R"({"prompt": [)" + long_prompt + "]}").error_param(), "prompt")
-      << "the context is what it does not fit";
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": [)" + long_prompt + "]}").error_param(), "prompt") << "the context is too short for it";
 }
 
-TEST_F(HttpTest, WhatIsSentBehindARequestStaysBounded) {
+TEST_F(HttpTest, BoundsPipelinedBytes) {
   start({.max_header_bytes = 1024});
   HttpClient client(port);
   client.send_post("/v1/completions", R"({"prompt": "a", "stream": true})");
@@ -186,7 +185,7 @@ TEST_F(HttpTest, WhatIsSentBehindARequestStaysBounded) {
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
-TEST_F(HttpTest, IgnoredFieldsAreNamedInAHeader) {
+TEST_F(HttpTest, ReportsIgnoredFieldsInAHeader) {
   engine.answer_with("hello");
   start();
   HttpClient client(port);
@@ -199,7 +198,7 @@ TEST_F(HttpTest, IgnoredFieldsAreNamedInAHeader) {
   }
 }
 
-TEST_F(HttpTest, TokenIdsAreToldOnRequest) {
+TEST_F(HttpTest, ReturnsTokenIdsOnRequest) {
   engine.answer_with("hello");
   start();
   HttpClient client(port);
@@ -225,7 +224,7 @@ TEST_F(HttpTest, TokenIdsAreToldOnRequest) {
                    .contains("token_ids"));
 }
 
-TEST_F(HttpTest, PromptsAreCutToTheirLastTokens) {
+TEST_F(HttpTest, TruncatesPromptsToTheirLastTokens) {
   engine.answer_with("hello");
   start();
   HttpClient client(port);
@@ -237,7 +236,8 @@ TEST_F(HttpTest, PromptsAreCutToTheirLastTokens) {
   const auto last = ids(R"("prompt": "abcdef", "max_tokens": 1, "truncate_prompt_tokens": 2)");
   EXPECT_EQ(last, ids(R"("prompt": "ef", "max_tokens": 1)"));
   const std::string much(5000, 'x');
-  EXPECT_EQ(ids(R"("max_tokens": 12, "truncate_prompt_tokens": -1, "prompt": ")" + much + "\"").size(), 500U) << "beside the answer";
+  EXPECT_EQ(ids(R"("max_tokens": 12, "truncate_prompt_tokens": -1, "prompt": ")" + much + "\"").size(), 500U)
+      << "room for the answer is kept";
   EXPECT_EQ(client.post("/v1/completions", R"({"prompt": "a", "truncate_prompt_tokens": 0})").status, 400U);
 }
 
@@ -255,7 +255,7 @@ TEST_F(HttpTest, AModelMayHaveSeveralNames) {
   EXPECT_NE(unknown.body.find("'bytes' or 'other' or 'third'"), std::string::npos) << unknown.body;
 }
 
-TEST_F(HttpTest, AnotherChatTemplateMayBeGiven) {
+TEST_F(HttpTest, AcceptsAnotherChatTemplate) {
   ServerOptions options;
   options.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}";
   start(options);
@@ -269,7 +269,7 @@ TEST_F(HttpTest, AnotherChatTemplateMayBeGiven) {
   const std::string more = R"(, "add_generation_prompt": false, "continue_final_message": true})";
   EXPECT_EQ(client.post("/tokenize", chat + more).json().at("count"), 7) << "[a][ b ";
   EXPECT_EQ(client.post("/tokenize", chat + R"(, "continue_final_message": true})").status, 400U);
-  // Text of the template behind the message may look like it.
+  // The template's text after the message may look like the message.
   for (const auto& [last, count] : {std::pair("]", 5), {"", 4}, {"[", 5}}) {
     const std::string body =
         R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ")" + std::string(last) + "\"}]";
@@ -277,7 +277,7 @@ TEST_F(HttpTest, AnotherChatTemplateMayBeGiven) {
   }
 }
 
-TEST_F(HttpTest, NothingIsToldOfNoTokens) {
+TEST_F(HttpTest, AnswersWithoutTextForMaxTokensZero) {
   engine.answer_with("hello");
   start();
   const auto answer = HttpClient(port).post("/v1/completions", R"({"prompt": "abc", "max_tokens": 0})").json();
@@ -285,7 +285,7 @@ TEST_F(HttpTest, NothingIsToldOfNoTokens) {
   EXPECT_EQ(answer.at("usage").at("completion_tokens"), 0);
 }
 
-TEST_F(HttpTest, WordsAndTokensThatAreNotDrawn) {
+TEST_F(HttpTest, AcceptsBadWordsAndAllowedTokenIds) {
   engine.answer_with("hello");
   start();
   HttpClient client(port);
@@ -303,7 +303,7 @@ TEST_F(HttpTest, WordsAndTokensThatAreNotDrawn) {
       200U);
 }
 
-TEST_F(HttpTest, ErrorsHaveTheShapeOfOpenAi) {
+TEST_F(HttpTest, ErrorsHaveOpenAisFormat) {
   start();
   const auto response = post("/v1/completions", R"({"prompt": "a", "temperature": 5})");
   EXPECT_EQ(response.status, 400U);
@@ -314,7 +314,7 @@ TEST_F(HttpTest, ErrorsHaveTheShapeOfOpenAi) {
   EXPECT_NE(response.error_message().find("0 to 2"), std::string::npos);
 }
 
-TEST_F(HttpTest, OtherModelsAreNotServed) {
+TEST_F(HttpTest, RefusesOtherModels) {
   start();
   const auto response = post("/v1/completions", R"({"prompt": "a", "model": "gpt-4"})");
   EXPECT_EQ(response.status, 404U);
@@ -322,7 +322,7 @@ TEST_F(HttpTest, OtherModelsAreNotServed) {
   EXPECT_NE(response.error_message().find("bytes"), std::string::npos);
 }
 
-TEST_F(HttpTest, PromptsThatDoNotFitAreRefused) {
+TEST_F(HttpTest, RefusesPromptsThatDoNotFit) {
   start();
   EXPECT_EQ(post("/v1/completions", R"({"prompt": ")" + std::string(512, 'a') + "\"}").error_param(), "prompt");
   EXPECT_EQ(post("/v1/completions", R"({"prompt": ")" + std::string(100'000, 'a') + "\"}").error_param(), "prompt");
@@ -348,7 +348,7 @@ TEST_F(HttpTest, TokenizingIsBoundedByTheContext) {
   EXPECT_EQ(post("/detokenize", R"({"tokens": [)" + tokens + "]}").error_param(), "tokens");
 }
 
-TEST_F(HttpTest, AFullQueueIsToldWithRetryAfter) {
+TEST_F(HttpTest, FullQueueReturnsRetryAfter) {
   engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", "try again later"});
   start({.retry_after_s = 3});
   const auto response = post("/v1/completions", R"({"prompt": "a"})");
@@ -357,7 +357,7 @@ TEST_F(HttpTest, AFullQueueIsToldWithRetryAfter) {
   EXPECT_EQ(response.json().at("error").at("type"), "rate_limit_error");
 }
 
-TEST_F(HttpTest, ARefusedChoiceTakesItsSiblingsAlong) {
+TEST_F(HttpTest, RefusedChoiceAbortsTheOtherChoices) {
   engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", ""}, 2);
   start();
   EXPECT_EQ(post("/v1/completions", R"({"prompt": ["a", "b", "c"]})").status, 429U);
@@ -366,7 +366,7 @@ TEST_F(HttpTest, ARefusedChoiceTakesItsSiblingsAlong) {
   EXPECT_EQ(engine.at(1).finished, FinishReason::abort);
 }
 
-TEST_F(HttpTest, ReadyMeansThatRequestsAreTaken) {
+TEST_F(HttpTest, IsReadyWhenRequestsAreAccepted) {
   engine.set_paused(true);
   start();
   HttpClient client(port);
@@ -386,7 +386,7 @@ TEST_F(HttpTest, AStoppedEngineIsNotReady) {
   EXPECT_EQ(client.get("/ready").status, 503U);
 }
 
-TEST_F(HttpTest, ReadyEndsWithTheBeginningOfTheEnd) {
+TEST_F(HttpTest, IsNotReadyWhileDraining) {
   start();
   HttpClient early(port), late(port), busy(port);
   EXPECT_EQ(early.get("/ready").json().at("status"), "ready");

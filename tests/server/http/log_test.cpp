@@ -1,4 +1,4 @@
-// What a server writes into the log.
+// Tests the events that a server writes to the log.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -16,9 +16,9 @@ namespace {
 class LogTest : public RunningServer {
  protected:
   LogTest() { log_options = {.format = LogFormat::json, .descriptor = pipe_.writer()}; }
-  ~LogTest() override { stop_and_flush(); }  // before the pipe goes
+  ~LogTest() override { stop_and_flush(); }  // before the pipe is closed
 
-  // Everything that was logged, with the server stopped.
+  // Stops the server and returns everything that it logged.
   std::vector<boost::json::value> stop_and_read() {
     stop_and_flush();
     std::vector<boost::json::value> lines;
@@ -41,7 +41,22 @@ class LogTest : public RunningServer {
   Pipe pipe_;
 };
 
-TEST_F(LogTest, ARequestIsOneLineWithoutItsSecrets) {
+TEST_F(LogTest, WarnsAndNamesTheFlagsWhenOpenToTheNetwork) {
+  start({.host = "0.0.0.0"});
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
+  const auto lines = events(stop_and_read(), "open_to_the_network");
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_EQ(lines[0].at("level"), "warning");
+  EXPECT_NE(lines[0].at("remedy").as_string().find("--api-key"), boost::json::string::npos);
+  EXPECT_NE(lines[0].at("remedy").as_string().find("--allowed-host"), boost::json::string::npos);
+}
+
+TEST_F(LogTest, DoesNotWarnWithAKeyOrOnLoopback) {
+  start({.host = "0.0.0.0", .tenant_keys = {{"a", "key"}}});
+  EXPECT_TRUE(events(stop_and_read(), "open_to_the_network").empty());
+}
+
+TEST_F(LogTest, WritesOneLinePerRequestWithoutSecrets) {
   engine.answer_with("answer-text");
   start({.api_key = "key-text"});
   HttpClient client(port);
@@ -49,7 +64,8 @@ TEST_F(LogTest, ARequestIsOneLineWithoutItsSecrets) {
   const auto answer = client.post("/v1/completions?secret=query-text", R"({"prompt": "prompt-text", "cache_salt": "salt-text"})", headers);
   EXPECT_EQ(answer.status, 200U);
   EXPECT_EQ(answer.header("X-Request-Id"), "mine-1");
-  EXPECT_EQ(answer.json().at("id"), "cmpl-mine-1");
+  const std::string id(answer.json().at("id").as_string());
+  EXPECT_TRUE(id.starts_with("cmpl-mine-1-")) << id;
   client.post("/v1/completions", "{}", "Authorization: Bearer wrong-text\r\n");
   const auto lines = stop_and_read();
   EXPECT_EQ(events(lines, "listening").size(), 1U);
@@ -58,6 +74,7 @@ TEST_F(LogTest, ARequestIsOneLineWithoutItsSecrets) {
   const auto requests = events(lines, "request");
   ASSERT_EQ(requests.size(), 2U);
   EXPECT_EQ(requests[0].at("id"), "mine-1");
+  EXPECT_EQ("cmpl-" + std::string(requests[0].at("answer_id").as_string()), id);
   EXPECT_EQ(requests[0].at("peer"), "127.0.0.1");
   EXPECT_EQ(requests[0].at("method"), "POST");
   EXPECT_EQ(requests[0].at("path"), "/v1/completions");
@@ -70,7 +87,7 @@ TEST_F(LogTest, ARequestIsOneLineWithoutItsSecrets) {
     EXPECT_EQ(text_.find(secret), std::string::npos) << secret;
 }
 
-TEST_F(LogTest, KeysAndSecretOfTenantsAreNotLogged) {
+TEST_F(LogTest, DoesNotLogKeysOrSecretsOfTenants) {
   engine.answer_with("x");
   start({.tenant_keys = {{"a", "key-text"}}, .tenant_secret = "secret-text"});
   for (const char* key : {"key-text", "wrong-text"})
@@ -80,7 +97,7 @@ TEST_F(LogTest, KeysAndSecretOfTenantsAreNotLogged) {
   for (const char* secret : {"key-text", "wrong-text", "secret-text"}) EXPECT_EQ(text_.find(secret), std::string::npos) << secret;
 }
 
-TEST_F(LogTest, AnIdThatIsNoIdIsReplaced) {
+TEST_F(LogTest, ReplacesInvalidRequestIds) {
   engine.answer_with("x");
   start();
   HttpClient client(port);
@@ -107,7 +124,7 @@ TEST_F(LogTest, HostilePathsStayInTheirField) {
   EXPECT_EQ(requests[0].at("path"), "/\xEF\xBF\xBD\"},{\"event\":\"fake\"");
 }
 
-TEST_F(LogTest, SlowRequestsAreWarnings) {
+TEST_F(LogTest, LogsSlowRequestsAsWarnings) {
   start({.log_slow_ms = 20});
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
@@ -121,7 +138,7 @@ TEST_F(LogTest, SlowRequestsAreWarnings) {
   EXPECT_GE(slow[0].at("ms").as_double(), 20.0);
 }
 
-TEST_F(LogTest, AFloodOfRefusalsIsALineASecond) {
+TEST_F(LogTest, LogsManyRefusalsAsOneLinePerSecond) {
   engine.refuse_with(Error{ErrorCode::overloaded, "", "the waiting queue is full", ""});
   start();
   HttpClient client(port);
@@ -132,7 +149,7 @@ TEST_F(LogTest, AFloodOfRefusalsIsALineASecond) {
   EXPECT_LT(events(lines, "overload").size(), 20U);
 }
 
-TEST_F(LogTest, AClientThatLeavesIsALineOfItsOwnStatus) {
+TEST_F(LogTest, LogsADisconnectWithASeparateStatus) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
@@ -144,7 +161,7 @@ TEST_F(LogTest, AClientThatLeavesIsALineOfItsOwnStatus) {
   EXPECT_EQ(requests[0].at("status"), 499);
 }
 
-TEST_F(LogTest, AnExceptionIsA500AndALine) {
+TEST_F(LogTest, AnswersAnExceptionWith500AndLogsIt) {
   engine.throw_at_submit("out of luck");
   start();
   for (const std::size_t size : {std::size_t{10}, std::size_t{10'000}}) {

@@ -1,4 +1,4 @@
-// What is fetched, from where, and what is not: the host, where it leads, its address, how long it takes and how much it sends.
+// Tests what the fetcher loads and refuses: hosts, redirects, addresses, time and size.
 #include "server/http/media_fetcher.h"
 
 #include <gtest/gtest.h>
@@ -35,34 +35,35 @@ class FetchedMedia : public ::testing::Test {
   MediaFetcher fetcher_{options({"127.0.0.1"})};
 };
 
-TEST_F(FetchedMedia, ComesFromNamedHostsAlone) {
+TEST_F(FetchedMedia, ComesOnlyFromAllowedHosts) {
   EXPECT_EQ(fetch(fetcher_, host_.at("/cat")), "a picture");
   EXPECT_EQ(fetch(fetcher_, host_.at("/cat") + "#part"), "a picture");
   for (const char* url : {"http://example.org/cat", "http://127.0.0.2/cat", "http://localhost/cat", "http://[::1]/cat",
                           "http://2130706433/cat", "http://0x7f.1/"})
-    EXPECT_TRUE(says(fetch(fetcher_, url), "fetches nothing")) << fetch(fetcher_, url);
+    EXPECT_TRUE(says(fetch(fetcher_, url), "may not fetch from")) << fetch(fetcher_, url);
   for (const char* url : {"http://", "http:///cat", "http://127.0.0.1@evil.example/", "http://127.0.0.1:99999999/", "http://127.0.0.1:0/",
                           "http://127.0.0.1:65616/", "https://127.0.0.1.example.org/", "http://a b/"})
-    EXPECT_TRUE(says(fetch(fetcher_, url), "no address that is fetched")) << fetch(fetcher_, url);
-  // A name by any case; localhost and the addresses of loopback are named apart.
+    EXPECT_TRUE(says(fetch(fetcher_, url), "is not a supported URL")) << fetch(fetcher_, url);
+  // A name matches in any case. localhost and the loopback addresses must be allowed separately.
   const MediaFetcher local(options({"LocalHost"}));
   EXPECT_EQ(fetch(local, host_.at("/cat", "localhost")), "a picture");
-  EXPECT_TRUE(says(fetch(local, host_.at("/cat")), "is at 127.0.0.1, from where"));
+  EXPECT_TRUE(says(fetch(local, host_.at("/cat")), "is at 127.0.0.1, which this server may not fetch from"));
   EXPECT_EQ(host_.num_asked(), 3U);
 }
 
-TEST_F(FetchedMedia, RedirectsLeadToNamedHostsAndNotForEver) {
+TEST_F(FetchedMedia, FollowsAFewRedirectsToAllowedHosts) {
   EXPECT_EQ(fetch(fetcher_, host_.at("/hop/3")), "a picture");
-  EXPECT_TRUE(says(fetch(fetcher_, host_.at("/hop/4")), "leads on more than 3 times"));
+  EXPECT_TRUE(says(fetch(fetcher_, host_.at("/hop/4")), "redirects more than 3 times"));
   EXPECT_EQ(fetch(fetcher_, host_.at("/to/" + other_.at("/cat"))), "another one");
   const unsigned asked = other_.num_asked();
-  EXPECT_TRUE(says(fetch(fetcher_, host_.at("/to/" + other_.at("/cat", "localhost"))), "leads to localhost, from where"));
+  EXPECT_TRUE(says(fetch(fetcher_, host_.at("/to/" + other_.at("/cat", "localhost"))),
+                   "redirects to localhost, which this server may not fetch from"));
   for (const char* url : {"file:///etc/passwd", "ftp://127.0.0.1/cat", "http://user@127.0.0.1/"})
-    EXPECT_TRUE(says(fetch(fetcher_, host_.at("/to/" + std::string(url))), "leads to an address that is not followed")) << url;
+    EXPECT_TRUE(says(fetch(fetcher_, host_.at("/to/" + std::string(url))), "redirects to an unsupported URL")) << url;
   EXPECT_EQ(other_.num_asked(), asked);
 }
 
-TEST_F(FetchedMedia, HasBoundsOfBytesWhateverTheHostSays) {
+TEST_F(FetchedMedia, IsBoundedInBytesWhateverTheHostAnnounces) {
   for (const char* path : {"/huge", "/endless"}) {
     MediaFetcher::Budget budget;
     const auto fetched = fetcher_.fetch(host_.at(path), budget);
@@ -70,37 +71,38 @@ TEST_F(FetchedMedia, HasBoundsOfBytesWhateverTheHostSays) {
     EXPECT_EQ(fetched.error().code, ErrorCode::too_large) << path;
     EXPECT_TRUE(says(fetched.error().to_string(), "--max-media-bytes"));
   }
-  // Of a request, all together.
+  // The limit covers all images of a request.
   MediaFetcher::Budget budget{.deadline = {}, .num_bytes = kMostFetched - 12};
   EXPECT_EQ(text_of(fetcher_.fetch(host_.at("/cat"), budget)), "a picture");
   EXPECT_EQ(budget.num_bytes, kMostFetched - 3);
   EXPECT_EQ(fetcher_.fetch(host_.at("/cat"), budget).error().code, ErrorCode::too_large);
 }
 
-TEST_F(FetchedMedia, HasABoundOfTimeForTheRequest) {
+TEST_F(FetchedMedia, IsBoundedInTimePerRequest) {
   const MediaFetcher hasty(options({"127.0.0.1"}, std::chrono::milliseconds(50)));
   MediaFetcher::Budget budget;
-  EXPECT_TRUE(says(text_of(hasty.fetch(host_.at("/slow"), budget)), "could not be fetched from 127.0.0.1: no answer in time"));
-  // The time is over, for what the request has besides, too.
-  EXPECT_TRUE(says(text_of(hasty.fetch(host_.at("/cat"), budget)), "no answer in time"));
+  EXPECT_TRUE(
+      says(text_of(hasty.fetch(host_.at("/slow"), budget)), "could not be fetched from 127.0.0.1: no answer within the time limit"));
+  // The time limit has also passed for the other images of the request.
+  EXPECT_TRUE(says(text_of(hasty.fetch(host_.at("/cat"), budget)), "no answer within the time limit"));
 }
 
-TEST_F(FetchedMedia, SaysWhatTheHostSaid) {
-  EXPECT_TRUE(says(fetch(fetcher_, host_.at("/gone")), "could not be fetched from 127.0.0.1: it answers 404"));
-  // Who speaks no TLS.
+TEST_F(FetchedMedia, ReportsTheHostsError) {
+  EXPECT_TRUE(says(fetch(fetcher_, host_.at("/gone")), "could not be fetched from 127.0.0.1: it answers with status 404"));
+  // The host does not support TLS.
   const std::string secret = "https://127.0.0.1:" + host_.port() + "/cat";
   const MediaFetcher hasty(options({"127.0.0.1"}, std::chrono::milliseconds(200)));
   EXPECT_TRUE(says(fetch(hasty, secret), "could not be fetched from 127.0.0.1: "));
 }
 
-TEST(MediaDomains, AreHostsWithoutMore) {
+TEST(MediaDomains, AreHostNamesWithoutPortOrPath) {
   for (const char* wrong :
        {"https://example.org", "example.org:443", "*.example.org", "*", "", "a b", "example.org/cat", "127.0.0.1.example.org"})
     EXPECT_EQ(parse_media_domains({wrong}).error().field, "allowed_media_domains") << wrong;
   EXPECT_EQ(parse_media_domains({"Example.ORG", "10.0.0.1", "[::1]"}).value().front().name, "example.org");
 }
 
-TEST(PublicAddress, IsNoneOfAPrivateNetwork) {
+TEST(PublicAddress, ExcludesPrivateNetworks) {
   const auto is_public = [](const char* address) { return is_public_address(boost::asio::ip::make_address(address)); };
   for (const char* address : {"0.0.0.0",
                               "10.1.2.3",

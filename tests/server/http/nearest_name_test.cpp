@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-TEST(NearestName, FindsSlipsAndNothingElse) {
+TEST(NearestName, FindsMisspeltNamesOnly) {
   const std::vector<std::string_view> known = {"temperature", "top_p", "max_tokens"};
   EXPECT_EQ(nearest_name("temprature", known), "temperature");
   EXPECT_EQ(nearest_name("topp", known), "top_p");

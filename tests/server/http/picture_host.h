@@ -1,5 +1,5 @@
 #pragma once
-// A web server that has a picture, and all that may go wrong with one.
+// A web server that sends an image, and all errors that may occur with one.
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -12,12 +12,12 @@
 
 namespace quire {
 
-// Answers each connection by the path that is asked for, one after the other:
+// Answers connections one after the other, by the requested path:
 //   /cat         `picture`
-//   /to/...      a redirect to what follows
-//   /hop/N       redirects N times, then is /cat
-//   /huge, /endless  more bytes than it says, without end
-//   /slow        begins, and never goes on
+//   /to/...      a redirect to the rest of the path
+//   /hop/N       redirects N times, then answers as /cat
+//   /huge, /endless  sends more bytes than announced, without end
+//   /slow        begins and never continues
 //   /gone        404
 class PictureHost {
  public:
@@ -37,7 +37,7 @@ class PictureHost {
   [[nodiscard]] std::string at(const std::string& path, const std::string& host = "127.0.0.1") const {
     return "http://" + host + ":" + port() + path;
   }
-  [[nodiscard]] unsigned num_asked() const { return num_asked_; }
+  [[nodiscard]] unsigned num_asked() const { return num_pending_calls_; }
 
  private:
   using Socket = boost::asio::ip::tcp::socket;
@@ -60,7 +60,7 @@ class PictureHost {
       std::istream head(&buffer);
       std::string verb, path;
       head >> verb >> path;
-      ++num_asked_;
+      ++num_pending_calls_;
       answer(std::move(socket), path);
     }
   }
@@ -90,8 +90,8 @@ class PictureHost {
   boost::asio::io_context io_;
   boost::asio::ip::tcp::acceptor acceptor_{io_, {boost::asio::ip::address_v4::loopback(), 0}};
   std::atomic<bool> is_over_ = false;
-  std::atomic<unsigned> num_asked_ = 0;
-  std::vector<Socket> open_;  // whose clients wait
+  std::atomic<unsigned> num_pending_calls_ = 0;
+  std::vector<Socket> open_;  // their clients wait
   std::thread thread_;
 };
 

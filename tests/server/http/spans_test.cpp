@@ -1,4 +1,4 @@
-// Spans of requests: what they say, how they continue a client's trace, and that nobody waits for a collector.
+// Tests the spans of requests: their contents, how they continue a client's trace, and that no request waits for a collector.
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
@@ -24,7 +24,7 @@ namespace http = boost::beast::http;
 constexpr const char* kTrace = "4bf92f3577b34da6a3ce929d0e0e4736";
 constexpr const char* kParent = "00f067aa0ba902b7";
 
-TEST(TraceContext, IsReadAsTheStandardSays) {
+TEST(TraceContext, ParsesTheW3cFormat) {
   const std::string ids = std::string(kTrace) + "-" + kParent;
   const auto context = parse_traceparent("00-" + ids + "-01");
   ASSERT_TRUE(context.has_value());
@@ -32,7 +32,7 @@ TEST(TraceContext, IsReadAsTheStandardSays) {
   EXPECT_EQ(context->parent_id, kParent);
   EXPECT_TRUE(context->is_sampled);
   EXPECT_FALSE(parse_traceparent("00-" + ids + "-00")->is_sampled);
-  EXPECT_TRUE(parse_traceparent("00-" + ids + "-ff")->is_sampled) << "other flags say nothing of that";
+  EXPECT_TRUE(parse_traceparent("00-" + ids + "-ff")->is_sampled) << "other flags do not matter";
   EXPECT_TRUE(parse_traceparent("cc-" + ids + "-01").has_value());
   EXPECT_TRUE(parse_traceparent("cc-" + ids + "-01-what-comes-later").has_value());
   for (const std::string& wrong :
@@ -43,7 +43,7 @@ TEST(TraceContext, IsReadAsTheStandardSays) {
     EXPECT_FALSE(parse_traceparent(wrong).has_value()) << wrong;
 }
 
-TEST(SpanEndpoint, SaysWhatItTakes) {
+TEST(SpanEndpoint, ParsesSupportedUrls) {
   const auto plain = parse_span_endpoint("http://127.0.0.1:4318", "endpoint").value();
   EXPECT_EQ(plain.host, "127.0.0.1");
   EXPECT_EQ(plain.port, 4318U);
@@ -58,12 +58,12 @@ TEST(SpanEndpoint, SaysWhatItTakes) {
     EXPECT_EQ(parse_span_endpoint(other, "endpoint").error().code, ErrorCode::unsupported) << other;
 }
 
-// Takes so many requests, one after the other, and answers each with a status.
+// Accepts this number of requests, one after the other, and answers each with the status.
 class Collector {
  public:
   Collector(unsigned num_requests, http::status status) : thread_([this, num_requests, status] { run(num_requests, status); }) {}
   [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port()); }
-  // Of all requests, when they have come.
+  // Waits for all requests and returns their spans.
   std::vector<boost::json::object> spans() {
     thread_.join();
     return std::move(spans_);
@@ -104,13 +104,13 @@ std::map<std::string, boost::json::object> attributes_of(const boost::json::obje
 
 class SpansTest : public RunningServer {};
 
-TEST_F(SpansTest, TellOfARequestWhatVllmTells) {
+TEST_F(SpansTest, HaveVllmsAttributes) {
   engine.answer_with("answer-text");
   Collector collector(1, http::status::ok);
   start({.otlp_traces_endpoint = collector.url()});
   const std::string trace = std::string("traceparent: 00-") + kTrace + "-" + kParent + "-01\r\n";
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "prompt-text", "temperature": 0.7, "max_tokens": 20})", trace).status, 200U);
-  EXPECT_EQ(HttpClient(port).get("/health").status, 200U) << "is no request of an API";
+  EXPECT_EQ(HttpClient(port).get("/health").status, 200U) << "it is not an API request";
   stop_and_flush();
   const auto spans = collector.spans();
   ASSERT_EQ(spans.size(), 1U);
@@ -137,7 +137,7 @@ TEST_F(SpansTest, TellOfARequestWhatVllmTells) {
   for (const char* secret : {"prompt-text", "answer-text"}) EXPECT_EQ(text.find(secret), std::string::npos) << secret;
 }
 
-TEST_F(SpansTest, RefusalsHaveOneAndWhatIsNotRecordedHasNone) {
+TEST_F(SpansTest, AreSentForRefusalsButNotForUnsampledRequests) {
   Collector collector(1, http::status::ok);
   start({.api_key = "key", .otlp_traces_endpoint = collector.url()});
   const std::string unsampled = std::string("traceparent: 00-") + kTrace + "-" + kParent + "-00\r\n";
@@ -151,7 +151,7 @@ TEST_F(SpansTest, RefusalsHaveOneAndWhatIsNotRecordedHasNone) {
   EXPECT_EQ(attributes_of(spans.front())["http.response.status_code"]["intValue"], "401");
 }
 
-TEST_F(SpansTest, ACollectorThatIsGoneCostsSpansAndNothingElse) {
+TEST_F(SpansTest, UnreachableCollectorLosesSpansOnly) {
   std::string url;
   {
     Collector collector(0, http::status::ok);
@@ -165,6 +165,7 @@ TEST_F(SpansTest, ACollectorThatIsGoneCostsSpansAndNothingElse) {
 
 RequestSpan span_of(const std::string& id) {
   return {.request_id = id,
+          .answer_id = id,
           .method = "POST",
           .path = "/v1/completions",
           .status = 200,
@@ -174,7 +175,7 @@ RequestSpan span_of(const std::string& id) {
           .progress = {}};
 }
 
-TEST(SpanExporter, HasRoomForSoManyAndSendsThemAtTheEnd) {
+TEST(SpanExporter, DropsSpansOverItsCapacityAndFlushesAtTheEnd) {
   Logger logger({.level = LogLevel::off});
   Collector collector(1, http::status::ok);
   {
@@ -190,7 +191,7 @@ TEST(SpanExporter, HasRoomForSoManyAndSendsThemAtTheEnd) {
   EXPECT_EQ(collector.spans().size(), 10U);
 }
 
-TEST(SpanExporter, WhatTheCollectorRefusesIsLostAndCounted) {
+TEST(SpanExporter, CountsSpansThatTheCollectorRefuses) {
   Logger logger({.level = LogLevel::off});
   Collector collector(1, http::status::service_unavailable);
   SpanExporter exporter({.endpoint = parse_span_endpoint(collector.url(), "endpoint").value(),
@@ -204,7 +205,7 @@ TEST(SpanExporter, WhatTheCollectorRefusesIsLostAndCounted) {
   EXPECT_EQ(exporter.num_dropped(), 1U);
 }
 
-TEST(SpanExporter, SendsTogetherWhatEndsTogether) {
+TEST(SpanExporter, SendsSpansInBatches) {
   Logger logger({.level = LogLevel::off});
   Collector collector(1, http::status::ok);
   SpanExporter exporter({.endpoint = parse_span_endpoint(collector.url(), "endpoint").value(),

@@ -1,4 +1,4 @@
-// Keys that say whose a request is, and tenants that share nothing.
+// Tests that keys determine the tenant of a request, and that tenants share nothing.
 #include "server/http/tenants.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::string bearer(const std::string& key) {
 
 class TenantsTest : public RunningServer {
  protected:
-  // Sends it, and answers the request that the engine got.
+  // Sends the request, answers it, and returns the request that the engine received.
   EngineRequest submitted(const std::string& headers, const std::string& body = R"({"prompt": "abc"})") {
     clients_.push_back(std::make_unique<HttpClient>(port));
     clients_.back()->send(HttpClient::post_text("/v1/completions", body, headers));
@@ -41,14 +41,14 @@ class TenantsTest : public RunningServer {
   std::vector<std::unique_ptr<HttpClient>> clients_;
 };
 
-TEST_F(TenantsTest, TheKeySaysWhoseARequestIs) {
+TEST_F(TenantsTest, KeyDeterminesTheTenant) {
   start({.api_key = "own", .tenant_keys = {{"a", "key=1"}, {"a", "key-2"}, {"b", "key-3"}}});
   EXPECT_EQ(submitted(bearer("own")).tags.tenant, "");
   EXPECT_EQ(submitted(bearer("key=1")).tags.tenant, "a");
   EXPECT_EQ(submitted(bearer("key-2")).tags.tenant, "a");
   EXPECT_EQ(submitted(bearer("key-3")).tags.tenant, "b");
   const std::string large = R"({"prompt": "abc", "user": ")" + std::string(5000, 'x') + "\"}";
-  EXPECT_EQ(submitted(bearer("key-3"), large).tags.tenant, "b") << "read by another thread";
+  EXPECT_EQ(submitted(bearer("key-3"), large).tags.tenant, "b") << "a large body is read by another thread";
   for (const char* wrong : {"a", "a=key=1", "key", "key-33", "KEY-3", ""}) {
     const ClientResponse refused = post("/v1/completions", "{}", bearer(wrong));
     EXPECT_EQ(refused.status, 401U) << wrong;
@@ -60,14 +60,26 @@ TEST_F(TenantsTest, TheKeySaysWhoseARequestIs) {
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
-TEST_F(TenantsTest, WhereTenantsHaveKeysNobodyNeedsNone) {
+TEST_F(TenantsTest, SchemeIsCaseInsensitiveAndTheKeyIsNot) {
+  start({.api_key = "Own", .tenant_keys = {{"a", "key-1"}}});
+  const auto models = [&](const std::string& value) {
+    return HttpClient(port).get("/v1/models", "Authorization: " + value + "\r\n").status;
+  };
+  for (const char* scheme : {"Bearer", "bearer", "BEARER", "bEaReR", "bearer  "})
+    EXPECT_EQ(models(std::string(scheme) + " key-1"), 200U) << scheme;
+  for (const char* wrong :
+       {"bearer KEY-1", "bearer own", "bearer", "bearer ", "bearerkey-1", "key-1", "Basic key-1", "bear key-1", "bearer\tkey-1"})
+    EXPECT_EQ(models(wrong), 401U) << wrong;
+}
+
+TEST_F(TenantsTest, AKeyIsRequiredWhenTenantsHaveKeys) {
   start({.tenant_keys = {{"a", "key-1"}}});
   EXPECT_EQ(status("/v1/completions", ""), 401U);
   EXPECT_EQ(status("/pause", "", ""), 401U);
   EXPECT_EQ(submitted(bearer("key-1")).tags.tenant, "a");
 }
 
-TEST_F(TenantsTest, AClientCannotSayWhoItIs) {
+TEST_F(TenantsTest, ClientCannotChooseItsTenant) {
   start({.tenant_keys = {{"a", "key-1"}, {"b", "key-2"}}});
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "abc", "tenant": "b"})", bearer("key-1")).error_param(), "tenant");
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "abc", "vllm_xargs": {"tenant": "b"}})", bearer("key-1")).error_param(),
@@ -90,16 +102,16 @@ TEST_F(TenantsTest, TenantsDoNotOperateTheServer) {
   }
 }
 
-TEST_F(TenantsTest, AnotherTenantsAnswerIsAsIfThereWereNone) {
+TEST_F(TenantsTest, AnotherTenantsAnswerLooksUnknown) {
   start({.api_key = "own", .tenant_keys = {{"a", "key-1"}, {"b", "key-2"}, {"a", "key-3"}}});
   const std::string mine = "X-Request-Id: mine\r\n";
   submitted(mine + bearer("key-1"), R"({"prompt": "of a"})");
   const std::string fork = "/v1/requests/cmpl-mine/fork";
   const ClientResponse refused = post(fork, "{}", bearer("key-2"));
   EXPECT_EQ(refused.status, 404U);
-  EXPECT_EQ(refused.body, post(fork, "{}", bearer("own")).body) << "as an unknown id, for who operates the server too";
+  EXPECT_EQ(refused.body, post(fork, "{}", bearer("own")).body) << "the operator gets the same answer as for an unknown id";
   ASSERT_EQ(engine.num_submitted(), 1U);
-  submitted(mine + bearer("key-2"), R"({"prompt": "of b"})");  // takes the id for itself, and nothing from a
+  submitted(mine + bearer("key-2"), R"({"prompt": "of b"})");  // Tenant b may use the same id; it gets no data of tenant a.
   for (const auto& [key, prompt, tenant] : {std::tuple("key-1", "of a", "a"), {"key-3", "of a", "a"}, {"key-2", "of b", "b"}}) {
     HttpClient child(port);
     child.send(HttpClient::post_text(fork, "{}", bearer(key)));
@@ -110,7 +122,7 @@ TEST_F(TenantsTest, AnotherTenantsAnswerIsAsIfThereWereNone) {
   }
 }
 
-// Of a real engine with a worker that only pretends to compute.
+// Uses a real engine with a worker that does not compute.
 class SharedPrefixes : public RunningServer {
  protected:
   ~SharedPrefixes() override { stop(); }
@@ -121,12 +133,12 @@ class SharedPrefixes : public RunningServer {
     EngineOptions options;
     options.cache.num_blocks = 100;
     options.trace.path = trace;
-    options = resolve_options(options, model, {1, 0}).value();
-    SimulatedWorkerOptions worker{.limits = worker_limits(options),
-                                  .block_size = options.cache.block_size,
-                                  .num_blocks = options.cache.num_blocks,
+    const ResolvedEngine resolved = resolve_options(options, model, {1, 0}).value();
+    SimulatedWorkerOptions worker{.limits = resolved.limits,
+                                  .block_size = resolved.options.cache.block_size,
+                                  .num_blocks = resolved.options.cache.num_blocks,
                                   .vocab_size = kFakeVocab};
-    real_ = make_engine(options, model, {std::make_unique<SimulatedWorker>(std::move(worker))}).value();
+    real_ = make_engine(resolved, {std::make_unique<SimulatedWorker>(std::move(worker))}).value();
     start_with(*real_, {.api_key = "own", .tenant_keys = {{"a", "key-1"}, {"a", "key-2"}, {"b", "key-3"}}, .tenant_secret = secret});
   }
   ClientResponse ask(const std::string& key, const std::string& fields = {}) {
@@ -140,7 +152,7 @@ class SharedPrefixes : public RunningServer {
   std::unique_ptr<Engine> real_;
 };
 
-TEST_F(SharedPrefixes, WithoutASecretAllShare) {
+TEST_F(SharedPrefixes, AreSharedByAllTenantsWithoutASecret) {
   start_real("");
   EXPECT_EQ(cached("key-1"), 0);
   for (const char* key : {"key-1", "key-2", "key-3", "own"}) EXPECT_EQ(cached(key), 80) << key;
@@ -148,12 +160,12 @@ TEST_F(SharedPrefixes, WithoutASecretAllShare) {
   EXPECT_EQ(cached("key-1", R"(, "cache_salt": "mine")"), 80);
 }
 
-TEST_F(SharedPrefixes, WithASecretATenantSharesWithItselfAlone) {
+TEST_F(SharedPrefixes, AreSharedWithinATenantWithASecret) {
   start_real("secret");
   EXPECT_EQ(cached("key-1"), 0);
   EXPECT_EQ(cached("key-1"), 80);
-  EXPECT_EQ(cached("key-2"), 80) << "the same tenant by another key";
-  EXPECT_EQ(cached("key-3"), 0) << "computes all of it";
+  EXPECT_EQ(cached("key-2"), 80) << "another key of the same tenant";
+  EXPECT_EQ(cached("key-3"), 0) << "another tenant computes all tokens";
   EXPECT_EQ(cached("key-3"), 80);
   EXPECT_EQ(cached("own"), 0);
   const std::string salted = R"(, "cache_salt": "mine")";
@@ -161,10 +173,10 @@ TEST_F(SharedPrefixes, WithASecretATenantSharesWithItselfAlone) {
   EXPECT_EQ(cached("key-3", salted), 80);
   EXPECT_EQ(cached("key-1", salted), 0);
   const std::string stolen = R"(, "cache_salt": ")" + salt_of("secret", "a", "") + "\"";
-  for (const char* key : {"key-3", "own"}) EXPECT_EQ(cached(key, stolen), 0) << "what names the blocks of a is of no use to others";
+  for (const char* key : {"key-3", "own"}) EXPECT_EQ(cached(key, stolen), 0) << "another tenant cannot use the salt of tenant a";
 }
 
-TEST_F(SharedPrefixes, TheTraceTellsTenantsAndHintsOfAllChoices) {
+TEST_F(SharedPrefixes, TraceHasTenantsAndHintsOfAllChoices) {
   const TraceFolder folder;
   start_real("secret", folder.file("run"));
   EXPECT_EQ(ask("key-3", R"(, "n": 2, "hints": {"size": "small", "": "\u0001"})").status, 200U);
@@ -179,12 +191,12 @@ TEST_F(SharedPrefixes, TheTraceTellsTenantsAndHintsOfAllChoices) {
     EXPECT_EQ(line.find("secret"), std::string::npos);
     EXPECT_EQ(line.find("key-3"), std::string::npos);
   }
-  EXPECT_GE(num_of_b, 3U) << "the first choice alone in its first step, then both";
+  EXPECT_GE(num_of_b, 3U) << "the first step has one choice, the next steps have both";
   EXPECT_GE(num_own, 1U);
 }
 
-// Blocks that outlive the server are found again: the names are these for good.
-TEST(TenantSalt, IsADigestOfSecretTenantAndSalt) {
+// The server must find its stored blocks again after a restart, so these digests must never change.
+TEST(TenantSalt, IsTheDigestOfSecretTenantAndSalt) {
   EXPECT_EQ(salt_of("secret", "a", ""), "deafc943c3577a8bedceae0d167680ff9710433f7c124d35719265a38c20e6d8");
   EXPECT_EQ(salt_of("secret", "a", "mine"), "4c02a446d1a117f5eb37a502e9f43faf394c46f5f5eb15e5a1b1383b8e18e930");
   EXPECT_EQ(salt_of("", "a", "mine"), "mine");
@@ -193,13 +205,13 @@ TEST(TenantSalt, IsADigestOfSecretTenantAndSalt) {
   EXPECT_NE(salt_of("secret1:", "", ""), salt_of("secret", "1:", ""));
 }
 
-TEST(TenantKeys, EachBadEntryIsNamed) {
+TEST(TenantKeys, NamesEachInvalidEntry) {
   for (const auto& [wrong, why] : {std::pair("", "no '='"),
                                    {"name", "no '='"},
-                                   {"=hush", "names no tenant"},
+                                   {"=hush", "has no tenant name"},
                                    {"name=", "no key for 'name'"},
-                                   {"name=hush hush", "other characters"},
-                                   {"na me=hush", "other characters"}}) {
+                                   {"name=hush hush", "invalid characters"},
+                                   {"na me=hush", "invalid characters"}}) {
     const auto parsed = parse_tenant_key(wrong, "tenant_key");
     ASSERT_FALSE(parsed.has_value()) << wrong;
     EXPECT_EQ(parsed.error().field, "tenant_key");
@@ -211,15 +223,15 @@ TEST(TenantKeys, EachBadEntryIsNamed) {
   EXPECT_EQ(parsed->key, "key=with=");
 }
 
-TEST(TenantKeys, TheServersOptionsAreChecked) {
+TEST(TenantKeys, ValidatesServerOptions) {
   const auto error = [](const ServerOptions& options) {
     const auto valid = options.validate();
     return valid ? std::string() : valid.error().to_string();
   };
   EXPECT_EQ(error({.api_key = "own", .tenant_keys = {{"a", "1"}, {"a", "2"}, {"b", "3"}}}), "");
-  EXPECT_NE(error({.tenant_keys = {{"a", "1"}, {"", "2"}}}).find("tenant_keys: entry 2 names no tenant"), std::string::npos);
-  EXPECT_NE(error({.tenant_keys = {{"a", "same"}, {"b", "same"}}}).find("entry 2 gives 'b' a key that 'a' has already"), std::string::npos);
-  EXPECT_NE(error({.api_key = "same", .tenant_keys = {{"a", "same"}}}).find("the server itself (api_key) has already"), std::string::npos);
+  EXPECT_NE(error({.tenant_keys = {{"a", "1"}, {"", "2"}}}).find("tenant_keys: entry 2 has no tenant name"), std::string::npos);
+  EXPECT_NE(error({.tenant_keys = {{"a", "same"}, {"b", "same"}}}).find("entry 2 gives 'b' a key that 'a' already has"), std::string::npos);
+  EXPECT_NE(error({.api_key = "same", .tenant_keys = {{"a", "same"}}}).find("the server itself (api_key) already has"), std::string::npos);
   EXPECT_NE(error({.tenant_keys = {{"a", std::string(513, 'x')}}}).find("513 bytes"), std::string::npos);
 }
 
@@ -234,7 +246,7 @@ class TenantKeysFile : public testing::Test {
   TraceFolder folder_;
 };
 
-TEST_F(TenantKeysFile, HoldsALineForEachKey) {
+TEST_F(TenantKeysFile, HasOneLinePerKey) {
   const auto keys = read("# keys of tenants\n\na=1\r\nb=2=\na=3");
   ASSERT_TRUE(keys.has_value()) << keys.error().to_string();
   ASSERT_EQ(keys->size(), 3U);
@@ -242,7 +254,7 @@ TEST_F(TenantKeysFile, HoldsALineForEachKey) {
   EXPECT_EQ((*keys)[0].key + (*keys)[1].key + (*keys)[2].key, "12=3");
 }
 
-TEST_F(TenantKeysFile, AnyOtherIsAnErrorThatNamesTheLine) {
+TEST_F(TenantKeysFile, NamesTheInvalidLine) {
   const auto error = [&](const std::string& text) {
     const auto keys = read(text);
     EXPECT_FALSE(keys.has_value());
@@ -252,22 +264,22 @@ TEST_F(TenantKeysFile, AnyOtherIsAnErrorThatNamesTheLine) {
     return keys.error().message;
   };
   const std::string path = "'" + folder_.file("keys") + "'";
-  EXPECT_EQ(error(""), path + " holds no key");
-  EXPECT_EQ(error("# only this\n\n"), path + " holds no key");
+  EXPECT_EQ(error(""), path + " contains no key");
+  EXPECT_EQ(error("# only this\n\n"), path + " contains no key");
   EXPECT_EQ(error("a=1\nhush\n"), "line 2 has no '='");
-  EXPECT_EQ(error("a=1\n#\nb=2\nc=1\n"), "line 4 has the key of line 1 again");
-  EXPECT_EQ(error("a=1\n=2"), "line 2 names no tenant");
+  EXPECT_EQ(error("a=1\n#\nb=2\nc=1\n"), "line 4 repeats the key of line 1");
+  EXPECT_EQ(error("a=1\n=2"), "line 2 has no tenant name");
   EXPECT_EQ(error("a=\n"), "line 1 has no key for 'a'");
-  EXPECT_EQ(error("a =1\n"), "line 1 has a tenant's name of other characters");
-  EXPECT_EQ(error("a=1 2\n"), "line 1 has a key of other characters");
+  EXPECT_EQ(error("a =1\n"), "line 1 has a tenant name with invalid characters");
+  EXPECT_EQ(error("a=1 2\n"), "line 1 has a key with invalid characters");
   EXPECT_EQ(error("a=" + std::string(300'000, 'x')), "line 1 has a key of 300000 bytes, more than 512");
-  EXPECT_EQ(error(std::string(300'000, 'x') + "=a"), "line 1 names a tenant by 300000 bytes, more than 64");
+  EXPECT_EQ(error(std::string(300'000, 'x') + "=a"), "line 1 has a tenant name of 300000 bytes, more than 64");
   EXPECT_EQ(error(std::string(1'000'000, '\n')), path + " is larger than 512 KiB");
   EXPECT_EQ(error(kBinary), "line 1 has no '='");
-  EXPECT_EQ(error(std::string("a=\x00\x01", 4)), "line 1 has a key of other characters");
+  EXPECT_EQ(error(std::string("a=\x00\x01", 4)), "line 1 has a key with invalid characters");
 }
 
-TEST_F(TenantKeysFile, ThatCannotBeReadIsAnError) {
+TEST_F(TenantKeysFile, ReturnsAnErrorWhenUnreadable) {
   for (const std::string& name : {folder_.file("none"), folder_.file("")}) {
     const auto keys = read_tenant_keys(name);
     ASSERT_FALSE(keys.has_value());

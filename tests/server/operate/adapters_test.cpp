@@ -1,4 +1,4 @@
-// LoRA adapters as clients and operators see them, over real sockets. The engine is a fake: which adapters there are is what a test says.
+// Tests LoRA adapters as clients and operators use them, over real sockets. The fake engine has the adapters that a test adds.
 #include "server/operate/adapters.h"
 
 #include <boost/json/parse.hpp>
@@ -27,7 +27,7 @@ class AdaptersHttpTest : public RunningServer {
   static std::string message(const ClientResponse& response) { return std::string(response.json().at("error").at("message").as_string()); }
 };
 
-TEST_F(AdaptersHttpTest, TheModelOfARequestMayBeAnAdapter) {
+TEST_F(AdaptersHttpTest, LoadsAdapterForCompletionRequests) {
   add("sql");
   engine.answer_with("yes");
   start();
@@ -50,7 +50,7 @@ TEST_F(AdaptersHttpTest, TheModelOfARequestMayBeAnAdapter) {
   EXPECT_EQ(engine.at(4).request.adapter_lease, nullptr);
 }
 
-TEST_F(AdaptersHttpTest, SoMayThatOfCallsForVectorsAndTokens) {
+TEST_F(AdaptersHttpTest, LoadsAdapterForEmbeddingRequests) {
   add("sql");
   engine.pool_with([](const EngineRequest&) { return std::vector<float>{1.0F, 0.0F, 0.0F, 0.0F}; });
   start();
@@ -67,7 +67,7 @@ TEST_F(AdaptersHttpTest, SoMayThatOfCallsForVectorsAndTokens) {
   EXPECT_EQ(post("/detokenize", R"({"model":"sql","tokens":[65]})").status, 200U);
 }
 
-TEST_F(AdaptersHttpTest, CallsAboutTheCacheNameItToo) {
+TEST_F(AdaptersHttpTest, LoadsAdapterForCacheRequests) {
   add("sql");
   engine.pool_with([](const EngineRequest&) { return std::vector<float>{1.0F, 0.0F, 0.0F, 0.0F}; });
   start();
@@ -79,7 +79,7 @@ TEST_F(AdaptersHttpTest, CallsAboutTheCacheNameItToo) {
   EXPECT_NE(engine.at(0).request.adapter_lease, nullptr);
 }
 
-TEST_F(AdaptersHttpTest, AnUnknownModelIsToldWhatThereIs) {
+TEST_F(AdaptersHttpTest, NamesTheKnownModelsForAnUnknownModel) {
   add("sql");
   start();
   const auto refused = post("/v1/completions", R"({"model":"sq","prompt":"a"})");
@@ -88,11 +88,11 @@ TEST_F(AdaptersHttpTest, AnUnknownModelIsToldWhatThereIs) {
   EXPECT_NE(message(refused).find("'bytes' or 'sql'"), std::string::npos) << message(refused);
 }
 
-TEST_F(AdaptersHttpTest, WeightsThatAreNotInMemoryAreReadFirst) {
+TEST_F(AdaptersHttpTest, ReadsWeightsBeforeTheRequestStarts) {
   add("sql", false);
   engine.answer_with("yes");
   start();
-  // A probe computes nothing.
+  // A probe does not compute and does not read weights.
   EXPECT_EQ(post("/v1/cache/probe", R"({"model":"sql","prompt":"a"})").status, 200U);
   EXPECT_TRUE(engine.adapter_calls().empty());
   EXPECT_EQ(post("/v1/completions", R"({"model":"sql","prompt":"a","max_tokens":9})").status, 200U);
@@ -102,7 +102,7 @@ TEST_F(AdaptersHttpTest, WeightsThatAreNotInMemoryAreReadFirst) {
   EXPECT_EQ(engine.adapter_calls().size(), 1U);
 }
 
-TEST_F(AdaptersHttpTest, AStreamBeginsWhenTheyHaveBeenRead) {
+TEST_F(AdaptersHttpTest, StreamBeginsAfterTheWeightsAreRead) {
   add("sql", false);
   engine.answer_with("yes");
   start();
@@ -111,7 +111,7 @@ TEST_F(AdaptersHttpTest, AStreamBeginsWhenTheyHaveBeenRead) {
   EXPECT_NE(streamed.body.find("[DONE]"), std::string::npos);
 }
 
-TEST_F(AdaptersHttpTest, WhatCannotBeReadIsToldToWhoAsked) {
+TEST_F(AdaptersHttpTest, ReturnsTheErrorWhenWeightsCannotBeRead) {
   add("sql", false);
   engine.pool_with([](const EngineRequest&) { return std::vector<float>{1.0F, 0.0F, 0.0F, 0.0F}; });
   engine.fail_to_read(Error{ErrorCode::overloaded, "max_cpu_loras", "all 2 are in use", "try again later"});
@@ -123,7 +123,7 @@ TEST_F(AdaptersHttpTest, WhatCannotBeReadIsToldToWhoAsked) {
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 
-TEST_F(AdaptersHttpTest, TheListOfModelsHasThemBehindTheirParent) {
+TEST_F(AdaptersHttpTest, ListsAdaptersAfterTheirBaseModel) {
   add("sql");
   start();
   const auto listed = HttpClient(port).get("/v1/models").json();
@@ -136,7 +136,7 @@ TEST_F(AdaptersHttpTest, TheListOfModelsHasThemBehindTheirParent) {
   EXPECT_EQ(data[1].at("parent"), "bytes");
 }
 
-TEST_F(AdaptersHttpTest, LoadsAndUnloadsInTheWordsOfVllm) {
+TEST_F(AdaptersHttpTest, LoadsAndUnloadsWithVllmsMessages) {
   start(with_updates());
   const auto loaded = post(kLoad, R"({"lora_name":"sql","lora_path":"/adapters/sql"})");
   EXPECT_EQ(loaded.status, 200U);
@@ -155,7 +155,7 @@ TEST_F(AdaptersHttpTest, LoadsAndUnloadsInTheWordsOfVllm) {
                                                               "unload sql", "unload sql"}));
 }
 
-TEST_F(AdaptersHttpTest, RefusesCallsThatSayTooLittleOrTakeTheModelsName) {
+TEST_F(AdaptersHttpTest, RefusesIncompleteCallsAndTheModelsName) {
   start(with_updates());
   for (const char* body : {R"({"lora_name":"sql"})", R"({"lora_path":"/a"})", "{}", R"({"lora_name":"","lora_path":"/a"})"}) {
     const auto refused = post(kLoad, body);
@@ -164,7 +164,8 @@ TEST_F(AdaptersHttpTest, RefusesCallsThatSayTooLittleOrTakeTheModelsName) {
   }
   EXPECT_EQ(post(kUnload, "{}").status, 400U);
   EXPECT_EQ(post(kLoad, "[]").status, 400U);
-  EXPECT_EQ(post(kLoad, R"({"lora_name":"a","lora_path":"/a","load_in_place":true})").status, 400U) << "a slip must not replace nothing";
+  EXPECT_EQ(post(kLoad, R"({"lora_name":"a","lora_path":"/a","load_in_place":true})").status, 400U)
+      << "load_in_place requires a known adapter";
   EXPECT_EQ(post(kLoad, R"({"lora_name":"bytes","lora_path":"/a"})").status, 400U);
   EXPECT_EQ(post(kLoad, R"({"lora_name":")" + std::string(257, 'a') + R"(","lora_path":"/a"})").status, 400U);
   EXPECT_TRUE(engine.adapter_calls().empty());
@@ -174,7 +175,7 @@ TEST_F(AdaptersHttpTest, RefusesCallsThatSayTooLittleOrTakeTheModelsName) {
   EXPECT_EQ(post(kLoad, R"({"lora_name":"a","lora_path":"/a"})").status, 400U);
 }
 
-TEST_F(AdaptersHttpTest, OnlyWhereTheServerWasStartedForIt) {
+TEST_F(AdaptersHttpTest, RuntimeUpdatesRequireAFlag) {
   start();
   for (const char* path : {kLoad, kUnload}) {
     const auto refused = post(path, R"({"lora_name":"a","lora_path":"/a"})");
@@ -184,7 +185,7 @@ TEST_F(AdaptersHttpTest, OnlyWhereTheServerWasStartedForIt) {
   EXPECT_TRUE(engine.adapter_calls().empty());
 }
 
-TEST_F(AdaptersHttpTest, OnlyForWhoOperatesTheServer) {
+TEST_F(AdaptersHttpTest, RuntimeUpdatesAreForTheOperatorOnly) {
   ServerOptions options = with_updates();
   options.api_key = "operator";
   options.tenant_keys = {{.tenant = "acme", .key = "tenant"}};
@@ -195,7 +196,7 @@ TEST_F(AdaptersHttpTest, OnlyForWhoOperatesTheServer) {
   EXPECT_EQ(post(kLoad, body, "Authorization: Bearer operator\r\n").status, 200U);
 }
 
-TEST_F(AdaptersHttpTest, AnAdapterMayNotHaveTheModelsName) {
+TEST_F(AdaptersHttpTest, RefusesAnAdapterWithTheModelsName) {
   add("bytes");
   Logger logger({.level = LogLevel::off});
   const auto refused = Server::create(engine, {}, logger);

@@ -1,4 +1,4 @@
-// The operator's endpoints over real sockets, and who may use them.
+// Tests the operator's endpoints and their authorization over real sockets.
 #include "server/operate/admin.h"
 
 #include <string>
@@ -19,7 +19,7 @@ HttpRequest request_for(const std::string& target) {
   return request;
 }
 
-TEST(Query, FieldsAreDecodedAndTheLastOfEqualNamesCounts) {
+TEST(Query, DecodesFieldsAndUsesTheLastDuplicate) {
   QueryReader query("/x?a=1&a=1%202+%41%25&b&c=oN&");
   EXPECT_EQ(query.text("a", ""), "1 2 A%");
   EXPECT_EQ(query.text("b", "absent"), "");
@@ -28,7 +28,7 @@ TEST(Query, FieldsAreDecodedAndTheLastOfEqualNamesCounts) {
   EXPECT_TRUE(query.finish().has_value());
 }
 
-TEST(Query, WhatIsWrongIsNamed) {
+TEST(Query, NamesTheInvalidField) {
   QueryReader wrong("/x?flag=maybe");
   EXPECT_FALSE(wrong.boolean("flag", true));
   EXPECT_EQ(wrong.finish().error().field, "flag");
@@ -41,7 +41,7 @@ TEST(Query, WhatIsWrongIsNamed) {
   EXPECT_TRUE(QueryReader("/x?").finish().has_value());
 }
 
-TEST(Admin, PauseParametersAreThoseOfVllm) {
+TEST(Admin, PauseTakesVllmsParameters) {
   EXPECT_EQ(parse_pause(request_for("/pause"))->mode, PauseMode::abort);
   EXPECT_TRUE(parse_pause(request_for("/pause"))->clear_cache);
   EXPECT_EQ(parse_pause(request_for("/pause?mode=wait"))->mode, PauseMode::wait);
@@ -49,17 +49,17 @@ TEST(Admin, PauseParametersAreThoseOfVllm) {
   EXPECT_EQ(parse_pause(request_for("/pause?wait_for_inflight_requests=true"))->mode, PauseMode::wait);
   EXPECT_FALSE(parse_pause(request_for("/pause?clear_cache=false"))->clear_cache);
   EXPECT_EQ(parse_pause(request_for("/pause?mode=Keep")).error().field, "mode");
-  EXPECT_EQ(parse_pause(request_for("/pause?mod=keep")).error().field, "mod") << "a slip must not abort everything";
+  EXPECT_EQ(parse_pause(request_for("/pause?mod=keep")).error().field, "mod") << "a misspelt field must not abort all requests";
   EXPECT_EQ(parse_no_parameters(request_for("/resume?mode=keep")).error().field, "mode");
 }
 
-TEST(Admin, OperatorsSitAtThisMachineUnlessAllowedElsewhere) {
+TEST(Admin, RefusesRemoteOperatorsUnlessAllowed) {
   HttpRequest remote = request_for("/pause");
   remote.is_local = false;
   EXPECT_NE(admit_operator(remote, {}).error().remedy.find("--allow-remote-admin"), std::string::npos);
   ServerOptions open;
   open.api_key = "secret";
-  EXPECT_FALSE(admit_operator(remote, open).has_value()) << "a key alone is for clients";
+  EXPECT_FALSE(admit_operator(remote, open).has_value()) << "a key alone does not make a remote client an operator";
   open.allow_remote_admin = true;
   EXPECT_TRUE(admit_operator(remote, open).has_value());
   EXPECT_TRUE(open.validate().has_value());
@@ -67,7 +67,7 @@ TEST(Admin, OperatorsSitAtThisMachineUnlessAllowedElsewhere) {
   EXPECT_EQ(open.validate().error().field, "allow_remote_admin");
 }
 
-TEST_F(AdminTest, PauseAnswersWhenTheEngineDoesAndOthersAreServedMeanwhile) {
+TEST_F(AdminTest, PauseWaitsForTheEngineWhileOthersAreServed) {
   start();
   HttpClient operating(port);
   operating.send_post("/pause?mode=wait&clear_cache=false", "");
@@ -80,7 +80,7 @@ TEST_F(AdminTest, PauseAnswersWhenTheEngineDoesAndOthersAreServedMeanwhile) {
   const ClientResponse paused = operating.receive();
   EXPECT_EQ(paused.status, 200U);
   EXPECT_EQ(paused.json().at("status"), "paused");
-  EXPECT_EQ(operating.get("/health").status, 200U) << "the connection goes on";
+  EXPECT_EQ(operating.get("/health").status, 200U) << "the connection stays open";
 }
 
 TEST_F(AdminTest, EveryVerbReachesTheEngine) {
@@ -103,7 +103,7 @@ TEST_F(AdminTest, EveryVerbReachesTheEngine) {
   EXPECT_EQ(client.get("/is_paused").json().at("is_paused"), true);
 }
 
-TEST_F(AdminTest, ASavedJournalIsNamedWithWhatItHas) {
+TEST_F(AdminTest, JournalSaveReturnsPathAndContents) {
   engine.saved_journal = SavedJournal{.path = "/a \"b\".qj", .num_bytes = 12345, .num_steps = 678, .covered_s = 9.25};
   start();
   HttpClient client(port);
@@ -113,7 +113,7 @@ TEST_F(AdminTest, ASavedJournalIsNamedWithWhatItHas) {
   EXPECT_EQ(response.json().at("bytes"), 12345);
   EXPECT_EQ(response.json().at("steps"), 678);
   EXPECT_EQ(response.json().at("seconds"), 9.25);
-  EXPECT_EQ(client.post("/v1/journal/save?to=/etc", "").status, 400U) << "where it goes is not for clients to say";
+  EXPECT_EQ(client.post("/v1/journal/save?to=/etc", "").status, 400U) << "clients cannot choose the path";
   EXPECT_EQ(client.get("/v1/journal/save").status, 405U);
   engine.saved_journal = fail(ErrorCode::unsupported, "journal_save", "no folder is given", "give one");
   response = client.post("/v1/journal/save", "");
@@ -121,19 +121,35 @@ TEST_F(AdminTest, ASavedJournalIsNamedWithWhatItHas) {
   EXPECT_EQ(response.json().at("error").at("param"), "journal_save");
 }
 
-TEST_F(AdminTest, CachesThatNoModelHereFillsAreEmptyAtOnce) {
+TEST_F(AdminTest, EncoderCacheResetReturnsTheEnginesResult) {
   start();
   HttpClient client(port);
+  for (const bool is_done : {true, false}) {
+    client.send_post("/reset_encoder_cache", "");
+    FakeEngine::Control control = engine.take_control();
+    EXPECT_EQ(control.verb, "reset_encoder_cache");
+    control.answer(is_done);
+    const ClientResponse answer = client.receive();
+    EXPECT_EQ(answer.status, 200U);
+    EXPECT_EQ(answer.json().at("reset"), is_done);
+    EXPECT_EQ(answer.json().as_object().contains("reason"), !is_done);
+  }
+}
+
+TEST_F(AdminTest, ResetOfAMissingCacheReportsWhy) {
+  start();
+  HttpClient client(port);
+  const ClientResponse answer = client.post("/reset_mm_cache", "");
+  EXPECT_EQ(answer.status, 200U);
+  EXPECT_EQ(answer.json().at("reset"), false);
+  EXPECT_NE(answer.json().at("reason").as_string().find("not cached"), std::string::npos);
   for (const std::string path : {"/reset_encoder_cache", "/reset_mm_cache"}) {
-    const ClientResponse done = client.post(path, "");
-    EXPECT_EQ(done.status, 200U) << path;
-    EXPECT_EQ(done.json().at("reset"), true) << path;
-    EXPECT_EQ(client.post(path + "?reset_external=true", "").status, 400U) << path << " takes nothing";
+    EXPECT_EQ(client.post(path + "?reset_external=true", "").status, 400U) << path << " takes no fields";
     EXPECT_EQ(client.get(path).status, 405U) << path;
   }
 }
 
-TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
+TEST_F(AdminTest, ReturnsTheEnginesError) {
   start();
   HttpClient client(port);
   client.send_post("/pause", "");
@@ -141,7 +157,7 @@ TEST_F(AdminTest, AnErrorOfTheEngineIsAnswered) {
   EXPECT_EQ(client.receive().status, 503U);
 }
 
-TEST_F(AdminTest, AnOperatorWhoDisconnectsLeavesNothingBehind) {
+TEST_F(AdminTest, DisconnectOfAnOperatorFreesItsConnection) {
   start();
   HttpClient client(port);
   client.send_post("/pause?mode=wait", "");
@@ -153,7 +169,7 @@ TEST_F(AdminTest, AnOperatorWhoDisconnectsLeavesNothingBehind) {
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
-TEST_F(AdminTest, OnlySoManyOperatorsWaitForTheEngine) {
+TEST_F(AdminTest, LimitsTheNumberOfWaitingOperators) {
   start();
   std::vector<FakeEngine::Control> waiting;
   for (int i = 0; i < 64; ++i) {
@@ -161,14 +177,14 @@ TEST_F(AdminTest, OnlySoManyOperatorsWaitForTheEngine) {
     client.send_post("/pause?mode=wait", "");
     waiting.push_back(engine.take_control());
   }
-  EXPECT_EQ(HttpClient(port).post("/pause?mode=wait", "").status, 429U) << "those who left count: the engine still holds their question";
+  EXPECT_EQ(HttpClient(port).post("/pause?mode=wait", "").status, 429U) << "disconnected clients count while the engine holds their call";
   EXPECT_EQ(HttpClient(port).post("/reset_prefix_cache", "").status, 429U);
   HttpClient client(port);
   client.send_post("/resume", "");
-  EXPECT_EQ(engine.take_control().verb, "resume") << "what ends their wait is let through";
+  EXPECT_EQ(engine.take_control().verb, "resume") << "resume ends the wait and is never refused";
 }
 
-TEST_F(AdminTest, StrangersAreRefused) {
+TEST_F(AdminTest, RefusesForwardedAndCrossOriginRequests) {
   start();
   HttpClient client(port);
   for (const char* header : {"X-Forwarded-For: 192.0.2.1\r\n", "X-Forwarded-For: 127.0.0.1\r\n", "Forwarded: for=192.0.2.1\r\n",
@@ -183,21 +199,21 @@ TEST_F(AdminTest, StrangersAreRefused) {
   EXPECT_EQ(client.get("/pause").status, 405U);
 }
 
-TEST_F(AdminTest, AProxyThatAddsNoHeaderMakesNobodyLocal) {
+TEST_F(AdminTest, ProxyWithoutHeadersDoesNotMakeClientsLocal) {
   start({.allowed_hosts = {"llm.example.com"}});
   const std::string ours = "127.0.0.1:" + std::to_string(port);
   for (const std::string& host :
        {std::string("127.0.0.1:1"), std::string("localhost"), std::string("llm.example.com"), "llm.example.com:" + std::to_string(port)})
     EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: " + host + "\r\n").status, 403U) << host;
-  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.0\r\nHost: " + ours + "\r\n").status, 403U) << "nginx, unless told otherwise";
+  EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.0\r\nHost: " + ours + "\r\n").status, 403U) << "nginx sends this by default";
   EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: " + ours + "\r\n").status, 200U);
   EXPECT_EQ(HttpClient(port).ask("GET /is_paused HTTP/1.1\r\nHost: LOCALHOST:" + std::to_string(port) + "\r\n").status, 200U);
 }
 
-TEST_F(AdminTest, ATrustedProxySaysWhoIsLocal) {
+TEST_F(AdminTest, TrustedProxyDeterminesWhichClientsAreLocal) {
   start({.trusted_proxies = {"127.0.0.1"}});
   HttpClient client(port);
-  EXPECT_EQ(client.get("/is_paused").status, 403U) << "it does not say for whom";
+  EXPECT_EQ(client.get("/is_paused").status, 403U) << "the proxy does not name the client";
   for (const char* local : {"X-Forwarded-For: 127.0.0.1\r\n", "X-Forwarded-For: ::1\r\n", "Forwarded: proto=http;for=\"[::1]:4711\"\r\n",
                             "Forwarded: For=127.0.0.1\r\nX-Forwarded-For: 127.0.0.1\r\n"})
     EXPECT_EQ(client.get("/is_paused", local).status, 200U) << local;
@@ -209,13 +225,13 @@ TEST_F(AdminTest, ATrustedProxySaysWhoIsLocal) {
     EXPECT_EQ(client.get("/is_paused", stranger).status, 403U) << stranger;
 }
 
-TEST(Admin, WhatAProxyElsewhereCallsLoopbackIsNotThisMachine) {
+TEST(Admin, LoopbackOfARemoteProxyIsNotLocal) {
   const auto address = [](const char* text) { return boost::asio::ip::make_address(text); };
-  ClientTrace trace{.peer = address("10.0.0.5"),
-                    .local = {address("10.0.0.1"), 8000},
-                    .host = "localhost:8000",
-                    .forwarded = {},
-                    .forwarded_for = {"127.0.0.1"}};
+  ClientNetworkInfo trace{.peer = address("10.0.0.5"),
+                          .local = {address("10.0.0.1"), 8000},
+                          .host = "localhost:8000",
+                          .forwarded = {},
+                          .forwarded_for = {"127.0.0.1"}};
   EXPECT_FALSE(is_local_client(trace, {"10.0.0.5"}));
   trace.peer = address("::ffff:127.0.0.1");
   EXPECT_FALSE(is_local_client(trace, {}));
@@ -224,7 +240,7 @@ TEST(Admin, WhatAProxyElsewhereCallsLoopbackIsNotThisMachine) {
   EXPECT_TRUE(is_local_client(trace, {}));
 }
 
-TEST_F(AdminTest, TheKeyIsAskedForAndOpensToPages) {
+TEST_F(AdminTest, RequiresTheKeyAndAcceptsAllowedOrigins) {
   start({.api_key = "secret", .cors_allow_origins = {"http://example.com"}});
   HttpClient client(port);
   EXPECT_EQ(client.post("/pause", "").status, 401U);

@@ -1,4 +1,4 @@
-// What an operator is told of other sizes of the cache, and that a tenant is told of its own requests alone.
+// Tests the hit-rate curve for other cache sizes. The operator sees all requests, a tenant only its requests.
 #include "server/operate/cache_curve.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ CurveCounts counts(std::string tenant, double query, double found, std::vector<d
   return {.tenant = std::move(tenant), .num_requests = 4, .query_tokens = query, .found_tokens = found, .hit_tokens = std::move(hits)};
 }
 
-EngineCurve example(double prefill_tokens_per_s) {
+EngineHitRateCurve example(double prefill_tokens_per_s) {
   return {.curve = {.num_blocks = 10,
                     .block_size = 16,
                     .sizes = {5, 10, 20},
@@ -32,12 +32,12 @@ boost::json::object parsed(const ClientResponse& answer) {
   return boost::json::parse(answer.body).as_object();
 }
 
-TEST_F(CacheCurveTest, ARowPerSizeGoesThroughWhatWasMeasuredNow) {
+TEST_F(CacheCurveTest, HasOneRowPerSizeThroughTheMeasuredRate) {
   engine.curve = example(50.0);
   start();
-  const boost::json::object told = parsed(HttpClient(port).get("/v1/cache/curve"));
-  EXPECT_EQ(told.at("block_bytes").to_number<int>(), 1024);
-  const boost::json::object& all = told.at("curves").as_array().at(0).as_object();
+  const boost::json::object reply = parsed(HttpClient(port).get("/v1/cache/curve"));
+  EXPECT_EQ(reply.at("block_bytes").to_number<int>(), 1024);
+  const boost::json::object& all = reply.at("curves").as_array().at(0).as_object();
   EXPECT_TRUE(all.at("tenant").is_null());
   const boost::json::array& rows = all.at("rows").as_array();
   ASSERT_EQ(rows.size(), 3U);
@@ -47,33 +47,33 @@ TEST_F(CacheCurveTest, ARowPerSizeGoesThroughWhatWasMeasuredNow) {
   EXPECT_EQ(rows[2].at("bytes").to_number<int>(), 20 * 1024);
   EXPECT_EQ(rows[2].at("factor").to_number<double>(), 2.0);
   EXPECT_NEAR(rows[0].at("hit_rate").to_number<double>(), 0.32, 1e-6) << "500 - (480 - 300) of 1,000";
-  EXPECT_NEAR(rows[1].at("hit_rate").to_number<double>(), 0.5, 1e-6) << "as measured";
+  EXPECT_NEAR(rows[1].at("hit_rate").to_number<double>(), 0.5, 1e-6) << "the current size has the measured rate";
   EXPECT_NEAR(rows[2].at("hit_rate").to_number<double>(), 0.8, 1e-6);
   EXPECT_NEAR(rows[2].at("saved_prefill_tokens_per_s").to_number<double>(), 3.0, 1e-6) << "300 tokens in 100 s";
   EXPECT_NEAR(rows[2].at("saved_prefill_seconds_per_s").to_number<double>(), 0.06, 1e-6) << "at 50 tokens per second";
-  EXPECT_EQ(told.at("curves").as_array().size(), 3U) << "all, and two tenants";
+  EXPECT_EQ(reply.at("curves").as_array().size(), 3U) << "one curve for all requests and one per tenant";
 }
 
-TEST_F(CacheCurveTest, WithTheTiersThatThereAreIsAtLeastWhatTheyGave) {
+TEST_F(CacheCurveTest, HitRateIncludesAtLeastTheHitsOfTheTiers) {
   engine.curve = example(50.0);
   engine.curve->curve.all.external_tokens = 420;
   start();
-  const boost::json::object told = parsed(HttpClient(port).get("/v1/cache/curve"));
-  const boost::json::array& rows = told.at("curves").as_array().at(0).as_object().at("rows").as_array();
-  EXPECT_NEAR(rows.at(1).at("hit_rate").to_number<double>(), 0.5, 1e-6) << "of the cache alone";
+  const boost::json::object reply = parsed(HttpClient(port).get("/v1/cache/curve"));
+  const boost::json::array& rows = reply.at("curves").as_array().at(0).as_object().at("rows").as_array();
+  EXPECT_NEAR(rows.at(1).at("hit_rate").to_number<double>(), 0.5, 1e-6) << "the rate of the cache alone";
   EXPECT_NEAR(rows.at(2).at("hit_rate").to_number<double>(), 0.92, 1e-6) << "500 and 420 of 1,000, not the estimate of 0.8";
   EXPECT_NEAR(rows.at(2).at("saved_prefill_tokens_per_s").to_number<double>(), 4.2, 1e-6);
 }
 
-TEST_F(CacheCurveTest, WhereTheSpeedIsNotKnownThereAreNoSeconds) {
+TEST_F(CacheCurveTest, SavedSecondsAreNullWhenTheSpeedIsUnknown) {
   engine.curve = example(0.0);
   start();
-  const boost::json::object told = parsed(HttpClient(port).get("/v1/cache/curve"));
-  EXPECT_TRUE(told.at("prefill_tokens_per_s").is_null());
-  EXPECT_TRUE(told.at("curves").as_array().at(0).at("rows").as_array().at(2).at("saved_prefill_seconds_per_s").is_null());
+  const boost::json::object reply = parsed(HttpClient(port).get("/v1/cache/curve"));
+  EXPECT_TRUE(reply.at("prefill_tokens_per_s").is_null());
+  EXPECT_TRUE(reply.at("curves").as_array().at(0).at("rows").as_array().at(2).at("saved_prefill_seconds_per_s").is_null());
 }
 
-TEST_F(CacheCurveTest, ATenantSeesItsOwnCurveAndTheOperatorAll) {
+TEST_F(CacheCurveTest, TenantSeesOnlyItsCurveAndTheOperatorAll) {
   engine.curve = example(50.0);
   ServerOptions options;
   options.api_key = "operators-key";
@@ -88,37 +88,37 @@ TEST_F(CacheCurveTest, ATenantSeesItsOwnCurveAndTheOperatorAll) {
   EXPECT_EQ(own[0].at("tenant").as_string(), "us");
   EXPECT_EQ(own[0].at("prompt_tokens").to_number<int>(), 600);
   EXPECT_EQ(ours.body.find("them"), std::string::npos);
-  EXPECT_EQ(engine.curve_of, "us") << "the engine is asked for no other";
-  EXPECT_TRUE(parsed(ask("silent-key")).at("curves").as_array().empty()) << "it has asked for nothing";
+  EXPECT_EQ(engine.curve_of, "us") << "the engine is asked for this tenant only";
+  EXPECT_TRUE(parsed(ask("silent-key")).at("curves").as_array().empty()) << "the tenant has no requests";
   EXPECT_EQ(parsed(ask("operators-key")).at("curves").as_array().size(), 3U);
   EXPECT_EQ(engine.curve_of, std::nullopt);
   EXPECT_EQ(HttpClient(port).get("/v1/cache/curve").status, 401U);
 }
 
-TEST_F(CacheCurveTest, SoMuchMoreIsARowBetweenTwoAndNoMoreThanTheCurveHas) {
+TEST_F(CacheCurveTest, MoreBytesInterpolatesARowWithinTheCurve) {
   engine.curve = example(50.0);
   start();
   HttpClient client(port);
   EXPECT_EQ(parsed(client.get("/v1/cache/curve")).at("curves").as_array().at(0).as_object().if_contains("more"), nullptr);
-  const boost::json::object told = parsed(client.get("/v1/cache/curve?more_bytes=5120"));
-  const boost::json::object& more = told.at("curves").as_array().at(0).at("more").as_object();
+  const boost::json::object reply = parsed(client.get("/v1/cache/curve?more_bytes=5120"));
+  const boost::json::object& more = reply.at("curves").as_array().at(0).at("more").as_object();
   EXPECT_EQ(more.at("blocks").to_number<int>(), 15);
   EXPECT_EQ(more.at("bytes").to_number<int>(), 15 * 1024);
-  EXPECT_NEAR(more.at("hit_rate").to_number<double>(), 0.65, 1e-6) << "half way from 0.5 to 0.8";
+  EXPECT_NEAR(more.at("hit_rate").to_number<double>(), 0.65, 1e-6) << "the middle of 0.5 and 0.8";
   EXPECT_NEAR(more.at("saved_prefill_tokens_per_s").to_number<double>(), 1.5, 1e-6);
   EXPECT_NEAR(more.at("saved_prefill_seconds_per_s").to_number<double>(), 0.03, 1e-6);
   const boost::json::object all = parsed(client.get("/v1/cache/curve?more_bytes=10240"));
   EXPECT_EQ(all.at("curves").as_array().at(0).at("more").at("label").as_string(), "now + dram");
-  for (const std::string value : {"10241", "18446744073709551615", "18446744073709551616", "-1", "8GiB", "1.5"}) {
+  for (const std::string value : {"10241", "18446744073709551615", "18446744073709551616", "-1", "8GiB", "1.5", "", "5&more_bytes=5"}) {
     const ClientResponse refused = client.get("/v1/cache/curve?more_bytes=" + value);
     EXPECT_EQ(refused.status, 400U) << value;
     EXPECT_NE(refused.body.find("more_bytes"), std::string::npos) << refused.body;
   }
   EXPECT_NE(client.get("/v1/cache/curve?more_bytes=10241").body.find("at most 10240"), std::string::npos);
-  EXPECT_EQ(client.get("/v1/cache/curve?tenant=us").status, 400U) << "whose curve it is the key says";
+  EXPECT_EQ(client.get("/v1/cache/curve?tenant=us").status, 400U) << "only the key selects the tenant";
 }
 
-TEST_F(CacheCurveTest, WithoutOneTheAnswerNamesTheFlag) {
+TEST_F(CacheCurveTest, NamesTheFlagWhenCurvesAreOff) {
   start();
   const ClientResponse answer = HttpClient(port).get("/v1/cache/curve");
   EXPECT_EQ(answer.status, 400U);

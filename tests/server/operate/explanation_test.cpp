@@ -1,4 +1,4 @@
-// What a client is told of its request, and that nobody is told of another's.
+// Tests the explanation of a request, and that no client gets the explanation of another tenant's request.
 #include "server/operate/explanation.h"
 
 #include <boost/json.hpp>
@@ -17,7 +17,7 @@ RequestExplanation example(std::string tenant = {}) {
   facts.tenant = std::move(tenant);
   facts.admitted_s = 2.0;
   facts.waits = {{EventCause::no_slot, 1.5, 3}, {EventCause::none, 0.5, 0}};
-  facts.behind_name = "chatcmpl-front";
+  facts.blocked_by_name = "chatcmpl-front";
   facts.num_tokens = 40;
   facts.num_cached = 16;
   facts.num_missed = 24;
@@ -36,32 +36,32 @@ RequestExplanation example(std::string tenant = {}) {
   return facts;
 }
 
-TEST_F(ExplanationTest, TellsCausesWithTheirWordsByTheIdOfTheAnswer) {
+TEST_F(ExplanationTest, ExplainsCausesByTheIdOfTheAnswer) {
   engine.explanations = {example()};
   start();
   const ClientResponse answer = HttpClient(port).get("/v1/requests/chatcmpl-abc/explain");
   ASSERT_EQ(answer.status, 200U) << answer.body;
   EXPECT_EQ(engine.asked_name, "chatcmpl-abc");
-  const boost::json::object told = boost::json::parse(answer.body).as_object();
-  EXPECT_EQ(told.at("id").as_string(), "chatcmpl-abc");
-  const boost::json::object& facts = told.at("requests").as_array().at(0).as_object();
+  const boost::json::object reply = boost::json::parse(answer.body).as_object();
+  EXPECT_EQ(reply.at("id").as_string(), "chatcmpl-abc");
+  const boost::json::object& facts = reply.at("requests").as_array().at(0).as_object();
   EXPECT_EQ(facts.at("state").as_string(), "admitted");
   EXPECT_EQ(facts.at("waited_s").to_number<double>(), 2.0);
   EXPECT_EQ(facts.at("waits").as_array().at(0).at("cause").as_string(), "no_slot");
-  EXPECT_EQ(facts.at("behind").as_string(), "chatcmpl-front");
+  EXPECT_EQ(facts.at("blocked_by").as_string(), "chatcmpl-front");
   EXPECT_EQ(facts.at("prompt").at("missed_by_cause").at("evicted").to_number<int>(), 16);
   EXPECT_EQ(facts.at("misses").as_array().at(0).at("by").as_string(), "chatcmpl-taker");
   EXPECT_EQ(facts.at("misses").as_array().at(1).at("differs_at").to_number<int>(), 33);
   EXPECT_TRUE(facts.at("misses").as_array().at(1).as_object().contains("stored"));
-  EXPECT_TRUE(facts.at("preemptions").as_array().at(0).at("by").is_null()) << "of another tenant, or gone";
+  EXPECT_TRUE(facts.at("preemptions").as_array().at(0).at("by").is_null()) << "the other request belongs to another tenant or is unknown";
 }
 
-TEST_F(ExplanationTest, AnIdThatNobodyKnowsIsNotFound) {
+TEST_F(ExplanationTest, UnknownIdIsNotFound) {
   start();
   EXPECT_EQ(HttpClient(port).get("/v1/requests/chatcmpl-abc/explain").status, 404U);
 }
 
-TEST_F(ExplanationTest, AnotherTenantsRequestIsAsUnknownAsOneThatNeverWas) {
+TEST_F(ExplanationTest, AnotherTenantsRequestLooksUnknown) {
   engine.explanations = {example("them")};
   ServerOptions options;
   options.tenant_keys = {{"us", "our-key"}, {"them", "their-key"}};
@@ -70,13 +70,13 @@ TEST_F(ExplanationTest, AnotherTenantsRequestIsAsUnknownAsOneThatNeverWas) {
     return HttpClient(port).get("/v1/requests/chatcmpl-abc/explain", "Authorization: Bearer " + key + "\r\n");
   };
   EXPECT_EQ(ask("our-key").status, 404U);
-  const ClientResponse told = ask("their-key");
-  ASSERT_EQ(told.status, 200U) << told.body;
-  EXPECT_EQ(told.body.find("\"stored\":"), std::string::npos) << "what was stored may be another tenant's text";
+  const ClientResponse reply = ask("their-key");
+  ASSERT_EQ(reply.status, 200U) << reply.body;
+  EXPECT_EQ(reply.body.find("\"stored\":"), std::string::npos) << "stored tokens may be another tenant's text";
   EXPECT_EQ(HttpClient(port).get("/v1/requests/chatcmpl-abc/explain").status, 401U);
 }
 
-TEST_F(ExplanationTest, TheEngineIsToldTheIdOfEachAnswer) {
+TEST_F(ExplanationTest, PassesTheIdOfEachAnswerToTheEngine) {
   engine.answer_with("hi");
   start();
   const ClientResponse answer = post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"x"}],"max_tokens":4})");

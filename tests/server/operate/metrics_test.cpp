@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
+TEST(Metrics, HaveTheNamesThatVllmDashboardsRead) {
   EngineStats engine;
   engine.num_running = 3;
   engine.num_blocks = 10;
@@ -48,7 +48,7 @@ TEST(Metrics, CarryTheNamesThatVllmDashboardsRead) {
   }
 }
 
-TEST(Metrics, TellOfAdaptersWhereTheyAreServed) {
+TEST(Metrics, IncludeAdaptersWhenServed) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("lora"), std::string::npos);
   engine.adapters = AdapterStats{
@@ -59,14 +59,14 @@ TEST(Metrics, TellOfAdaptersWhereTheyAreServed) {
   for (const char* line :
        {"vllm:lora_requests_info{engine=\"0\",model_name=\"m\",max_lora=\"2\",running_lora_adapters=\"chat,s\\\"ql\","
         "waiting_lora_adapters=\"chat\"} ",
-        "quire:loras_known{engine=\"0\",model_name=\"m\"} 5\n", "quire:loras_resident{engine=\"0\",model_name=\"m\"} 3\n",
+        "quire:loras_registered{engine=\"0\",model_name=\"m\"} 5\n", "quire:loras_resident{engine=\"0\",model_name=\"m\"} 3\n",
         "quire:lora_bytes{engine=\"0\",model_name=\"m\"} 99\n", "quire:lora_loads_total{engine=\"0\",model_name=\"m\"} 8\n",
         "quire:lora_evictions_total{engine=\"0\",model_name=\"m\"} 4\n",
         "quire:lora_load_failures_total{engine=\"0\",model_name=\"m\"} 1\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
-TEST(Metrics, TellOfExpertsThatAreRead) {
+TEST(Metrics, IncludeExpertReads) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("expert"), std::string::npos);
   engine.expert_reads = {.num_used = 9, .num_read = 4, .bytes_read = 4096, .num_damaged = 1};
@@ -74,11 +74,11 @@ TEST(Metrics, TellOfExpertsThatAreRead) {
   for (const char* line :
        {"quire:experts_used_total{engine=\"0\",model_name=\"m\"} 9\n", "quire:experts_read_total{engine=\"0\",model_name=\"m\"} 4\n",
         "quire:expert_bytes_read_total{engine=\"0\",model_name=\"m\"} 4096\n",
-        "quire:expert_matrices_damaged_total{engine=\"0\",model_name=\"m\"} 1\n"})
+        "quire:expert_matrices_corrupted_total{engine=\"0\",model_name=\"m\"} 1\n"})
     EXPECT_NE(text.find(line), std::string::npos) << line << text;
 }
 
-TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
+TEST(Metrics, IncludePressureAndSwap) {
   EngineStats engine;
   engine.num_blocks = 10;
   engine.num_free_blocks = 1;
@@ -91,16 +91,16 @@ TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
         "quire:admission_stops_total{engine=\"0\",model_name=\"m\"} 3\n"})
     EXPECT_NE(without.find(line), std::string::npos) << line;
   engine.kv_swap = {.num_places = 1,
-                    .num_used_places = 2,
+                    .num_used_slots = 2,
                     .num_out = 3,
                     .num_out_blocks = 4,
                     .num_in = 5,
                     .num_in_blocks = 6,
                     .num_in_tokens = 7,
                     .num_lost = 8,
-                    .num_no_place = 9,
-                    .num_no_gain = 10,
-                    .num_refused_blocks = 11,
+                    .num_skipped_no_slot = 9,
+                    .num_skipped_no_gain = 10,
+                    .num_corrupted_blocks = 11,
                     .out_bytes_per_s = 12.5,
                     .in_bytes_per_s = 13.5};
   const std::string text = metrics_text(engine, {}, "m");
@@ -112,7 +112,7 @@ TEST(Metrics, TellOfPressureAndOfWhatIsSwapped) {
   EXPECT_NE(text.find("quire:kv_swap_lost_total{engine=\"0\",model_name=\"m\"} 8\n"), std::string::npos);
 }
 
-TEST(Metrics, TellOfTheLivesOfBlocksWhereTheyAreFollowed) {
+TEST(Metrics, IncludeBlockResidencyWhenTracked) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_block"), std::string::npos);
   engine.kv_residency = {
@@ -124,45 +124,45 @@ TEST(Metrics, TellOfTheLivesOfBlocksWhereTheyAreFollowed) {
     EXPECT_NE(text.find(std::string("\nvllm:kv_block_") + line), std::string::npos) << line << text;
 }
 
-TEST(Metrics, TellOfCommonBlocksWhereTheyAreCounted) {
+TEST(Metrics, IncludeCommonPrefixBlocksWhenCounted) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("common_prefix"), std::string::npos);
   engine.common_prefix_blocks = {{1.0}, {2, 3}, 9.0};
   EXPECT_NE(metrics_text(engine, {}, "m").find("\nquire:common_prefix_blocks_sum{engine=\"0\",model_name=\"m\"} 9\n"), std::string::npos);
 }
 
-TEST(Metrics, TellOfTheTiersThereAre) {
+TEST(Metrics, IncludeEachTier) {
   EngineStats engine;
   EXPECT_EQ(metrics_text(engine, {}, "m").find("kv_tier"), std::string::npos);
   engine.kv_tiers.push_back({.name = "dram", .num_stored_blocks = 11});
   engine.kv_tiers.push_back({.name = "disk",
                              .budget_bytes = 100,
                              .num_places = 9,
-                             .num_used_places = 8,
-                             .num_unread_places = 1,
+                             .num_used_slots = 8,
+                             .num_unread_slots = 1,
                              .num_restored_blocks = 2,
                              .num_stored_blocks = 3,
                              .num_loaded_blocks = 4,
                              .bytes_stored = 30,
                              .bytes_loaded = 40,
                              .tokens_loaded = 64,
-                             .num_without_room = 5,
-                             .num_refused_blocks = 6,
+                             .num_without_slot = 5,
+                             .num_corrupted_blocks = 6,
                              .num_failed_blocks = 7,
-                             .num_held_back = 8,
-                             .num_stored_at_end = 12,
-                             .num_thinned_blocks = 13,
+                             .num_deferred_by_limit = 8,
+                             .num_stored_when_idle = 12,
+                             .num_filtered_blocks = 13,
                              .num_computed_tokens = 9,
                              .load_bytes_per_s = 1.5,
                              .compute_tokens_per_s = 2.5,
-                             .num_taken_blocks = 13,
+                             .num_demoted_blocks = 13,
                              .num_dropped_blocks = 14,
                              .stores_left_out = true,
-                             .num_times_left_out = 10,
-                             .num_asked_blocks = 15,
+                             .num_times_disabled = 10,
+                             .num_queried_blocks = 15,
                              .num_found_blocks = 16,
-                             .num_late_answers = 17,
-                             .num_absent_blocks = 18,
+                             .num_query_timeouts = 17,
+                             .num_vanished_blocks = 18,
                              .num_open_leases = 19,
                              .num_leases = 20,
                              .num_expired_leases = 21});
@@ -204,10 +204,10 @@ TEST(Metrics, TellOfTheTiersThereAre) {
     EXPECT_NE(text.find(wanted), std::string::npos) << wanted << text;
   }
   EXPECT_NE(text.find(R"(stored_blocks_total{engine="0",model_name="m",tier="dram"} 11)"), std::string::npos);
-  EXPECT_EQ(text.find("# TYPE quire:kv_tier_places"), text.rfind("# TYPE quire:kv_tier_places")) << "once";
+  EXPECT_EQ(text.find("# TYPE quire:kv_tier_slots"), text.rfind("# TYPE quire:kv_tier_slots")) << "the type must be written once";
 }
 
-TEST(CacheStatus, TellsOfTheCacheAndItsTiersAsJson) {
+TEST(CacheStatus, WritesTheCacheAndItsTiersAsJson) {
   EngineStats engine;
   engine.num_blocks = 99;
   engine.num_free_blocks = 98;
@@ -234,6 +234,23 @@ TEST(Metrics, EveryLineIsACommentOrASample) {
     EXPECT_TRUE(line.starts_with("# HELP ") || line.starts_with("# TYPE ") || sample) << line;
   }
   EXPECT_GT(resident_bytes(), 1U << 20);
+}
+
+// One version reports renamed metrics and fields under both names, so that dashboards can follow (docs/metrics.md).
+TEST(Metrics, ReportsRenamedMetricsUnderTheirOldNamesToo) {
+  EngineStats engine;
+  engine.num_cached_blocks = 7;
+  engine.kv_tiers.push_back({.name = "disk", .num_corrupted_blocks = 6});
+  const std::string text = metrics_text(engine, {}, "m");
+  for (const char* sample :
+       {R"(quire:kv_cache_cached_blocks{engine="0",model_name="m"} 7)", R"(quire:kv_cache_named_blocks{engine="0",model_name="m"} 7)",
+        R"(quire:kv_tier_checksum_failures_total{engine="0",model_name="m",tier="disk"} 6)",
+        R"(quire:kv_tier_refused_total{engine="0",model_name="m",tier="disk"} 6)"})
+    EXPECT_NE(text.find(std::string("\n") + sample + "\n"), std::string::npos) << sample << text;
+  EXPECT_NE(text.find("# HELP quire:kv_cache_named_blocks Old name of quire:kv_cache_cached_blocks.\n"), std::string::npos);
+  const std::string json = cache_status(engine, 16);
+  EXPECT_NE(json.find(R"("checksum_failures":6)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("refused":6)"), std::string::npos) << json;
 }
 
 }  // namespace

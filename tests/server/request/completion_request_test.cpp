@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "server/request/object_reader.h"
+
 namespace quire {
 namespace {
 
@@ -36,7 +38,7 @@ TEST(CompletionRequest, DefaultsAreThoseOfOpenAi) {
   EXPECT_TRUE(conversation->chat.add_generation_prompt);
 }
 
-TEST(CompletionRequest, TagsOfAnAgentArriveInTheBodyOrInVllmXargs) {
+TEST(CompletionRequest, ReadsAgentTagsFromTheBodyOrVllmXargs) {
   for (const char* fields :
        {R"("job_id": "j", "is_last_step": true, "tool": "ls")", R"("vllm_xargs": {"job_id": "j", "is_last_step": true, "tool": "ls"})",
         R"("vllm_xargs": {"job_id": "other", "is_last_step": true}, "job_id": "j", "tool": "ls")"}) {
@@ -46,12 +48,23 @@ TEST(CompletionRequest, TagsOfAnAgentArriveInTheBodyOrInVllmXargs) {
   }
   EXPECT_EQ(completion("")->tags, RequestTags());
   EXPECT_EQ(wrong_field(completion(R"("job_id": 7)")), "job_id");
-  EXPECT_EQ(wrong_field(completion(R"("is_last_step": true)")), "is_last_step") << "of which job?";
+  EXPECT_EQ(wrong_field(completion(R"("is_last_step": true)")), "is_last_step") << "is_last_step requires a job_id";
   EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": [])")), "vllm_xargs");
   EXPECT_EQ(wrong_field(completion(R"("vllm_xargs": {"jobid": "j"})")), "vllm_xargs.jobid");
 }
 
-TEST(CompletionRequest, HintsAreTextsUnderNames) {
+// An answer that repeats such a number as Infinity is not valid JSON.
+TEST(CompletionRequest, RefusesNumbersBeyondFloatsAndNamesTheField) {
+  for (const char* body : {R"({"tools":[{"function":{"parameters":{"properties":{"a":{"maximum":1e999}}}}}]})", R"({"a":1,"tools":-2e308})",
+                           R"({"tools":{"a":[0.1e9995]}})"}) {
+    const auto object = parse_object(body);
+    ASSERT_FALSE(object) << body;
+    EXPECT_EQ(object.error().field, "tools") << body;
+  }
+  EXPECT_TRUE(parse_object(R"({"a":1.7e308,"b":[1e-999,123456789012345678901234567890]})"));
+}
+
+TEST(CompletionRequest, HintsAreNamedStrings) {
   const std::vector<std::pair<std::string, std::string>> hints = {{"b", "1"}, {"a", ""}};
   for (const char* fields : {R"("hints": {"b": "1", "a": ""})", R"("vllm_xargs": {"hints": {"b": "1", "a": ""}})",
                              R"("vllm_xargs": {"hints": {"c": "2"}}, "hints": {"b": "1", "a": ""})"}) {
@@ -64,7 +77,7 @@ TEST(CompletionRequest, HintsAreTextsUnderNames) {
     EXPECT_EQ(wrong_field(completion(wrong)), "hints") << wrong;
 }
 
-TEST(CompletionRequest, EverySamplingFieldArrives) {
+TEST(CompletionRequest, ReadsEverySamplingField) {
   const auto request = completion(
       R"("temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "repetition_penalty": 1.1, "presence_penalty": 0.2,
          "frequency_penalty": -0.3, "seed": 42, "logprobs": 3, "logit_bias": {"5": 1.5, "7": -100}, "max_tokens": 20, "min_tokens": 2,
@@ -96,17 +109,17 @@ TEST(CompletionRequest, EverySamplingFieldArrives) {
   EXPECT_EQ(request->n, 2U);
 }
 
-TEST(CompletionRequest, ARepetitionThatCannotBeLookedForIsNamed) {
+TEST(CompletionRequest, NamesInvalidRepetitionDetection) {
   EXPECT_EQ(wrong_field(completion(R"("repetition_detection": 3)")), "repetition_detection");
   EXPECT_EQ(wrong_field(completion(R"("repetition_detection": {"max_pattern_size": -1})")), "repetition_detection.max_pattern_size");
   EXPECT_EQ(wrong_field(completion(R"("repetition_detection": {"patterns": 1})")), "repetition_detection.patterns");
 }
 
-TEST(CompletionRequest, BestOfIsNUnlessItIsMore) {
+TEST(CompletionRequest, BestOfDefaultsToN) {
   EXPECT_EQ(completion(R"("n": 2)")->best_of, 2U);
   EXPECT_EQ(completion(R"("n": 2, "best_of": 4)")->best_of, 4U);
   EXPECT_EQ(completion(R"("n": 2, "best_of": 4)")->n, 2U);
-  EXPECT_EQ(wrong_field(chat(R"("best_of": 3)")), "best_of") << "as with OpenAI, of text completions only";
+  EXPECT_EQ(wrong_field(chat(R"("best_of": 3)")), "best_of") << "like OpenAI, only text completions support best_of";
 }
 
 TEST(CompletionRequest, NullCountsAsAbsent) {
@@ -117,7 +130,7 @@ TEST(CompletionRequest, NullCountsAsAbsent) {
   EXPECT_EQ(request->sampling.temperature, 1.0F);
 }
 
-TEST(CompletionRequest, PromptsComeInFourShapes) {
+TEST(CompletionRequest, AcceptsPromptsInFourFormats) {
   const auto prompts = [](const std::string& prompt) {
     return parse_completion_request(Api::completion, R"({"prompt": )" + prompt + "}", kLimits);
   };
@@ -194,12 +207,12 @@ TEST(CompletionRequest, WrongTypesAndRangesNameTheirField) {
   for (const auto& [fields, field] : cases) EXPECT_EQ(wrong_field(completion(fields)), field) << fields;
 }
 
-TEST(CompletionRequest, WhatIsNotOfferedIsTakenOnlyWithItsNeutralValue) {
+TEST(CompletionRequest, AcceptsUnsupportedFieldsOnlyWithNeutralValues) {
   EXPECT_TRUE(chat(R"("response_format": {"type": "text"}, "store": false, "best_of": 1, "length_penalty": 1.0, "user": "u",
                       "metadata": {"a": "b"}, "parallel_tool_calls": true, "service_tier": "auto", "tool_choice": "none")")
                   .has_value());
   for (const char* fields : {R"("typical_p": 0.5)", R"("truncation_side": "right")", R"("prompt_embeds": "x")", R"("early_stopping": true)",
-                             R"("tool_choice": "required")", R"("functions": [{}])", R"("audio": {})"}) {
+                             R"("tool_choice": "required")", R"("functions": [{}])", R"("audio": {"voice": "alloy"})"}) {
     const auto request = chat(fields);
     ASSERT_FALSE(request.has_value()) << fields;
     EXPECT_EQ(request.error().code, ErrorCode::unsupported) << fields;
@@ -207,7 +220,7 @@ TEST(CompletionRequest, WhatIsNotOfferedIsTakenOnlyWithItsNeutralValue) {
   }
 }
 
-TEST(CompletionRequest, HintsAndWhatNobodyKnowsAreIgnoredByName) {
+TEST(CompletionRequest, ReportsIgnoredAndUnknownFields) {
   const auto request = chat(R"("user": "u", "store": true, "xyzzy": {"a": 1}, "a,b\nc": 0, "plugh": null, "stream": true,
                                "stream_options": {"include_obfuscation": true, "frotz": 1}, "vllm_xargs": {"gnusto": 1})");
   ASSERT_TRUE(request.has_value()) << request.error().to_string();
@@ -235,12 +248,13 @@ TEST(CompletionRequest, ChatLogprobsNeedBothFields) {
   EXPECT_EQ(wrong_field(chat(R"("top_logprobs": 4)")), "top_logprobs");
 }
 
-TEST(CompletionRequest, LogprobsOfThePromptAreAskedForByNameOrByEcho) {
+TEST(CompletionRequest, PromptLogprobsAreRequestedByFieldOrEcho) {
   EXPECT_FALSE(completion("")->sampling.prompt_logprobs.has_value());
   EXPECT_EQ(completion(R"("prompt_logprobs": 0)")->sampling.prompt_logprobs, 0U);
   EXPECT_TRUE(completion(R"("prompt_logprobs": 3)")->prompt_logprobs);
   EXPECT_EQ(chat(R"("prompt_logprobs": 3)")->sampling.prompt_logprobs, 3U);
-  EXPECT_FALSE(completion(R"("prompt_logprobs": 0, "stream": true)")->sampling.prompt_logprobs.has_value()) << "as in vLLM";
+  EXPECT_FALSE(completion(R"("prompt_logprobs": 0, "stream": true)")->sampling.prompt_logprobs.has_value())
+      << "vLLM also ignores it for streams";
   EXPECT_FALSE(completion(R"("echo": true)")->sampling.prompt_logprobs.has_value());
   EXPECT_FALSE(completion(R"("echo": true, "logprobs": 4)")->prompt_logprobs);
   EXPECT_EQ(completion(R"("echo": true, "logprobs": 4)")->sampling.prompt_logprobs, 4U);
@@ -248,11 +262,11 @@ TEST(CompletionRequest, LogprobsOfThePromptAreAskedForByNameOrByEcho) {
   EXPECT_EQ(completion(R"("echo": true, "logprobs": 4, "prompt_logprobs": 2)")->sampling.prompt_logprobs, 2U);
 }
 
-TEST(CompletionRequest, AnEchoMayBeAllThatIsAskedFor) {
+TEST(CompletionRequest, EchoMayBeRequestedAlone) {
   const auto request = completion(R"("echo": true, "max_tokens": 0)");
   ASSERT_TRUE(request.has_value());
   EXPECT_TRUE(request->echo_only);
-  EXPECT_EQ(request->sampling.max_tokens, 1U) << "the engine draws one at least";
+  EXPECT_EQ(request->sampling.max_tokens, 1U) << "the engine samples at least one token";
   EXPECT_FALSE(completion(R"("echo": true, "max_tokens": 1)")->echo_only);
 }
 
@@ -262,14 +276,18 @@ TEST(CompletionRequest, MaxCompletionTokensIsTheNewerNameOfMaxTokens) {
   EXPECT_EQ(wrong_field(chat(R"("max_completion_tokens": 7, "max_tokens": 8)")), "max_completion_tokens");
 }
 
-TEST(CompletionRequest, MessagesTakeTheFormThatTemplatesRead) {
-  const auto request = chat(R"("tools": [{"type": "function"}], "chat_template_kwargs": {"a": 1})", R"([
+TEST(CompletionRequest, ConvertsMessagesForTemplates) {
+  const auto request = chat(R"("tools": [{"type": "function", "function": {"name": "f"}}], "chat_template_kwargs": {"a": 1})", R"([
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": null},
       {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "tool_call_id": "1", "content": "ok"}])");
   ASSERT_TRUE(request.has_value()) << request.error().to_string();
   const auto& messages = request->chat.messages;
   EXPECT_EQ(messages[0].at("content"), "a\nb");
+  const auto refused =
+      chat("", R"([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "no"}]}])");
+  ASSERT_TRUE(refused.has_value()) << refused.error().to_string();
+  EXPECT_EQ(refused->chat.messages[0].at("content"), "a\nno");
   EXPECT_FALSE(messages[0].as_object().contains("name"));
   EXPECT_EQ(messages[1].at("content"), "");
   EXPECT_EQ(messages[1].at("tool_calls").as_array()[0].at("function").at("arguments").at("x"), 1);
@@ -278,7 +296,7 @@ TEST(CompletionRequest, MessagesTakeTheFormThatTemplatesRead) {
   EXPECT_EQ(request->chat.template_kwargs.at("a"), 1);
 }
 
-TEST(CompletionRequest, WrongMessagesNameTheirPlace) {
+TEST(CompletionRequest, ErrorsNameThePathOfAMessage) {
   const std::pair<const char*, const char*> cases[] = {
       {"[]", "messages"},
       {"\"hi\"", "messages"},
@@ -288,13 +306,14 @@ TEST(CompletionRequest, WrongMessagesNameTheirPlace) {
       {R"([{"role": "user", "content": 5}])", "messages[0].content"},
       {R"([{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "image_url"}]}])", "messages[1].content[0]"},
       {R"([{"role": "user", "content": [{"type": "text"}]}])", "messages[0].content[0].text"},
-      {R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}])", "messages[0].tool_calls"},
+      {R"([{"role": "assistant", "content": [{"type": "refusal", "text": "a"}]}])", "messages[0].content[0].refusal"},
+      {R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": "[1]"}}]}])", "messages[0].tool_calls"},
       {R"([{"role": "assistant", "tool_calls": 1}])", "messages[0].tool_calls"},
   };
   for (const auto& [messages, field] : cases) EXPECT_EQ(wrong_field(chat("", messages)), field) << messages;
 }
 
-TEST(CompletionRequest, ABodyThatIsNoJsonObjectIsRefused) {
+TEST(CompletionRequest, RefusesBodiesThatAreNotJsonObjects) {
   const std::string deep(100, '[');
   for (const std::string& body : {std::string(), std::string("{"), std::string("[]"), std::string("null"), std::string("{} x"),
                                   std::string("{\"prompt\": \"\xFF\"}"), std::string(R"({"prompt": "\ud800"})"), R"({"prompt": )" + deep}) {

@@ -1,4 +1,4 @@
-// What requests take from generation_config.json, in vLLM's way.
+// Tests which defaults requests take from generation_config.json, by vLLM's rules.
 #include "quire/text/generation_config.h"
 
 #include <gtest/gtest.h>
@@ -33,8 +33,8 @@ std::string field_of(const Result<GenerationDefaults>& result) {
   return result.has_value() ? "" : result.error().field;
 }
 
-// As transformers' GenerationConfig of 4.57 tells vLLM of the file of Qwen3: its diff to the defaults.
-TEST(GenerationConfig, AreTheNamesThatVllmTakes) {
+// transformers 4.57's GenerationConfig gives vLLM these values for Qwen3's file: the differences from its defaults.
+TEST(GenerationConfig, ReadsTheFieldsThatVllmReads) {
   const auto read = parse_generation_config(R"({"bos_token_id": 1, "do_sample": true, "eos_token_id": [2, 3], "pad_token_id": 1,
     "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.1, "max_new_tokens": 99,
     "transformers_version": "4.51.0"})");
@@ -42,11 +42,12 @@ TEST(GenerationConfig, AreTheNamesThatVllmTakes) {
   EXPECT_EQ(*read, (GenerationDefaults{
                        .temperature = 0.6, .top_p = 0.95, .min_p = 0.05, .repetition_penalty = 1.1, .top_k = 20, .max_tokens = 99}));
   EXPECT_EQ(describe(*read), "temperature 0.6, top_p 0.95, top_k 20, min_p 0.05, repetition_penalty 1.1, max_tokens 99");
-  EXPECT_EQ(parse_generation_config(R"({"top_k": 50, "temperature": null})").value(), GenerationDefaults{}) << "transformers' own";
+  EXPECT_EQ(parse_generation_config(R"({"top_k": 50, "temperature": null})").value(), GenerationDefaults{})
+      << "these are transformers' defaults";
   EXPECT_EQ(describe(GenerationDefaults{}), "");
 }
 
-TEST(GenerationConfig, WhatNoRequestCouldHaveIsRefusedByItsName) {
+TEST(GenerationConfig, RefusesValuesThatNoRequestMayHave) {
   for (const auto& [text, field] : {std::pair(R"({"temperature": -1})", "temperature"),
                                     {R"({"temperature": "warm"})", "temperature"},
                                     {R"({"top_p": 0})", "top_p"},
@@ -66,9 +67,9 @@ TEST(GenerationConfig, WhatNoRequestCouldHaveIsRefusedByItsName) {
   }
 }
 
-TEST(GenerationConfig, IsReadBesideTheModelUnlessSomebodySaysOtherwise) {
+TEST(GenerationConfig, IsReadFromTheModelFolderUnlessConfigured) {
   const ModelFolder folder;
-  EXPECT_EQ(read_generation_config(folder.path(), {}).value(), GenerationDefaults{}) << "there is none";
+  EXPECT_EQ(read_generation_config(folder.path(), {}).value(), GenerationDefaults{}) << "the file does not exist";
   EXPECT_EQ(field_of(read_generation_config("model.gguf", {.source = folder.path()})), "generation_config");
   folder.write(R"({"temperature": 0.6, "max_new_tokens": 70})");
   const GenerationDefaults of_model{.temperature = 0.6, .max_tokens = 70};
@@ -80,10 +81,10 @@ TEST(GenerationConfig, IsReadBesideTheModelUnlessSomebodySaysOtherwise) {
   folder.write(R"({"temperature": 7e7})");
   EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config.temperature");
   folder.write(std::string((1 << 20) + 1, ' '));
-  EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config") << "too large";
+  EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config") << "the file is too large";
 }
 
-TEST(GenerationConfig, OverridesGoBeforeTheFile) {
+TEST(GenerationConfig, OverridesHavePriorityOverTheFile) {
   const ModelFolder folder;
   folder.write(R"({"temperature": 0.6, "top_p": 0.9, "max_new_tokens": 70})");
   const auto read = read_generation_config(folder.path(), {.overrides = R"({"temperature": 0, "top_k": 50, "max_new_tokens": 5})"});
@@ -97,7 +98,7 @@ CompletionRequest asked(Api api, std::string_view body, const GenerationDefaults
   return parse_completion_request(api, body, {.vocab_size = 100, .defaults = defaults}).value();
 }
 
-TEST(GenerationConfig, TakesThePlaceOfWhatARequestDoesNotSay) {
+TEST(GenerationConfig, SetsFieldsThatTheRequestOmits) {
   const GenerationDefaults defaults{
       .temperature = 0.5, .top_p = 0.75, .min_p = 0.25, .repetition_penalty = 1.5, .top_k = -1, .max_tokens = 9};
   const std::string_view chat = R"({"messages": [{"role": "user", "content": "Hi"}], "temperature": null})";
@@ -108,20 +109,20 @@ TEST(GenerationConfig, TakesThePlaceOfWhatARequestDoesNotSay) {
   EXPECT_EQ(silent.sampling.repetition_penalty, 1.5F);
   EXPECT_EQ(silent.sampling.top_k, 0);
   EXPECT_EQ(silent.max_tokens, std::nullopt);
-  EXPECT_EQ(silent.usual_max_tokens, 9U);
+  EXPECT_EQ(silent.default_max_tokens, 9U);
   const CompletionRequest said = asked(Api::completion, R"({"prompt": "Hi", "temperature": 0, "top_p": 1, "max_tokens": 50})", defaults);
   EXPECT_EQ(said.sampling.temperature, 0.0F);
   EXPECT_EQ(said.sampling.top_p, 1.0F);
   EXPECT_EQ(said.max_tokens, 50U);
-  EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi"})", defaults).max_tokens, 16U) << "as in vLLM";
+  EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi"})", defaults).max_tokens, 16U) << "vLLM also keeps 16 for completions";
 }
 
-TEST(GenerationConfig, ALimitHoldsWhateverIsAskedFor) {
+TEST(GenerationConfig, MaxNewTokensLimitsEveryRequest) {
   const GenerationDefaults defaults{.max_limit = 7};
   EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi", "max_tokens": 50})", defaults).max_tokens, 7U);
   EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi", "max_tokens": 3})", defaults).max_tokens, 3U);
   EXPECT_EQ(asked(Api::completion, R"({"prompt": "Hi"})", defaults).max_tokens, 7U);
-  EXPECT_EQ(asked(Api::chat, R"({"messages": [{"role": "user", "content": "Hi"}]})", defaults).usual_max_tokens, 7U);
+  EXPECT_EQ(asked(Api::chat, R"({"messages": [{"role": "user", "content": "Hi"}]})", defaults).default_max_tokens, 7U);
 }
 
 }  // namespace

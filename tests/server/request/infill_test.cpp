@@ -1,4 +1,4 @@
-// `suffix`: the prompt is written around a hole.
+// Tests `suffix`: the prompt surrounds the text to fill in.
 #include "server/request/infill.h"
 
 #include <string>
@@ -25,7 +25,7 @@ std::vector<TokenId> joined(TokenId first, std::string_view prefix, TokenId seco
   return tokens;
 }
 
-TEST_F(InfillTest, EachFamilyOfNamesIsKnown) {
+TEST_F(InfillTest, KnowsEachFamilyOfSpecialTokens) {
   const std::array<std::array<std::string, 3>, 3> families = {{{"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},
                                                                {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
                                                                {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}}};
@@ -34,7 +34,7 @@ TEST_F(InfillTest, EachFamilyOfNamesIsKnown) {
     std::array<TokenId, 3> ids{};
     for (std::size_t i = 0; i < 3; ++i) {
       const auto before = Tokenizer::create(*fake.model().tokenizer).value();
-      EXPECT_FALSE(find_infill(*before)) << "not before all three are there";
+      EXPECT_FALSE(find_infill(*before)) << "all three tokens are required";
       ids[i] = fake.add_control_token(names[i]);
     }
     const auto tokenizer = Tokenizer::create(*fake.model().tokenizer).value();
@@ -44,7 +44,7 @@ TEST_F(InfillTest, EachFamilyOfNamesIsKnown) {
   }
 }
 
-TEST_F(InfillTest, AMarkNeedNotBeAControlToken) {
+TEST_F(InfillTest, AcceptsUserDefinedSpecialTokens) {
   TokenizerSpec spec = *engine.model().tokenizer;
   for (const char* name : {"<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"}) {
     spec.tokens.emplace_back(name);
@@ -52,10 +52,10 @@ TEST_F(InfillTest, AMarkNeedNotBeAControlToken) {
   }
   EXPECT_TRUE(find_infill(*Tokenizer::create(spec).value()).has_value());
   for (auto type = spec.types.end() - 3; type != spec.types.end(); ++type) *type = TokenizerSpec::TokenType::normal;
-  EXPECT_FALSE(find_infill(*Tokenizer::create(spec).value()).has_value()) << "text that merges make is no mark";
+  EXPECT_FALSE(find_infill(*Tokenizer::create(spec).value()).has_value()) << "a token that merges produce is not a special token";
 }
 
-TEST_F(InfillTest, TheAnswerFillsTheHoleAndEndsBeforeAMark) {
+TEST_F(InfillTest, AnswerEndsBeforeASpecialToken) {
   const TokenId prefix = engine.add_control_token("<fim_prefix>");
   const TokenId suffix = engine.add_control_token("<fim_suffix>");
   const TokenId middle = engine.add_control_token("<fim_middle>");
@@ -65,13 +65,14 @@ TEST_F(InfillTest, TheAnswerFillsTheHoleAndEndsBeforeAMark) {
   const auto answer =
       post("/v1/completions", R"({"prompt": ["a<fim_pad>", [97, 98]], "suffix": "<fim_middle>z", "stop_token_ids": [7]})").json();
   EXPECT_EQ(answer.at("choices").as_array().size(), 2U);
-  EXPECT_EQ(engine.at(0).request.prompt, joined(prefix, "a<fim_pad>", suffix, "<fim_middle>z", middle)) << "text has no control tokens";
+  EXPECT_EQ(engine.at(0).request.prompt, joined(prefix, "a<fim_pad>", suffix, "<fim_middle>z", middle))
+      << "control tokens in text are not parsed";
   EXPECT_EQ(engine.at(1).request.prompt, joined(prefix, "ab", suffix, "<fim_middle>z", middle));
   EXPECT_EQ(engine.at(0).request.sampling.stop_token_ids, (std::vector<TokenId>{7, prefix, suffix, middle, pad}));
 }
 
-// The prefix begins a text, with SentencePiece's space before its first word, and the suffix does not.
-TEST_F(InfillTest, CodeLlamasSuffixBeginsNoText) {
+// The prefix begins a text and gets SentencePiece's space before its first word; the suffix does not.
+TEST_F(InfillTest, CodeLlamasSuffixGetsNoLeadingSpace) {
   for (const auto type : {TokenizerSpec::TokenType::control, TokenizerSpec::TokenType::normal}) {
     TokenizerSpec spec = test::sentencepiece_spec();
     const TokenId prefix = test::add_token(spec, "\u2581<PRE>", type, -50.0F);
@@ -93,21 +94,21 @@ TEST_F(InfillTest, CodeLlamasSuffixBeginsNoText) {
   }
 }
 
-TEST_F(InfillTest, AnEmptySuffixIsNone) {
+TEST_F(InfillTest, EmptySuffixIsIgnored) {
   engine.answer_with("hello");
   start();
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "a", "suffix": ""})").status, 200);
   EXPECT_EQ(engine.at(0).request.prompt, bytes_to_tokens("a"));
 }
 
-TEST_F(InfillTest, OtherModelsRefuseIt) {
+TEST_F(InfillTest, RefusesModelsWithoutInfillTokens) {
   start();
   const auto refused = post("/v1/completions", R"({"prompt": "a", "suffix": "b"})");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.json().at("error").at("param"), "suffix");
 }
 
-TEST_F(InfillTest, ASuffixThatDoesNotFitIsRefused) {
+TEST_F(InfillTest, RefusesASuffixThatDoesNotFit) {
   engine.add_control_token("<fim_prefix>");
   engine.add_control_token("<fim_suffix>");
   engine.add_control_token("<fim_middle>");

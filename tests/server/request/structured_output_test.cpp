@@ -1,4 +1,4 @@
-// What clients say of the form of their answers, and what becomes of forms that cannot be held.
+// Tests how clients request structured outputs, and the errors for schemas that cannot be enforced.
 #include "server/request/structured_output.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Result<std::optional<OutputForm>> form_of(std::string_view body) {
   return form;
 }
 
-TEST(OutputForm, EveryWayToSayItIsUnderstood) {
+TEST(OutputForm, ReadsEveryRequestFormat) {
   const std::string schema = R"({"type":"array"})";
   const std::tuple<std::string, Kind, std::string, std::string> cases[] = {
       {R"("response_format":{"type":"json_object"})", Kind::json_schema, R"({"type":"object"})", "response_format"},
@@ -51,7 +51,7 @@ TEST(OutputForm, EveryWayToSayItIsUnderstood) {
     EXPECT_FALSE(form_of(fields).value().has_value()) << fields;
 }
 
-TEST(OutputForm, WhatIsWrongIsNamed) {
+TEST(OutputForm, NamesTheInvalidField) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"response_format":{"type":"xml"}})", "response_format.type"},
       {R"({"response_format":"json"})", "response_format"},
@@ -73,7 +73,7 @@ TEST(OutputForm, WhatIsWrongIsNamed) {
       {R"({"structured_outputs":{"choice":[1]}})", "structured_outputs.choice"},
       {R"({"guided_json":3})", "guided_json"},
       {R"({"guided_grammar":"root ::= ("})", "guided_grammar"},
-      {R"({"guided_whitespace_pattern":"x"})", "guided_whitespace_pattern"},
+      {R"({"structured_outputs":{"json":{},"disable_any_whitespace":"yes"}})", "structured_outputs.disable_any_whitespace"},
   };
   for (const auto& [body, field] : cases) {
     const auto form = form_of(body);
@@ -82,7 +82,23 @@ TEST(OutputForm, WhatIsWrongIsNamed) {
   }
 }
 
-// As far as a string goes in a grammar, byte by byte.
+TEST(StructuredOutputFields, SetTheAllowedWhitespace) {
+  const auto spelling_of = [](const char* body) { return boost::json::serialize(form_of(body).value()->spelling); };
+  EXPECT_EQ(spelling_of(R"({"structured_outputs":{"json":{}}})"), "{}");
+  EXPECT_EQ(spelling_of(R"({"structured_outputs":{"json":{},"whitespace_pattern":"[ ]?"}})"), R"({"whitespace_pattern":"[ ]?"})");
+  EXPECT_EQ(spelling_of(R"({"guided_json":{},"guided_whitespace_pattern":"\\n"})"), R"({"whitespace_pattern":"\\n"})");
+  EXPECT_EQ(spelling_of(R"({"structured_outputs":{"json_object":true,"disable_any_whitespace":true}})"),
+            R"({"whitespace_flexible":false,"item_separator":", ?","key_separator":": ?"})");
+}
+
+TEST(StructuredOutputFields, SetWhetherASchemaIsStrict) {
+  const auto is_strict = [](const char* body) { return form_of(body).value()->is_strict; };
+  EXPECT_FALSE(is_strict(R"({"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{}}}})"));
+  EXPECT_TRUE(is_strict(R"({"response_format":{"type":"json_schema","json_schema":{"name":"a","strict":true,"schema":{}}}})"));
+  EXPECT_TRUE(is_strict(R"({"guided_json":{}})"));
+}
+
+// Returns whether the grammar accepts the text, byte by byte.
 bool takes(const GrammarCompiler& compiler, const std::string& lark, std::string_view text) {
   auto matcher = compiler.compile({.kind = Kind::lark, .text = lark});
   EXPECT_TRUE(matcher.has_value()) << lark << (matcher ? "" : matcher.error().to_string());
@@ -93,7 +109,7 @@ bool takes(const GrammarCompiler& compiler, const std::string& lark, std::string
   return matcher->fill(allowed) && (allowed[kFakeEos / 32] >> kFakeEos % 32 & 1U) != 0;
 }
 
-TEST(Ebnf, TakesWhatItSaysInLark) {
+TEST(Ebnf, ConvertsToAnEquivalentLarkGrammar) {
   if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
   const auto compiler = GrammarCompiler::create(*byte_model().tokenizer, kFakeVocab).value();
   struct Case {
@@ -116,7 +132,7 @@ TEST(Ebnf, TakesWhatItSaysInLark) {
   }
 }
 
-TEST(Ebnf, WhatIsNoGrammarIsRefusedWithItsLine) {
+TEST(Ebnf, RefusesInvalidGrammarsAndNamesTheLine) {
   for (const char* grammar : {"", "x ::= \"a\"", "root ::= \"a", "root ::= [a", "root ::= (\"a\"", "root = \"a\"", "root ::= \"\\q\"",
                               "root ::= a{x}", "root ::= \"\\x4\"", "root ::= $", "::="}) {
     const auto lark = lark_of_ebnf(grammar);
@@ -127,7 +143,7 @@ TEST(Ebnf, WhatIsNoGrammarIsRefusedWithItsLine) {
   EXPECT_NE(lark_of_ebnf("root ::= \"a\"\n\nb ::= %").error().message.find("line 3"), std::string::npos);
 }
 
-TEST_F(StructuredOutputApiTest, TheFormGoesToTheEngine) {
+TEST_F(StructuredOutputApiTest, PassesTheSchemaToTheEngine) {
   engine.answer_with("{}");
   start();
   EXPECT_EQ(post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"response_format":{"type":"json_object"}})").status,
@@ -138,7 +154,7 @@ TEST_F(StructuredOutputApiTest, TheFormGoesToTheEngine) {
   EXPECT_EQ(engine.at(1).request.structured_output->kind, Kind::regex);
 }
 
-TEST_F(StructuredOutputApiTest, ATagIsTextInWhichFormsFollowTheirBegin) {
+TEST_F(StructuredOutputApiTest, StructuralTagAppliesSchemasAfterTheirBegin) {
   if (!has_structured_output()) GTEST_SKIP() << "built without llguidance";
   engine.answer_with("x");
   start();
@@ -157,8 +173,8 @@ TEST_F(StructuredOutputApiTest, ATagIsTextInWhichFormsFollowTheirBegin) {
   }
 }
 
-// A grammar is compiled when the request waits already; streams begin when that is known.
-TEST_F(StructuredOutputApiTest, AFormThatCannotBeHeldIsABadRequestAlsoOfAStream) {
+// The engine compiles a grammar after it has queued the request; a stream begins when the result is known.
+TEST_F(StructuredOutputApiTest, RefusesAnUnsupportedSchemaAlsoForStreams) {
   start();
   for (const bool streams : {false, true}) {
     HttpClient client(port);
@@ -175,7 +191,7 @@ TEST_F(StructuredOutputApiTest, AFormThatCannotBeHeldIsABadRequestAlsoOfAStream)
   }
 }
 
-TEST_F(StructuredOutputApiTest, AStreamGoesOnAsUsual) {
+TEST_F(StructuredOutputApiTest, StreamsWithASchema) {
   engine.answer_with("{}");
   start();
   const auto answer = post("/v1/completions", R"({"prompt":"a","guided_json":{},"stream":true})");

@@ -1,4 +1,4 @@
-// "kv_transfer_params", as vLLM's proxies send them: what a producer answers is what a consumer reads, and what is wrong is named.
+// Tests "kv_transfer_params" as vLLM's proxies send them: a consumer reads a producer's answer, and errors name the field.
 #include "server/request/transfer_params.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ Result<CompletionRequest> read(const std::string& params, const std::string& mor
   return parse_completion_request(Api::completion, R"({"prompt": "a", "kv_transfer_params": )" + params + more + "}", {.vocab_size = 9});
 }
 
-TEST(TransferParams, WhatIsAnsweredIsWhatIsRead) {
+TEST(TransferParams, ReadsItsAnswers) {
   const KvTransferParams params{.do_remote_prefill = true,
                                 .remote_block_ids = {{5, 7, 6}},
                                 .remote_engine_id = "engine \"1\"",
@@ -28,7 +28,7 @@ TEST(TransferParams, WhatIsAnsweredIsWhatIsRead) {
   EXPECT_FALSE(request->hidden_states);
 }
 
-TEST(TransferParams, OfAProxy) {
+TEST(TransferParams, ReadsAProxysFields) {
   const auto asks = read(
       R"({"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": null, "remote_block_ids": null, "remote_host": null, "remote_port": null})");
   ASSERT_TRUE(asks) << asks.error().to_string();
@@ -36,11 +36,11 @@ TEST(TransferParams, OfAProxy) {
   const auto flat = read(R"({"do_remote_prefill": true, "remote_block_ids": [4, 5], "remote_num_tokens": 32, "transfer_mode": "pull"})");
   ASSERT_TRUE(flat) << flat.error().to_string();
   EXPECT_EQ(flat->kv_transfer->remote_block_ids, (std::vector<std::vector<std::uint32_t>>{{4, 5}}));
-  EXPECT_FALSE(read(R"({"do_remote_prefill": false})")->kv_transfer) << "nothing is asked for";
+  EXPECT_FALSE(read(R"({"do_remote_prefill": false})")->kv_transfer) << "no transfer is requested";
   EXPECT_FALSE(read("null")->kv_transfer);
 }
 
-TEST(TransferParams, WhatIsWrongIsNamed) {
+TEST(TransferParams, NamesTheInvalidField) {
   for (const auto& [params, field] :
        {std::pair<const char*, const char*>{R"({"do_remote_prefill": 1})", "kv_transfer_params.do_remote_prefill"},
         {R"({"do_remote_prefill": true, "remote_block_ids": 3})", "kv_transfer_params.remote_block_ids"},
@@ -60,7 +60,7 @@ TEST(TransferParams, WhatIsWrongIsNamed) {
   const auto streamed = read(R"({"do_remote_decode": true})", R"(, "stream": true)");
   ASSERT_FALSE(streamed);
   EXPECT_EQ(streamed.error().field, "kv_transfer_params");
-  EXPECT_TRUE(read(R"({"do_remote_prefill": true})", R"(, "stream": true)")) << "answers stream as they like";
+  EXPECT_TRUE(read(R"({"do_remote_prefill": true})", R"(, "stream": true)")) << "a consumer may stream";
 }
 
 }  // namespace

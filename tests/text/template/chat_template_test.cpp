@@ -68,20 +68,29 @@ TEST(ChatTemplate, CallsMacrosAndCallers) {
             "1x324x!");
 }
 
-TEST(ChatTemplate, RaiseExceptionSpeaksForItself) {
+TEST(ChatTemplate, RaiseExceptionSetsTheMessage) {
   const Error error = error_of("{{ raise_exception('roles must alternate') }}");
   EXPECT_EQ(error.code, ErrorCode::invalid_argument);
   EXPECT_EQ(error.field, "messages");
   EXPECT_EQ(error.message, "roles must alternate");
 }
 
-TEST(ChatTemplate, RefusesWhatItDoesNotKnowWithLineAndName) {
+TEST(ChatTemplate, RefusesUnknownNamesWithTheirLine) {
   EXPECT_EQ(error_of("\n\n{{ x | foo }}").message, "line 3: filter 'foo' is not supported");
   EXPECT_EQ(error_of("{{ x is foo }}").message, "line 1: test 'foo' is not supported");
   EXPECT_EQ(error_of("a\n{% include 'b' %}").message, "line 2: tag 'include' is not supported");
-  EXPECT_EQ(error_of("{{ x.foo() }}").message, "line 1: method 'foo' is not supported");
-  EXPECT_EQ(error_of("{{ cycler(1) }}").message, "line 1: function 'cycler' is not supported");
+  EXPECT_EQ(error_of("{{ 'x'.foo() }}").message, "line 1: 'str object' has no attribute 'foo'");
   EXPECT_EQ(error_of("{{ x | foo }}").code, ErrorCode::unsupported);
+}
+
+TEST(ChatTemplate, BoundsTheOutputOfWidthsAndCounts) {
+  for (const char* source :
+       {"{{ '{:99999999}'.format(1) }}", "{{ '{:>{}}'.format('x', 1999999999) }}", "{{ '%99999999d' % 1 }}",
+        "{{ '%*s' % (1999999999, 'x') }}", "{{ '%.99999999d' % 1 }}", "{{ '%.99999f' % 1.5 }}", "{{ '{:.99999e}'.format(1.5) }}",
+        "{{ 'x'.ljust(2000000000) }}", "{{ 'x' | center(999999999) }}", "{{ '1'.zfill(999999999999) }}",
+        "{{ '\\t'.expandtabs(999999999) }}", "{{ [1] | batch(99999999, 0) | list }}", "{{ [1] | slice(99999999) | list }}",
+        "{{ ('ab ' * 5000000) | wordwrap(1) }}", "{{ ('<' * 1000000) | striptags }}"})
+    EXPECT_FALSE(render(source, "{}").has_value()) << source;
 }
 
 TEST(ChatTemplate, RefusesBrokenSyntax) {
@@ -102,7 +111,7 @@ TEST(ChatTemplate, ForbidsChangingLists) {
   EXPECT_EQ(error_of("{{ l.append(1) }}", R"({"l": []})").message, "line 1: access to attribute 'append' of 'list' object is unsafe");
 }
 
-TEST(ChatTemplate, TakesTheTimeFromOutside) {
+TEST(ChatTemplate, ReadsTheTimeFromItsOptions) {
   TemplateOptions options;
   options.now_s = 1'764'598'325;
   EXPECT_EQ(*render("{{ strftime_now('%d %b %Y %H:%M') }}", "{}", options), "01 Dec 2025 14:12");
@@ -110,7 +119,7 @@ TEST(ChatTemplate, TakesTheTimeFromOutside) {
   EXPECT_EQ(error_of("{{ strftime_now('%9999d') }}", "{}", options).code, ErrorCode::unsupported);
 }
 
-TEST(ChatTemplate, EndsWhatRunsAway) {
+TEST(ChatTemplate, StopsTemplatesOverTheirLimits) {
   TemplateOptions options;
   options.limits.max_steps = 100'000;
   options.limits.max_output_bytes = 10'000;
@@ -136,11 +145,11 @@ TEST(ChatTemplate, BoundsTheDepthOfTheSource) {
   EXPECT_EQ(error_of(tags).code, ErrorCode::too_large);
 }
 
-TEST(ChatTemplate, NamespacesMayHoldThemselves) {
+TEST(ChatTemplate, NamespacesMayContainThemselves) {
   EXPECT_EQ(text_of("{% set n = namespace() %}{% set n.n = n %}{{ n.n.n is defined }}"), "True");
 }
 
-TEST(ChatTemplate, RefusesAContextThatIsNoObject) {
+TEST(ChatTemplate, RefusesAContextThatIsNotAnObject) {
   const auto parsed = ChatTemplate::parse("x");
   ASSERT_TRUE(parsed);
   EXPECT_FALSE(parsed->render(boost::json::value(1)));

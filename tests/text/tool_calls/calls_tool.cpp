@@ -1,8 +1,8 @@
-// Reads JSON lines {"template", "tools", "text", "seed", "every_cut"?} and writes what AnswerParser makes of the text in the template's
-// format,
-// {"style", "content", "reasoning", "calls": [{"name", "arguments"}], "same"}; `same`: also in random pieces, and with `every_cut` cut once
-// at each place. Or {"template", "tools", "text", "required", "parallel", "control_tokens", "one_spelling"?}: {"taken", "grammar"}, what of
-// the text the grammar takes that holds calls to the format, or {"error", "grammar"}. The comparison with jinja2 drives it.
+// Reads JSON lines {"template", "tools", "text", "seed", "every_cut"?} and writes the result of AnswerParser in the template's format:
+// {"style", "content", "reasoning", "calls": [{"name", "arguments"}], "same"}. `same` says that random chunks give the same result; with
+// `every_cut`, also every split into two. For {"template", "tools", "text", "required", "parallel", "control_tokens", "is_canonical"?} it
+// writes {"taken", "grammar"} or {"error", "grammar"}: the part of the text that the grammar for calls accepts. The comparison with jinja2
+// runs this tool.
 #include <boost/json/array.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -56,16 +56,16 @@ json::object answer(const json::object& request) {
           {"same", whole.is_well_formed && is_cut_proof(format, tools, text, whole, request)}};
 }
 
-// As the server begins it: where free text comes first and a control token opens calls, behind that.
+// Starts the grammar like the server: if free text comes first and a control token opens calls, the grammar begins after that token.
 json::object held(const json::object& request) {
   const quire::CallFormat format = quire::detect_call_format(request.at("template").as_string());
   const quire::HeldAnswers answers(format, request.at("control_tokens").as_bool());
   quire::CallGrammarOptions options{.is_required = request.at("required").as_bool(), .parallel = request.at("parallel").as_bool()};
-  options.special = [&](std::string_view mark) { return answers.special(mark); };
-  options.one_spelling = request.contains("one_spelling");
-  options.behind_mark = !options.is_required && format.style != quire::CallStyle::llama && answers.special(format.open).has_value();
+  options.token = [&](std::string_view mark) { return answers.token_of(mark); };
+  options.is_canonical = request.contains("is_canonical");
+  options.is_after_delimiter = !options.is_required && format.style != quire::CallStyle::llama && answers.token_of(format.open).has_value();
   const std::string text(request.at("text").as_string());
-  const std::size_t begin = options.behind_mark ? text.find(format.open) + format.open.size() : 0;
+  const std::size_t begin = options.is_after_delimiter ? text.find(format.open) + format.open.size() : 0;
   const std::string grammar = quire::call_grammar(format, tools_of(request.at("tools")), options);
   const auto taken = answers.taken(grammar, std::string_view(text).substr(begin));
   if (!taken) return {{"error", taken.error().to_string()}, {"grammar", grammar}};

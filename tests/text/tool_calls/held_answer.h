@@ -1,5 +1,5 @@
 #pragma once
-// An answer, token by token, under the grammar that would hold it.
+// Runs an answer token by token through the grammar that constrains it.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -14,20 +14,21 @@
 
 namespace quire {
 
-// Tokens are bytes, and, if they are to be, marks of the format control tokens.
+// Tokens are bytes; optionally the format's delimiters are control tokens.
 class HeldAnswers {
  public:
   HeldAnswers(const CallFormat& format, bool has_control_tokens) {
     TokenizerSpec spec = test::byte_level_spec({});
     end_ = *spec.eos;
     spec.eog = {end_};
-    const std::vector<std::string> marks = format.marks();
+    const std::vector<std::string> marks = format.delimiters();
     for (const std::string& mark : marks)
-      if (has_control_tokens && !special(mark)) marks_.emplace_back(mark, add(spec, mark));
+      if (has_control_tokens && !token_of(mark)) marks_.emplace_back(mark, add(spec, mark));
     compiler_ = GrammarCompiler::create(spec, static_cast<std::uint32_t>(spec.tokens.size()));
   }
 
-  // What of the text its grammar takes, the end of an answer behind all of it; or why there is no grammar.
+  // Returns the part of the text that the grammar accepts; the whole text must be followed by the end of an answer. Returns an error if
+  // there is no grammar.
   Result<std::string> taken(const std::string& grammar, std::string_view text) const {
     if (!compiler_) return std::unexpected(compiler_.error());
     auto matcher = (*compiler_)->compile({.kind = StructuredOutput::Kind::lark, .text = grammar});
@@ -40,7 +41,7 @@ class HeldAnswers {
     if (!matcher->is_over() && !matcher->accept(end_)) return std::string(text) + " and not the end";
     return std::string(text);
   }
-  [[nodiscard]] std::optional<TokenId> special(std::string_view text) const {
+  [[nodiscard]] std::optional<TokenId> token_of(std::string_view text) const {
     const auto mark = std::ranges::find(marks_, text, &std::pair<std::string, TokenId>::first);
     return mark != marks_.end() ? std::optional(mark->second) : std::nullopt;
   }

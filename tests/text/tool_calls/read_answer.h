@@ -1,5 +1,5 @@
 #pragma once
-// An answer read by AnswerParser, put together again.
+// Assembles an answer from the parts that AnswerParser returns.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -16,9 +16,10 @@ struct ReadCall {
 
 struct ReadAnswer {
   std::string content, reasoning;
-  std::vector<ReadCall> calls;  // those that have ended
+  std::vector<ReadCall> calls;  // finished calls
   std::size_t num_broken = 0;
-  bool is_well_formed = true;  // each call begins, has arguments, and ends or breaks; content stands where it says
+  std::vector<ReadCall> cut;   // truncated within the call
+  bool is_well_formed = true;  // each call begins, has arguments, and ends or breaks; content is at its stated position
   friend bool operator==(const ReadAnswer&, const ReadAnswer&) = default;
 };
 
@@ -47,12 +48,16 @@ inline void take_part(ReadAnswer& answer, const AnswerPart& part, std::vector<Re
       answer.is_well_formed &= is_open;
       ++answer.num_broken;
       return;
+    case AnswerPart::Kind::call_truncated:
+      answer.is_well_formed &= is_open;
+      if (is_open) answer.cut.push_back(open[part.call]);
+      return;
   }
 }
 
-// `cuts`: where the text is cut, ascending.
+// `cuts` are the ascending positions at which the text is split. `is_truncated` is passed to AnswerParser::finish().
 inline ReadAnswer read_answer(const CallFormat& format, const std::vector<Tool>& tools, std::string_view text,
-                              const std::vector<std::size_t>& cuts = {}, AnswerParserOptions options = {}) {
+                              const std::vector<std::size_t>& cuts = {}, AnswerParserOptions options = {}, bool is_truncated = false) {
   const auto parser = make_answer_parser(format, tools, options);
   ReadAnswer answer;
   std::vector<ReadCall> open;
@@ -69,7 +74,7 @@ inline ReadAnswer read_answer(const CallFormat& format, const std::vector<Tool>&
     from = cut;
   }
   parser->feed(text.substr(from));
-  parser->finish();
+  parser->finish(is_truncated);
   take();
   return answer;
 }

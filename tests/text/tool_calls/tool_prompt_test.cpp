@@ -19,22 +19,22 @@ const char* const kConversation = R"([{"role": "user", "content": "time?"},
                                                          "function": {"name": "clock", "arguments": {"zone": "é", "n": [1, null]}}}]},
     {"role": "tool", "tool_call_id": "call_0123456789", "content": "12:00"}])";
 
-TEST(ToolPrompt, ATemplateWithoutToolsIsToldInASystemMessage) {
+TEST(ToolPrompt, DescribesToolsInASystemMessageForPlainTemplates) {
   const CallFormat plain = detect_call_format("{{ messages }}");
   boost::json::array messages = array_of(kConversation);
   adapt_messages(plain, array_of(kTools), messages);
   ASSERT_EQ(messages.size(), 4U);
   EXPECT_EQ(messages[0].at("role"), "system");
-  const std::string told(messages[0].at("content").as_string());
-  EXPECT_NE(told.find(R"({"type": "function", "function": {"name": "clock"}})"), std::string::npos);
-  EXPECT_NE(told.find(R"({"name": "function_name", "arguments": {"argument": "value"}})"), std::string::npos);
+  const std::string system_text(messages[0].at("content").as_string());
+  EXPECT_NE(system_text.find(R"({"type": "function", "function": {"name": "clock"}})"), std::string::npos);
+  EXPECT_NE(system_text.find(R"({"name": "function_name", "arguments": {"argument": "value"}})"), std::string::npos);
   EXPECT_EQ(messages[2].at("content"), R"({"name": "clock", "arguments": {"zone": "é", "n": [1, null]}})");
   EXPECT_FALSE(messages[2].as_object().contains("tool_calls"));
   EXPECT_EQ(messages[3].at("role"), "user");
   EXPECT_EQ(messages[3].at("content"), "<tool_response>\n12:00\n</tool_response>");
 }
 
-TEST(ToolPrompt, GptOssSeesOneCallOfAMessageAndItsResultBehindIt) {
+TEST(ToolPrompt, SplitsCallsIntoMessagesWithTheirResultsForGptOss) {
   const CallFormat format = detect_call_format("<|channel|><|message|> tools tool_calls tool");
   boost::json::array messages = array_of(R"([{"role": "user", "content": "?"},
       {"role": "assistant", "content": null, "reasoning_content": "two of them",
@@ -49,30 +49,21 @@ TEST(ToolPrompt, GptOssSeesOneCallOfAMessageAndItsResultBehindIt) {
       {"role": "tool", "tool_call_id": "b", "content": "2"}, {"role": "assistant", "content": "done"}])")));
 }
 
-TEST(ToolPrompt, ASystemMessageIsKept) {
+TEST(ToolPrompt, KeepsTheSystemMessage) {
   boost::json::array messages = array_of(R"([{"role": "system", "content": "Be terse."}, {"role": "user", "content": "x"}])");
   adapt_messages(CallFormat{}, array_of(kTools), messages);
   ASSERT_EQ(messages.size(), 2U);
   EXPECT_TRUE(messages[0].at("content").as_string().starts_with("Be terse.\n\nYou may call"));
 }
 
-TEST(ToolPrompt, WhereSystemMessagesAreRefusedTheFirstQuestionTells) {
-  CallFormat gemma;
-  gemma.has_no_system = true;
-  boost::json::array messages = array_of(R"([{"role": "user", "content": "time?"}])");
-  adapt_messages(gemma, array_of(kTools), messages);
-  ASSERT_EQ(messages.size(), 1U);
-  EXPECT_TRUE(messages[0].at("content").as_string().ends_with("\n\ntime?"));
-}
-
-TEST(ToolPrompt, ATemplateThatKnowsToolsGetsTheMessagesAsTheyAre) {
+TEST(ToolPrompt, DoesNotChangeMessagesForTemplatesWithTools) {
   const CallFormat format = detect_call_format("tools tool_calls tool <tool_call> \"arguments\"");
   boost::json::array messages = array_of(kConversation);
   adapt_messages(format, array_of(kTools), messages);
   EXPECT_EQ(messages, array_of(kConversation));
 }
 
-TEST(ToolPrompt, LongIdsBecomeNineLettersAndDigitsEverywhere) {
+TEST(ToolPrompt, ShortensIdsToNineLettersAndDigits) {
   const CallFormat mistral = detect_call_format("tools tool_calls tool [TOOL_CALLS] length != 9");
   boost::json::array messages = array_of(kConversation);
   adapt_messages(mistral, array_of(kTools), messages);
@@ -84,14 +75,14 @@ TEST(ToolPrompt, LongIdsBecomeNineLettersAndDigitsEverywhere) {
   EXPECT_EQ(again[0].at("tool_call_id"), "abcDEF123");
 }
 
-TEST(ToolPrompt, ATemplateThatAddsArgumentsToTextGetsText) {
+TEST(ToolPrompt, PassesArgumentsAsTextToTemplatesThatConcatenateThem) {
   const CallFormat r1 = detect_call_format("tools tool_calls tool <｜tool▁calls▁begin｜> + tool['function']['arguments'] + ```json");
   boost::json::array messages = array_of(kConversation);
   adapt_messages(r1, nullptr, messages);
   EXPECT_EQ(messages[1].at("tool_calls").as_array()[0].at("function").at("arguments"), R"({"zone": "é", "n": [1, null]})");
 }
 
-TEST(ToolPrompt, CallsAreWrittenAsTheModelWritesThem) {
+TEST(ToolPrompt, WritesCallsInTheFormatOfTheModel) {
   const boost::json::array calls =
       array_of(R"([{"function": {"name": "f", "arguments": {"a": 1}}}, {"function": {"name": "g", "arguments": {}}}])");
   const auto written = [&](const char* chat_template) { return write_calls(detect_call_format(chat_template), calls); };

@@ -1,5 +1,6 @@
-// quire_tokenize_tool MODEL [--parse-special] [--add-special] [--decode]: JSON strings from stdin, one a line, to JSON arrays of ids on
-// stdout; with --decode, arrays of ids to strings. For comparisons with other tokenizers.
+// quire_tokenize_tool MODEL [--parse-special] [--add-special] [--decode] [--template] reads JSON strings from stdin, one per line, and
+// writes JSON arrays of ids to stdout. With --decode it converts arrays of ids to strings; with --template it writes only the chat
+// template. Tests use it for comparisons with other tokenizers.
 #include <boost/json.hpp>
 #include <cstdio>
 #include <iostream>
@@ -13,7 +14,7 @@ namespace {
 struct Arguments {
   std::string model;
   quire::EncodeOptions options{.add_special = false, .parse_special = false};
-  bool decode = false;
+  bool decode = false, prints_template = false;
 };
 
 bool parse(int argc, char** argv, Arguments& arguments) {
@@ -25,6 +26,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       arguments.options.add_special = true;
     else if (argument == "--decode")
       arguments.decode = true;
+    else if (argument == "--template")
+      arguments.prints_template = true;
     else if (arguments.model.empty())
       arguments.model = argument;
     else
@@ -48,6 +51,10 @@ int main(int argc, char** argv) {
   if (!parse(argc, argv, arguments)) {
     std::cerr << "usage: quire_tokenize_tool MODEL [--parse-special] [--add-special] [--decode] < texts.jsonl\n";
     return 2;
+  }
+  if (arguments.prints_template) {
+    std::cout << quire::test::load_spec(arguments.model).value().chat_template;
+    return 0;
   }
   const auto tokenizer = quire::test::load_tokenizer(arguments.model);
   if (!tokenizer) {

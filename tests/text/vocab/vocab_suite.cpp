@@ -1,4 +1,4 @@
-// Real vocabularies: the ids that the models' own tokenizers gave for the texts beside them (ggml-vocab-*.gguf.inp and .out).
+// Tests real vocabularies against the ids of the models' original tokenizers for the texts next to them (ggml-vocab-*.gguf.inp and .out).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ std::vector<std::vector<TokenId>> read_ids(const std::string& path) {
 class RealVocabulary : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (vocab_folder().empty()) GTEST_SKIP() << "QUIRE_TEST_VOCABS names no folder with vocabulary files";
+    if (vocab_folder().empty()) GTEST_SKIP() << "QUIRE_TEST_VOCABS must name a folder with vocabulary files";
     auto loaded = test::load_tokenizer(vocab_path(GetParam()));
     ASSERT_TRUE(loaded.has_value()) << loaded.error().to_string();
     tokenizer_ = std::move(*loaded);
@@ -70,14 +70,14 @@ class RealVocabulary : public testing::TestWithParam<const char*> {
   std::vector<std::string> texts_;
 };
 
-TEST_P(RealVocabulary, GivesTheIdsOfTheModelsOwnTokenizer) {
+TEST_P(RealVocabulary, GivesTheIdsOfTheOriginalTokenizer) {
   const auto expected = read_ids(vocab_path(GetParam()) + ".out");
   ASSERT_EQ(expected.size(), texts_.size());
   for (std::size_t i = 0; i < texts_.size(); ++i)
     EXPECT_EQ(tokenizer_->encode(texts_[i], {.add_special = false}), expected[i]) << "text " << i << ": " << texts_[i];
 }
 
-TEST_P(RealVocabulary, DecodesWhatItEncoded) {
+TEST_P(RealVocabulary, RoundTripsTexts) {
   for (const std::string& text : texts_) EXPECT_EQ(tokenizer_->decode(*tokenizer_->encode(text, {.add_special = false})), text);
 }
 
@@ -107,8 +107,8 @@ INSTANTIATE_TEST_SUITE_P(All, RealVocabulary,
 
 class RefusedVocabulary : public testing::TestWithParam<const char*> {};
 
-TEST_P(RefusedVocabulary, IsRefusedWithAnErrorThatSaysWhy) {
-  if (vocab_folder().empty()) GTEST_SKIP() << "QUIRE_TEST_VOCABS names no folder with vocabulary files";
+TEST_P(RefusedVocabulary, IsRefusedWithAnExplanation) {
+  if (vocab_folder().empty()) GTEST_SKIP() << "QUIRE_TEST_VOCABS must name a folder with vocabulary files";
   const auto loaded = test::load_tokenizer(vocab_path(GetParam()));
   ASSERT_FALSE(loaded.has_value());
   EXPECT_EQ(loaded.error().code, ErrorCode::unsupported) << loaded.error().to_string();
@@ -116,7 +116,7 @@ TEST_P(RefusedVocabulary, IsRefusedWithAnErrorThatSaysWhy) {
   RecordProperty("error", loaded.error().to_string());
 }
 
-// WordPiece (BERT), and Gemma 4's BPE over characters without pieces.
+// The refused vocabularies are WordPiece (BERT) and Gemma 4's BPE over characters without pieces.
 INSTANTIATE_TEST_SUITE_P(All, RefusedVocabulary, testing::Values("bert-bge", "gemma-4"),
                          [](const testing::TestParamInfo<const char*>& instance) {
                            std::string name = instance.param;

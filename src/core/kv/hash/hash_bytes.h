@@ -1,5 +1,5 @@
 #pragma once
-// Appends numbers to bytes in a given order of bytes.
+// Appends numbers to a byte buffer in a given byte order.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -32,8 +32,8 @@ std::array<std::uint8_t, kBytes> big_endian(std::uint64_t value) {
   return bytes;
 }
 
-// Bytes in storage that only grows: one check of the room per piece, and no allocation once it is large enough.
-// One per hash function, used again for each block: naming blocks is on the way of every prompt.
+// A byte buffer with storage that only grows: one capacity check per piece, and no allocation once it is large enough. Each hash function
+// reuses one buffer for every block, because every prompt waits for its hashes.
 class HashBytes {
  public:
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -49,22 +49,22 @@ class HashBytes {
     std::memcpy(end(), bytes.data(), bytes.size());
     size_ += bytes.size();
   }
-  // The lowest `count` <= 8 bytes of `word`, lowest first. The same work for every count: numbers of mixed sizes cost no mispredicted
-  // branch.
+  // Appends the lowest `count` <= 8 bytes of `word`, lowest first. Every count takes the same work, so numbers of mixed sizes cost no
+  // mispredicted branch.
   void put_low_bytes(std::uint64_t word, std::size_t count) {
     static_assert(std::endian::native == std::endian::little);
     ensure(sizeof word);
-    QUIRE_CHECK(count <= sizeof word, "a word has eight bytes");
+    QUIRE_CHECK(count <= sizeof word, "at most the 8 bytes of a word are written");
     std::memcpy(end(), &word, sizeof word);
     size_ += count;
   }
-  // Bytes written before, at `position`.
+  // Replaces bytes that were written before, at `position`.
   void overwrite(std::size_t position, std::span<const std::uint8_t> bytes) {
-    QUIRE_CHECK(position + bytes.size() <= size_, "only what is written is overwritten");
+    QUIRE_CHECK(position + bytes.size() <= size_, "only written bytes are overwritten");
     std::memcpy(storage_.data() + position, bytes.data(), bytes.size());
   }
   void erase(std::size_t position, std::size_t count) {
-    QUIRE_CHECK(position + count <= size_, "only what is written is erased");
+    QUIRE_CHECK(position + count <= size_, "only written bytes are erased");
     std::memmove(storage_.data() + position, storage_.data() + position + count, size_ - position - count);
     size_ -= count;
   }

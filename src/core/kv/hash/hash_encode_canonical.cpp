@@ -4,10 +4,10 @@
 namespace quire {
 namespace {
 
-// Part of the names: a number is never used again for something else.
+// These numbers are part of every block hash: a number must never be reused for another field.
 enum class Tag : std::uint8_t { root = 1, tokens = 2, lora = 3, multimodal = 4, salt = 5, embeds = 6 };
 
-// Tag and length before the bytes, so that no two inputs give the same text by running into each other.
+// Writes tag and length before the bytes, so that different inputs cannot give the same bytes.
 void put_field(Tag tag, std::span<const std::uint8_t> bytes, HashBytes& out) {
   out.put(static_cast<std::uint8_t>(tag));
   out.put(little_endian<4>(bytes.size()));
@@ -15,7 +15,7 @@ void put_field(Tag tag, std::span<const std::uint8_t> bytes, HashBytes& out) {
 }
 
 void put_tokens(std::span<const TokenId> tokens, HashBytes& out) {
-  QUIRE_CHECK(tokens.size_bytes() <= UINT32_MAX, "a length that is cut would give two inputs one text");
+  QUIRE_CHECK(tokens.size_bytes() <= UINT32_MAX, "the length fits into 32 bits");
   out.put(static_cast<std::uint8_t>(Tag::tokens));
   out.put(little_endian<4>(tokens.size_bytes()));
   for (TokenId token : tokens) out.put_low_bytes(static_cast<std::uint32_t>(token), 4);

@@ -1,7 +1,6 @@
-// Pickle, protocol 5: PEP 3154 and PEP 574, Modules/_pickle.c. Opcodes lie in frames of at least 64 KiB; a frame ends before an object,
-// never within one. Every string, byte string and non-empty tuple is followed by MEMOIZE.
-// The bytes are those of CPython's C pickler, down to where frames begin and which strings are remembered, because vLLM digests them.
-// Called per block; it writes into storage that is used again.
+// Pickle, protocol 5 (PEP 3154, PEP 574, Modules/_pickle.c). Opcodes lie in frames of at least 64 KiB; a frame ends before an object, never
+// within one. MEMOIZE follows every string, byte string and non-empty tuple. The bytes equal the output of CPython's C pickler, including
+// frame starts and memoized strings, because vLLM digests them. Called per block; writes into reused storage.
 #include <algorithm>
 
 #include "base/check.h"
@@ -12,8 +11,8 @@ namespace {
 
 constexpr std::size_t kFrameHeader = 9;
 constexpr std::size_t kFrameTarget = 64 * 1024;
-constexpr std::size_t kLongestInteger = 5;  // bytes of one that fits 32 bits
-constexpr std::size_t kFrameMin = 4;        // a shorter last frame goes without its header
+constexpr std::size_t kLongestInteger = 5;  // bytes of an integer that fits 32 bits
+constexpr std::size_t kFrameMin = 4;        // a shorter last frame has no header
 
 namespace op {
 constexpr std::uint8_t proto = 0x80, frame = 0x95, memoize = 0x94, stop = '.', none = 'N';
@@ -22,7 +21,7 @@ constexpr std::uint8_t short_bytes = 'C', short_unicode = 0x8C, unicode = 'X', g
 constexpr std::uint8_t empty_tuple = ')', tuple1 = 0x85, mark = '(', tuple = 't';
 }  // namespace op
 
-// A string of one character below U+0100, as UTF-8.
+// Returns whether the UTF-8 text is one character below U+0100.
 bool is_latin1_character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   return (text.size() == 1 && byte(0) < 0x80) || (text.size() == 2 && (byte(0) == 0xC2 || byte(0) == 0xC3));
@@ -40,15 +39,15 @@ class PickleWriter {
     while (!values.empty()) {
       begin_object();
       open_frame();
-      QUIRE_CHECK(frame_size() < kFrameTarget, "a frame that is full was closed before the next object");
-      // As many as certainly end before the frame does.
+      QUIRE_CHECK(frame_size() < kFrameTarget, "a full frame is closed before the next object");
+      // Writes as many integers as certainly fit into the frame.
       const std::size_t room = kFrameTarget - 1 - frame_size();
       const std::size_t count = std::clamp<std::size_t>(room / kLongestInteger, 1, values.size());
       for (std::int32_t value : values.first(count)) put_integer(value);
       values = values.subspan(count);
     }
   }
-  // Distances within a request: 32 bits and a sign.
+  // Writes a distance within a request: 32 bits and a sign.
   void integer(std::int64_t value) {
     if (value >= INT32_MIN && value <= INT32_MAX) {
       const auto narrow = static_cast<std::int32_t>(value);
@@ -64,9 +63,9 @@ class PickleWriter {
     opcode(op::none);
   }
 
-  // At most 255 bytes: digests.
+  // Writes a digest, at most 255 bytes.
   void byte_string(std::span<const std::uint8_t> value) {
-    QUIRE_CHECK(value.size() <= 0xFF, "the length takes one byte");
+    QUIRE_CHECK(value.size() <= 0xFF, "the length of a byte string fits into one byte");
     begin_object();
     opcode(op::short_bytes);
     out_.put(static_cast<std::uint8_t>(value.size()));
@@ -77,7 +76,7 @@ class PickleWriter {
   void text(std::string_view value) {
     begin_object();
     if (is_latin1_character(value) && reuse(value)) return;
-    // A string as long as a frame stands between two frames.
+    // A string as long as a frame is written between two frames.
     const bool apart = value.size() >= kFrameTarget;
     if (apart) close_frame();
     if (value.size() <= 0xFF) {
@@ -91,9 +90,9 @@ class PickleWriter {
     memoize();
   }
 
-  // A string that is one object wherever it stands: written once, then referred to.
+  // Writes a string that is always the same Python object: written once, then referred to.
   void constant(std::string_view value) {
-    QUIRE_CHECK(value.size() <= 0xFF, "a constant is short");
+    QUIRE_CHECK(value.size() <= 0xFF, "the length of a constant fits into one byte");
     begin_object();
     if (reuse(value)) return;
     opcode(op::short_unicode);
@@ -111,7 +110,7 @@ class PickleWriter {
     QUIRE_CHECK(num_open_tuples_ > 0, "a tuple that ends was begun");
     --num_open_tuples_;
     if (size == 0) {
-      opcode(op::empty_tuple);  // one object for all, never in the memo
+      opcode(op::empty_tuple);  // one shared object, never memoized
       return;
     }
     opcode(size > 3 ? op::tuple : static_cast<std::uint8_t>(op::tuple1 + size - 1));
@@ -139,7 +138,7 @@ class PickleWriter {
     open_frame();
     out_.put(code);
   }
-  // One byte, two bytes, or four with the sign; without a branch.
+  // Writes one byte, two bytes, or four with the sign, without a branch.
   void put_integer(std::int32_t value) {
     constexpr std::array<std::uint8_t, 3> kOpcodes{op::bin_int1, op::bin_int2, op::bin_int};
     constexpr std::array<std::uint8_t, 3> kNumBytes{1, 2, 4};
@@ -149,7 +148,7 @@ class PickleWriter {
   }
   void close_frame() {
     if (frame_ == 0) return;
-    QUIRE_CHECK(out_.size() >= frame_ + kFrameHeader, "an open frame has its header");
+    QUIRE_CHECK(out_.size() >= frame_ + kFrameHeader, "an open frame has a header");
     const std::size_t length = frame_size();
     if (length >= kFrameMin)
       out_.overwrite(frame_ + 1, little_endian<8>(length));
@@ -173,9 +172,9 @@ class PickleWriter {
       characters_[num_characters_++] = {value, static_cast<std::uint8_t>(memo_size_)};
     return false;
   }
-  // The fewest bytes of two's complement that keep the sign: 5 for each distance beyond 32 bits.
+  // Writes the fewest two's complement bytes that keep the sign: 5 for each distance beyond 32 bits.
   void long_integer(std::int64_t value) {
-    QUIRE_CHECK(value < std::int64_t{1} << 39 && value >= -(std::int64_t{1} << 39), "a distance fits five bytes");
+    QUIRE_CHECK(value < std::int64_t{1} << 39 && value >= -(std::int64_t{1} << 39), "the value fits into five bytes");
     constexpr std::size_t size = 5;
     opcode(op::long1);
     out_.put(static_cast<std::uint8_t>(size));
@@ -189,11 +188,11 @@ class PickleWriter {
   };
 
   HashBytes& out_;
-  std::size_t frame_ = 0;  // where the open frame begins; 0: none is open
+  std::size_t frame_ = 0;  // start of the open frame; 0: no frame is open
   std::size_t memo_size_ = 0;
   std::size_t num_open_tuples_ = 0;
-  // Strings of one Latin-1 character that were written, and where: CPython has one object for each, which pickle then refers to. More than
-  // 16 in one block's keys are written out again, which no real key does.
+  // Constants and strings of one Latin-1 character that were written, with their memo index. CPython has one object for each, which pickle
+  // then refers to. After 16 of them in one block's keys, further ones are written out again, which no real key needs.
   std::array<Character, 16> characters_;
   std::size_t num_characters_ = 0;
 };

@@ -1,5 +1,5 @@
-// The hash functions by name, and the chain over a request's blocks. Made once per core, called on its thread when a request is added and
-// when outputs fill a block; the engine calls it on the submitting thread, with an object of its own, since the function reuses its
+// The hash functions by name, and the hash chain over a request's blocks. The core makes one function and calls it on its thread when a
+// request is added and when outputs fill a block. The engine uses a separate object on the submitting thread, because a function reuses its
 // buffers.
 #include "core/kv/hash/hash_function.h"
 
@@ -29,7 +29,7 @@ class PlainHash final : public HashFunction {
       encode(std::string_view(options.seed));
       root_ = {digest(), hash_size(algorithm_)};
     } else {
-      QUIRE_CHECK(options.root.size() <= sizeof(BlockHash::bytes), "a root was checked for its size");
+      QUIRE_CHECK(options.root.size() <= sizeof(BlockHash::bytes), "the root hash has at most 32 bytes");
       root_.size = options.root.size();
       std::ranges::copy(options.root, root_.hash.bytes.begin());
     }
@@ -89,7 +89,7 @@ class PlainHash final : public HashFunction {
 Result<HashAlgorithm> parse_hash_algorithm(std::string_view name) {
   const auto* found = std::ranges::find(kNames, name, &std::pair<HashAlgorithm, std::string_view>::second);
   if (found == kNames.end()) {
-    return fail(ErrorCode::invalid_argument, "prefix_caching_hash_algo", fmt::format("'{}' is no hash function", name),
+    return fail(ErrorCode::invalid_argument, "prefix_caching_hash_algo", fmt::format("unknown hash function '{}'", name),
                 "use sha256, sha256_cbor, xxhash, xxhash_cbor or canonical");
   }
   return found->first;
@@ -97,27 +97,28 @@ Result<HashAlgorithm> parse_hash_algorithm(std::string_view name) {
 
 std::string_view to_string(HashAlgorithm algorithm) {
   const auto* found = std::ranges::find(kNames, algorithm, &std::pair<HashAlgorithm, std::string_view>::first);
-  QUIRE_CHECK(found != kNames.end(), "every algorithm has a name");
+  QUIRE_CHECK(found != kNames.end(), "each algorithm has a name");
   return found->second;
 }
 
 Result<std::unique_ptr<HashFunction>> make_hash_function(const HashOptions& options) {
   if (hash_size(options.algorithm) == sizeof(Xxh128Digest) && !xxhash_available()) {
     return fail(ErrorCode::unsupported, "prefix_caching_hash_algo",
-                fmt::format("this build has no xxhash for '{}'", to_string(options.algorithm)),
+                fmt::format("this build has no xxHash, which '{}' needs", to_string(options.algorithm)),
                 "install libxxhash-dev and build again, or use sha256_cbor");
   }
   if (options.root.size() > sizeof(BlockHash))
-    return fail(ErrorCode::invalid_argument, "root_hash", fmt::format("{} bytes are too many", options.root.size()), "give 1 to 32 bytes");
+    return fail(ErrorCode::invalid_argument, "root_hash", fmt::format("must have at most 32 bytes, got {}", options.root.size()),
+                "use 1 to 32 bytes");
   return std::make_unique<PlainHash>(options);
 }
 
 void hash_full_blocks(HashFunction& function, const RequestContent& content, std::uint32_t block_size, std::vector<BlockHash>& hashes) {
-  QUIRE_CHECK(block_size > 0, "a block has tokens to name");
+  QUIRE_CHECK(block_size > 0, "the block size is positive");
   HashInputs inputs(content, block_size, hashes.size());
   while (const std::optional<HashInput> input = inputs.next())
     hashes.push_back(function.hash(hashes.empty() ? nullptr : &hashes.back(), *input));
-  QUIRE_CHECK(hashes.size() >= content.tokens.size() / block_size, "each full block has a name");
+  QUIRE_CHECK(hashes.size() >= content.tokens.size() / block_size, "each full block has a block hash");
 }
 
 }  // namespace quire

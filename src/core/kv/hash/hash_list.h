@@ -1,6 +1,6 @@
 #pragma once
-// Names of blocks that are larger than the blocks the hash runs over: the bytes of the hashes they span, one after the other, not a new
-// hash (vLLM: BlockHashListWithBlockSize).
+// Hashes of blocks that are larger than the hash block size: the concatenated hashes that a block spans, not a new hash (vLLM:
+// BlockHashListWithBlockSize).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,21 +10,21 @@
 
 namespace quire {
 
-// A view of a request's hashes; block_size must be a multiple of hash_block_size.
-// Made per call and cheap: groups with larger blocks read the same hashes in longer pieces.
+// A view of a request's hashes; block_size must be a multiple of hash_block_size. Cheap to make per call: groups with larger blocks read
+// the same hashes in longer pieces.
 class BlockHashList {
  public:
   BlockHashList(std::span<const BlockHash> hashes, std::uint32_t hash_block_size, std::uint32_t block_size)
       : hashes_(hashes), hashes_per_block_(hash_block_size == 0 ? 0 : block_size / hash_block_size) {
-    QUIRE_CHECK(hash_block_size > 0, "a hash names tokens");
+    QUIRE_CHECK(hash_block_size > 0, "the hash block size is positive");
     QUIRE_CHECK(block_size % hash_block_size == 0, "a block is a whole number of hash blocks");
   }
 
-  // Full blocks only.
+  // Returns the number of full blocks.
   [[nodiscard]] std::size_t size() const { return hashes_.size() / hashes_per_block_; }
-  // The parts of the name of block `index` < size().
+  // Returns the hashes of block `index` < size().
   [[nodiscard]] std::span<const BlockHash> operator[](std::size_t index) const {
-    QUIRE_CHECK((index + 1) * hashes_per_block_ <= hashes_.size(), "a full block");
+    QUIRE_CHECK((index + 1) * hashes_per_block_ <= hashes_.size(), "the block has all of its hashes");
     return hashes_.subspan(index * hashes_per_block_, hashes_per_block_);
   }
 

@@ -1,5 +1,6 @@
 #pragma once
-// A set of block hashes that is filled and emptied every step: open addressing, cleared in O(1), grown to the fullest step there was.
+// A set of block hashes that is filled and emptied in every step: open addressing, cleared in O(1), as large as the fullest step so far
+// needed.
 #include <cstdint>
 #include <vector>
 
@@ -7,26 +8,26 @@
 
 namespace quire {
 
-// For what a step has cached (mamba_manager.cpp). Names are digests, so their first bytes are hash enough.
+// Holds the hashes that a step has cached (mamba_manager.cpp). Block hashes are digests, so their first bytes serve as hash.
 class HashSet {
  public:
   [[nodiscard]] bool contains(const BlockHash& hash) const { return !slots_.empty() && slots_[slot_of(hash)].round == round_; }
   void insert(const BlockHash& hash);
   void clear();
   [[nodiscard]] std::size_t size() const { return size_; }
-  // Stops the program if a hash cannot be found, or there are more or fewer than are counted.
+  // Stops the program if a hash cannot be found or the count is wrong.
   void check_invariants() const;
 
  private:
   struct Slot {
     BlockHash hash;
-    std::uint64_t round = 0;  // taken where it is the set's
+    std::uint64_t round = 0;  // the slot is taken if this is the set's round
   };
 
-  // Where the hash is, or would be put. There is always a free slot.
+  // Returns the slot of the hash, or the slot where it would be inserted. There is always a free slot.
   [[nodiscard]] std::size_t slot_of(const BlockHash& hash) const;
 
-  std::vector<Slot> slots_;  // a power of two
+  std::vector<Slot> slots_;  // size is a power of two
   std::uint64_t round_ = 1;
   std::size_t size_ = 0;
 };

@@ -1,5 +1,6 @@
 #pragma once
-// 64 bits that tell damaged bytes: any change within eight bytes shows. Not against anybody who looks for collisions.
+// A 64-bit checksum that detects damaged bytes. It detects any change within one word of eight bytes, but does not resist deliberate
+// collisions.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,7 +11,7 @@
 
 namespace quire {
 
-// Four lanes of eight bytes, since a checkpoint has megabytes and the engine waits for it.
+// Uses four lanes of eight bytes, because a checkpoint has megabytes and the engine waits for the sum.
 inline std::uint64_t checksum(std::span<const std::uint8_t> bytes) {
   constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15ULL;
   constexpr int kTurn = 29;

@@ -4,11 +4,13 @@
 
 namespace quire {
 
-void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, bool is_padded, PlanArena& arena) {
-  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "only these are admitted");
-  QUIRE_CHECK(request.queue == QueueName::none && request.slot == kNoSlot, "it was taken out of its queue, and does not run yet");
-  QUIRE_CHECK(queues_.running.size() < context_.config.scheduler.max_num_seqs, "there is a row of the batch for it");
-  QUIRE_CHECK(is_padded || num_computed_tokens + num_new_tokens <= request.num_tokens(), "tokens that are known are run");
+void RequestAdmitter::admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, bool is_padded,
+                            PlanArena& arena) {
+  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted,
+              "only a waiting or preempted request is admitted");
+  QUIRE_CHECK(request.queue == QueueName::none && request.slot == kNoSlot, "an admitted request is in no queue and has no slot");
+  QUIRE_CHECK(queues_.running.size() < context_.config.scheduler.max_num_seqs, "the batch has a free row");
+  QUIRE_CHECK(is_padded || num_computed_tokens + num_new_tokens <= request.num_tokens(), "only known tokens are scheduled");
   const ScheduledKind kind = request.status == RequestStatus::waiting ? ScheduledKind::fresh : ScheduledKind::resumed;
   queues_.running.push_back(&request);
   queues_.end_deferral(request);
@@ -17,7 +19,7 @@ void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::i
   request.status = RequestStatus::running;
   request.num_computed_tokens = num_computed_tokens;
   request.is_prefilling |= num_computed_tokens + num_new_tokens < request.num_tokens();
-  // Of the first admission: what a later one finds in the cache, the request has put there itself.
+  // Set at the first admission only: later admissions find blocks that the request itself has cached.
   if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
   slots_.take(request);
   if (context_.events.wanted()) {
@@ -26,13 +28,13 @@ void Admitting::admit(Request& request, std::int32_t num_computed_tokens, std::i
                               .amount = static_cast<std::uint32_t>(num_computed_tokens),
                               .total = static_cast<std::uint32_t>(request.num_tokens())});
   }
-  forks_.leave_sharing(request);
-  arena.admit(request, !request.admitted_before);
-  request.admitted_before = true;
-  request.loaded_early = false;
+  forks_.stop_sharing(request);
+  arena.admit(request, !request.was_admitted_before);
+  request.was_admitted_before = true;
+  request.load.early = false;
   budget_.commit(request, num_new_tokens, kind, arena);
   if (is_padded)
-    // It may have drafts of its own, of before it was preempted: those are for when it runs.
+    // The request may have draft tokens from before its preemption. They are kept for its next step.
     arena.set_placeholders(static_cast<std::uint32_t>(num_new_tokens) - 1);
   forks_.plan_copies(request, kind, arena);
   for (std::uint32_t group = 0; group < context_.num_groups; ++group)

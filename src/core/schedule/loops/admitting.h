@@ -1,24 +1,24 @@
 #pragma once
-// A waiting request that has its blocks gets its place in the batch, and its first tokens of this step.
+// Admits a waiting request that has its blocks: assigns its row of the batch and its first tokens of this step.
 //
 //   waiting, preempted -> running   admit
 #include <cstdint>
 
 #include "core/schedule/loops/step_budget.h"
 #include "core/schedule/requests/forks.h"
-#include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request.h"
+#include "core/schedule/requests/shared_state.h"
 #include "core/schedule/requests/slots.h"
 
 namespace quire {
 
-class Admitting {
+class RequestAdmitter {
  public:
-  Admitting(const Foundation& base, Slots& slots, Forks& forks, StepBudget& budget)
+  RequestAdmitter(const SharedState& base, Slots& slots, Forks& forks, StepBudget& budget)
       : context_(base.context), requests_(base.requests), queues_(base.queues), slots_(slots), forks_(forks), budget_(budget) {}
 
-  // It was taken out of its queue. `is_padded`: all of the tokens but one are placeholders for drafts.
+  // The caller has taken the request out of its queue. `is_padded`: all tokens but one are placeholders for draft tokens.
   void admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, bool is_padded, PlanArena& arena);
 
  private:

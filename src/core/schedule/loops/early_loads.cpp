@@ -7,49 +7,51 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kNumSeen = 64;            // requests that are next, of which one is looked up in a step:
-constexpr std::uint64_t kStepsUntilAsked = 16;  // what the tier does not have, or has no time for, it may have later
-constexpr std::uint32_t kShareLeftFree = 8;     // one in so many blocks
+constexpr std::size_t kNumSeen = 64;            // next waiting requests to consider; at most one is looked up per step
+constexpr std::uint64_t kStepsUntilAsked = 16;  // steps between look-ups of a request: by then the tier may have its blocks, or time
+constexpr std::uint32_t kShareLeftFree = 8;     // one in this many blocks stays free
 
 }  // namespace
 
 void EarlyLoads::begin(StepId step) {
-  if (!context_.config.cures.early_loads || context_.seams.connector == nullptr) return;
+  if (!context_.rules.early_loads || context_.seams.connector == nullptr) return;
   queues_.next_waiting(kNumSeen, next_);
-  QUIRE_CHECK(next_.size() <= kNumSeen, "the look at those that are next is bounded");
-  // What has come is found by others, who would load the same.
+  QUIRE_CHECK(next_.size() <= kNumSeen, "the number of requests considered for early loads is bounded");
+  // Promotes requests with completed loads, so that others find the same blocks instead of loading them too.
   for (Request* request : next_)
-    if (request->loaded_early && request->finished_receiving) look_up_.try_promote(*request);
-  const auto asked = std::ranges::find_if(next_, [&](const Request* request) { return may_ask(*request, step); });
+    if (request->load.early && request->load.received) look_up_.try_promote(*request);
+  const auto asked = std::ranges::find_if(next_, [&](const Request* request) { return can_query(*request, step); });
   if (asked == next_.end() || pressure_.is_stopped()) return;
-  // What those before it will want stays free: a load must never make an earlier request wait.
-  std::uint32_t num_left_free = num_kept_for_running();
+  // Keeps free what earlier requests will need: a load must never make an earlier request wait.
+  std::uint32_t num_min_free_blocks = num_reserved_for_running();
   for (auto earlier = next_.begin(); earlier != asked; ++earlier) {
-    // What was swapped out comes back when it is its turn: blocks lack.
-    if ((*earlier)->swapped != nullptr || num_left_free >= kv_.pool().num_free_blocks()) return;
-    num_left_free += num_wanted_blocks(**earlier);
+    // A swapped-out request waits for blocks until its turn, so no block is spare.
+    if ((*earlier)->swapped != nullptr || num_min_free_blocks >= kv_.pool().num_free_blocks()) return;
+    num_min_free_blocks += num_wanted_blocks(**earlier);
   }
-  // One in a step: nobody waits for it yet.
-  (*asked)->asked_early = step;
-  try_begin(**asked, num_left_free);
+  // Looks up one request per step, because no request waits for the result yet.
+  (*asked)->load.last_early_query = step;
+  try_begin(**asked, num_min_free_blocks);
 }
 
-// A late token may move a session on: it is to be in the queue where that is expected of it.
-bool EarlyLoads::may_ask(const Request& request, StepId step) const {
-  if (is_blocked(request) || request.resumable || request.loads_nothing || request.num_in_flight > 0 || request.swapped != nullptr)
+// Excludes sessions: a late token may continue a session, which must then be in the queue where other code expects it.
+bool EarlyLoads::can_query(const Request& request, StepId step) const {
+  if (is_blocked(request) || request.resumable || !request.load.is_allowed() || request.in_flight.num_plans > 0 ||
+      request.swapped != nullptr)
     return false;
   if (request.num_computed_tokens != 0 || Requests::num_blocks(request) != 0 || budget_.exceeds_max_loras(request)) return false;
-  QUIRE_CHECK(request.asked_early == kNeverScheduled || request.asked_early <= step, "nobody was asked about in a step to come");
-  return request.asked_early == kNeverScheduled || step.value - request.asked_early.value >= kStepsUntilAsked;
+  QUIRE_CHECK(request.load.last_early_query == kNeverScheduled || request.load.last_early_query <= step,
+              "the connector was not queried for a later step");
+  return request.load.last_early_query == kNeverScheduled || step.value - request.load.last_early_query.value >= kStepsUntilAsked;
 }
 
-std::uint32_t EarlyLoads::num_kept_for_running() const {
-  std::uint64_t num_blocks = pressure_.num_left_free() + kv_.pool().num_blocks() / kShareLeftFree;
+std::uint32_t EarlyLoads::num_reserved_for_running() const {
+  std::uint64_t num_blocks = pressure_.num_min_free_blocks() + kv_.pool().num_blocks() / kShareLeftFree;
   for (const Request* request : queues_.running) {
     const auto num_tokens = static_cast<std::uint32_t>(std::max(request->num_tokens_with_drafts() + request->num_output_placeholders, 0));
     for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
       const std::size_t num_known = (num_tokens + kv_.block_size(group) - 1) / kv_.block_size(group);
-      // What its known tokens lack, and one block more to grow into.
+      // Adds the blocks that its known tokens still need, and one block to grow into.
       num_blocks += std::max(num_known, request->blocks.blocks(group).size()) - request->blocks.blocks(group).size() + 1;
     }
   }
@@ -57,26 +59,27 @@ std::uint32_t EarlyLoads::num_kept_for_running() const {
 }
 
 std::uint32_t EarlyLoads::num_wanted_blocks(Request& request) {
-  // What lacks when all that is free stays free.
-  return kv_.missing_for_full_sequence(requests_.kv_request(request), {.num_left_free = kv_.pool().num_free_blocks()});
+  // Returns the blocks that are missing if all free blocks stay free.
+  return kv_.missing_for_full_sequence(requests_.kv_request(request), {.num_min_free_blocks = kv_.pool().num_free_blocks()});
 }
 
-void EarlyLoads::try_begin(Request& request, std::uint32_t num_left_free) {
+void EarlyLoads::try_begin(Request& request, std::uint32_t num_min_free_blocks) {
   const std::optional<Computed> computed = look_up_.find_load(request);
   if (!computed) return;
-  QUIRE_CHECK(computed->load_async && computed->num_external > 0, "only a request that waits loads before its turn");
-  QUIRE_CHECK(Requests::num_blocks(request) == 0 && request.num_computed_tokens == 0, "nothing of it is here yet");
-  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted, "who loads early waits for its turn");
+  QUIRE_CHECK(computed->load_async && computed->num_external > 0, "an early load is asynchronous and has tokens");
+  QUIRE_CHECK(Requests::num_blocks(request) == 0 && request.num_computed_tokens == 0, "a request that loads early has no blocks");
+  QUIRE_CHECK(request.status == RequestStatus::waiting || request.status == RequestStatus::preempted,
+              "a request that loads early waits for its turn");
   const SlotDemand demand{.num_new_computed_tokens = computed->hit.num_tokens,
                           .num_external_tokens = computed->num_external,
                           .delay_caching = true,
-                          .num_left_free = num_left_free};
+                          .num_min_free_blocks = num_min_free_blocks};
   requests_.reserve_memory(request);
   const KvRequest view = requests_.kv_request(request);
   if (kv_.missing_for_full_sequence(view, demand, computed->hit) > 0 || kv_.allocate_slots(view, demand, computed->hit) > 0) return;
   look_up_.note_load(request, *computed);
   request.status = RequestStatus::waiting_for_remote_kv;
-  request.loaded_early = true;
+  request.load.early = true;
   request.num_computed_tokens = computed->num_tokens;
   ++queues_.num_loading;
 }

@@ -1,26 +1,28 @@
 #pragma once
-// Which request is preempted when too few blocks are free.
+// Chooses and preempts a running request when too few blocks are free.
 //
-//   running -> preempted   its blocks are free, its progress and drafts are forgotten (its tokens and output placeholders stay), and it
-//                          waits at the front of the queue; its progress stays where its blocks are kept elsewhere (swap.h)
+//   running -> preempted   its blocks are freed, its progress and draft tokens are forgotten; its tokens and output placeholders stay. It
+//                          waits at the front of the queue. If its blocks are swapped out, its progress stays (swap.h)
 #include <cstddef>
+#include <vector>
 
 #include "core/schedule/loops/step_budget.h"
 #include "core/schedule/moves/swap.h"
 #include "core/schedule/requests/encoder_inputs.h"
-#include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/policy.h"
 #include "core/schedule/requests/request.h"
+#include "core/schedule/requests/shared_state.h"
 #include "core/schedule/requests/slots.h"
 #include "core/schedule/requests/step_fences.h"
+#include "core/schedule/requests/tenant_turns.h"
 
 namespace quire {
 
 class Preemption {
  public:
-  Preemption(const Foundation& base, Slots& slots, Policy& policy, EncoderScheduler& encoder, StepBudget& budget, Swap& swap,
-             StepFences& fences)
+  Preemption(const SharedState& base, Slots& slots, Policy& policy, EncoderScheduler& encoder, StepBudget& budget, Swap& swap,
+             StepFences& fences, TenantScheduler& tenants)
       : context_(base.context),
         kv_(base.kv),
         requests_(base.requests),
@@ -30,23 +32,31 @@ class Preemption {
         encoder_(encoder),
         budget_(budget),
         swap_(swap),
-        fences_(fences) {}
+        fences_(fences),
+        tenants_(tenants) {}
 
-  // Between take_victim() and preempt() it is in no queue and not in the plan, with its blocks still its own: events can tell of them.
+  // Between take_victim() and preempt() the request is in no queue and not in the plan, but still holds its blocks, so that events can
+  // report them.
   struct Victim {
     Request& request;
-    bool was_planned;  // in this step, which it was taken out of
+    bool was_planned;  // in this step; take_victim() has removed it from the plan
   };
-  // Whether the blocks of the one that would be taken can be used in this step.
+  // Returns whether this step can use the blocks of the request that would be preempted.
   [[nodiscard]] bool frees_at_once() const;
-  // Takes one out of `running`, and out of this step; the running loop is at `cursor`. preempt() is to follow.
-  Victim take_victim(PlanArena& arena, std::size_t& cursor);
-  void preempt(const Victim& victim);
-  // All of it is to be computed again. The caller took it out of `running`. `drops_stale`: what is in flight for it will not be taken
-  // (DecisionRules::stale_outputs).
+  // Removes a request from `running` and from this step. `cursor` is the position of the running loop. The caller must then call preempt().
+  Victim take_victim(PlanArena& arena, std::size_t& cursor) { return take_victim(arena, cursor, choose()); }
+  // Removes the request that was `chosen` in `running`.
+  Victim take_victim(PlanArena& arena, std::size_t& cursor, std::vector<Request*>::iterator chosen);
+  // Returns whether other requests can find blocks of this running request that the step being planned has yet to write.
+  [[nodiscard]] bool has_unwritten_blocks(const Request& request) const;
+  // `why` is the cause that the preemption event reports.
+  void preempt(const Victim& victim, EventCause why);
+  // Preempts a request that must be computed again. The caller has removed it from `running`. `drops_stale`: its tokens in flight will not
+  // be taken (DecisionRules::stale_outputs).
   void put_back(Request& victim, bool drops_stale = false);
 
  private:
+  [[nodiscard]] std::vector<Request*>::iterator choose() const;
   void roll_back(Request& victim, PlanArena& arena);
   void stop(Request& victim, bool drops_stale);
   void forget_unwritten_blocks(const Request& victim);
@@ -61,6 +71,7 @@ class Preemption {
   StepBudget& budget_;
   Swap& swap_;
   StepFences& fences_;
+  TenantScheduler& tenants_;
 };
 
 }  // namespace quire

@@ -15,7 +15,7 @@ void Pressure::look() {
 }
 
 void Pressure::change(bool is_stopped) {
-  QUIRE_CHECK(is_stopped != is_stopped_, "an event tells of a change");
+  QUIRE_CHECK(is_stopped != is_stopped_, "an event reports a change");
   is_stopped_ = is_stopped;
   context_.totals.num_admission_stops += is_stopped ? 1 : 0;
   if (!context_.events.wanted()) return;
@@ -35,11 +35,11 @@ bool Pressure::holds_back(const Request& request) const {
   return is_stopped_ && takes_all_anew && !is_idle();
 }
 
-std::uint32_t Pressure::num_left_free() const {
+std::uint32_t Pressure::num_min_free_blocks() const {
   if (is_idle()) return 0;
   const std::uint32_t num_blocks = kv_.pool().num_blocks() - 1;
   const auto num_free = static_cast<std::uint32_t>(std::ceil(context_.config.pressure.admission_watermark * num_blocks));
-  QUIRE_CHECK(num_free <= num_blocks, "no more stays free than there is, or nobody would be admitted");
+  QUIRE_CHECK(num_free <= num_blocks, "the watermark does not exceed the number of blocks");
   return num_free;
 }
 

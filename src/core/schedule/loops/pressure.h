@@ -1,8 +1,8 @@
 #pragma once
-// Whether the pool is too full to admit requests (PressureOptions).
+// Decides whether the pool is too full to admit requests (PressureOptions).
 //
 //   open -> stopped   more than `pressure_high` of the blocks are referenced
-//   stopped -> open   fewer than `pressure_low` are
+//   stopped -> open   fewer than `pressure_low` of the blocks are referenced
 #include <cstdint>
 
 #include "core/kv/kv_cache_manager.h"
@@ -12,25 +12,25 @@
 
 namespace quire {
 
-// Asked by the waiting loop and by early loads, on the core's thread. Two marks instead of one, so that a pool at the border does not open
-// and close admission in every step. While nothing runs and nothing loads it holds nobody back: waiting would free no block.
+// The waiting loop and early loads call it on the core's thread. Two thresholds keep a pool at the border from opening and closing
+// admission in every step. While no request runs or loads it stops no request: waiting would free no block.
 class Pressure {
  public:
   Pressure(Context& context, const KvCacheManager& kv, const Queues& queues) : context_(context), kv_(kv), queues_(queues) {}
 
-  // Once per step, and after each admission.
+  // Updates the state. Called once per step and after each admission.
   void look();
   [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-  // The request may take no blocks now. Not said of who has loaded blocks: what he holds comes free when he has run.
+  // Returns whether the request may take no blocks now. Requests that hold loaded blocks are exempt: running them frees those blocks.
   [[nodiscard]] bool holds_back(const Request& request) const;
-  // Asked only where there is a mark (PressureOptions::pressure_preempts).
+  // Called only if there is a `pressure_high` (PressureOptions::pressure_preempts).
   [[nodiscard]] bool is_above_high() const;
-  // So many blocks must stay free when one is admitted.
-  [[nodiscard]] std::uint32_t num_left_free() const;
+  // Returns the number of blocks that must stay free when a request is admitted.
+  [[nodiscard]] std::uint32_t num_min_free_blocks() const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, queues, is_stopped] = self;
     form(is_stopped);
   }

@@ -4,22 +4,22 @@
 
 namespace quire {
 
-void Relief::preempt_above_high(PlanArena& arena) {
-  if (on_.queues.pause == PauseState::paused_all) return;
-  QUIRE_CHECK(arena.requests().empty(), "who gives way before the step is in no plan of it");
-  while (on_.queues.running.size() > 1 && pressure_.is_above_high()) {
-    if (giving_way_.before_preempting(*on_.queues.running.front(), 1)) continue;
+void BlockRelief::preempt_above_high(PlanArena& arena) {
+  if (shared_.queues.pause == PauseState::paused_all) return;
+  QUIRE_CHECK(arena.requests().empty(), "no request is scheduled yet in this step");
+  while (shared_.queues.running.size() > 1 && pressure_.is_above_high()) {
+    if (block_reclaimer_.reclaim_before_preempting(*shared_.queues.running.front(), 1)) continue;
     std::size_t nobody_scheduled = 0;
     const Preemption::Victim victim = preemption_.take_victim(arena, nobody_scheduled);
-    if (on_.context.events.wanted()) {
-      on_.context.events.on_event({.what = EventKind::preempted,
-                                   .cause = EventCause::above_high,
-                                   .owner = victim.request.id,
-                                   .beneficiary = on_.queues.running.front()->id});
+    if (shared_.context.events.wanted()) {
+      shared_.context.events.on_event({.what = EventKind::preempted,
+                                       .cause = EventCause::above_high,
+                                       .owner = victim.request.id,
+                                       .beneficiary = shared_.queues.running.front()->id});
     }
-    preemption_.preempt(victim);
+    preemption_.preempt(victim, EventCause::above_high);
     arena.preempt(victim.request.id);
-    ++on_.context.totals.num_pressure_preemptions;
+    ++shared_.context.totals.num_pressure_preemptions;
   }
 }
 

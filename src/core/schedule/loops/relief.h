@@ -1,30 +1,29 @@
 #pragma once
-// Preemption before blocks lack (PressureOptions::pressure_preempts), at the beginning of a step: who gives way is who would if they
-// lacked. One request goes on running, whatever the pressure, so that there is an end to it; the others are admitted again below the lower
-// mark.
-#include "core/schedule/loops/giving_way.h"
+// Preempts requests at the beginning of a step before blocks run out (PressureOptions::pressure_preempts). It chooses victims as if blocks
+// were missing. One request always continues to run, so that the pressure can end. The others are admitted again below the lower threshold.
+#include "core/schedule/loops/block_reclaimer.h"
 #include "core/schedule/loops/preemption.h"
 #include "core/schedule/loops/pressure.h"
-#include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
+#include "core/schedule/requests/shared_state.h"
 
 namespace quire {
 
-class Relief {
+class BlockRelief {
  public:
-  Relief(const Foundation& on, const Pressure& pressure, GivingWay& giving_way, Preemption& preemption)
-      : on_(on), pressure_(pressure), giving_way_(giving_way), preemption_(preemption) {}
+  BlockRelief(const SharedState& base, const Pressure& pressure, BlockReclaimer& block_reclaimer, Preemption& preemption)
+      : shared_(base), pressure_(pressure), block_reclaimer_(block_reclaimer), preemption_(preemption) {}
 
-  // Before the plan schedules anybody.
-  void give(PlanArena& arena) {
-    if (on_.context.config.pressure.pressure_preempts) preempt_above_high(arena);
+  // Called before the plan schedules any request.
+  void relieve(PlanArena& arena) {
+    if (shared_.context.config.pressure.pressure_preempts) preempt_above_high(arena);
   }
 
  private:
   void preempt_above_high(PlanArena& arena);
-  Foundation on_;
+  SharedState shared_;
   const Pressure& pressure_;
-  GivingWay& giving_way_;
+  BlockReclaimer& block_reclaimer_;
   Preemption& preemption_;
 };
 

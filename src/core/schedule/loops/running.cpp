@@ -13,8 +13,8 @@ void RunningLoop::schedule(PlanArena& arena) {
 }
 
 bool RunningLoop::schedule_one(Request& request, PlanArena& arena) {
-  QUIRE_CHECK(request.status == RequestStatus::running && !arena.schedules(request), "each that runs, once");
-  std::int32_t num_new_tokens = surely_reached_max_tokens(request) ? 0 : num_wanted_tokens(request);
+  QUIRE_CHECK(request.status == RequestStatus::running && !arena.schedules(request), "a running request is scheduled once per step");
+  std::int32_t num_new_tokens = has_certainly_reached_max_tokens(request) ? 0 : num_wanted_tokens(request);
   EncoderGrant encoder;
   if (request.has_encoder_inputs() && num_new_tokens > 0) {
     encoder = encoder_.schedule(request, request.num_computed_tokens, num_new_tokens);
@@ -22,7 +22,8 @@ bool RunningLoop::schedule_one(Request& request, PlanArena& arena) {
   }
   if (context_.config.mamba_align && num_new_tokens > 0)
     num_new_tokens = budget_.align_for_mamba(request, request.num_computed_tokens, num_new_tokens);
-  // Nothing of it runs now: its last tokens are in flight, or an encoder's output does not fit. The next one is asked all the same.
+  // The request runs no token now: its last tokens are in flight, or an encoder output does not fit. The next request is tried all the
+  // same.
   if (num_new_tokens <= 0) {
     ++cursor_;
     return true;
@@ -40,32 +41,32 @@ bool RunningLoop::schedule_one(Request& request, PlanArena& arena) {
   return true;
 }
 
-// With asynchronous scheduling: even if all drafts in flight are refused, the tokens in flight are the last ones.
-bool RunningLoop::surely_reached_max_tokens(const Request& request) {
+// Returns whether the tokens in flight are the last ones, even if all draft tokens in flight are rejected (asynchronous scheduling).
+bool RunningLoop::has_certainly_reached_max_tokens(const Request& request) {
   return request.num_output_placeholders > 0 && std::int64_t{request.num_computed_tokens} + 2 - request.num_output_placeholders >=
-                                                    std::int64_t{request.num_prompt_tokens} + request.max_tokens;
+                                                    std::int64_t{request.num_prompt_tokens} + request.stops.max_tokens;
 }
 
 std::int32_t RunningLoop::num_wanted_tokens(const Request& request) const {
   const std::int32_t wanted =
-      budget_.below_threshold(request.num_tokens_with_drafts() + request.num_output_placeholders - request.num_computed_tokens);
+      budget_.cap_at_threshold(request, request.num_tokens_with_drafts() + request.num_output_placeholders - request.num_computed_tokens);
   const auto max_model_len = static_cast<std::int32_t>(context_.config.scheduler.max_model_len);
-  // With drafts or tokens in flight it could be asked for more than the context holds.
+  // With draft tokens or tokens in flight the request could ask for more than the context holds.
   return std::min({wanted, budget_.tokens(), max_model_len - 1 - request.num_computed_tokens});
 }
 
-// Ends because each turn frees something: a pin, a share, loaded blocks, or a running request, of which there are finitely many and the
-// last is the request itself.
+// Ends because each turn frees something: a pin, a share, loaded blocks, or a running request. The number of running requests is finite,
+// and the last of them is the request itself.
 bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena) {
-  QUIRE_CHECK(num_new_tokens > 0, "room is made for tokens");
-  const bool is_unsure = context_.config.cures.unsure_drafts && request.num_output_placeholders > 1;
-  const auto num_awaited = static_cast<std::uint32_t>(context_.rules.windows_follow_results ? request.num_tokens_in_flight : 0);
+  QUIRE_CHECK(num_new_tokens > 0, "room is made for at least one token");
+  const bool is_unsure = context_.rules.unsure_drafts && request.num_output_placeholders > 1;
+  const auto num_awaited = static_cast<std::uint32_t>(context_.rules.windows_advance_on_results ? request.in_flight.num_tokens : 0);
   const SlotDemand demand{.num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
                           .num_lookahead_tokens = context_.config.speculation.num_lookahead_tokens,
                           .num_unsure_tokens = is_unsure ? static_cast<std::uint32_t>(request.num_output_placeholders) - 1 : num_awaited};
   while (const std::uint32_t missing = kv_.allocate_slots(requests_.kv_request(request), demand)) {
-    if (giving_way_.before_preempting(request, missing)) continue;
-    // What goes back later is no help now.
+    if (block_reclaimer_.reclaim_before_preempting(request, missing)) continue;
+    // Blocks that are freed later do not help now.
     if (!preemption_.frees_at_once()) return false;
     const Preemption::Victim chosen = preemption_.take_victim(arena, cursor_);
     Request& victim = chosen.request;
@@ -76,9 +77,9 @@ bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanA
                                 .beneficiary = request.id,
                                 .amount = missing});
     }
-    preemption_.preempt(chosen);
+    preemption_.preempt(chosen, EventCause::lack_of_blocks);
     arena.preempt(victim.id);
-    // It has given way itself; as in vLLM nobody behind it is looked at in this step.
+    // The request itself was preempted. As in vLLM, no later request is tried in this step.
     if (&victim == &request) return false;
   }
   return true;
@@ -88,10 +89,10 @@ void RunningLoop::take_drafts(Request& request, std::int32_t num_new_tokens, Pla
   const std::int32_t num_scheduled = num_new_tokens + request.num_computed_tokens - request.num_tokens() - request.num_output_placeholders;
   if (num_scheduled > 0) {
     const std::span<const TokenId> drafts = request.draft_tokens;
-    QUIRE_CHECK(static_cast<std::size_t>(num_scheduled) <= drafts.size(), "no more drafts run than there are");
+    QUIRE_CHECK(static_cast<std::size_t>(num_scheduled) <= drafts.size(), "scheduled draft tokens do not exceed those of the request");
     arena.set_drafts(drafts.first(static_cast<std::size_t>(num_scheduled)));
   }
-  // Drafts are of one step, whether they ran or not.
+  // Draft tokens are valid for one step, whether they ran or not.
   request.draft_tokens.clear();
 }
 

@@ -1,31 +1,31 @@
 #pragma once
-// The running loop: every request in the batch gets the tokens it lacks, in order of admission, as far as budget and blocks go.
+// The running loop: schedules the tokens that each request in the batch needs, in order of admission, as far as budget and blocks allow.
 //
-// A request that can have no token now is passed over, and later ones go on; one that finds too few free blocks makes others give way
-// (preemption.cpp), and if it has to give way itself, the loop ends.
+// It skips a request that can run no token now, and continues with later ones. If too few blocks are free, other requests give blocks up or
+// are preempted (preemption.cpp). If the request itself is preempted, the loop ends.
 #include <cstddef>
 #include <cstdint>
 
-#include "core/schedule/loops/giving_way.h"
+#include "core/schedule/loops/block_reclaimer.h"
 #include "core/schedule/loops/preemption.h"
 #include "core/schedule/loops/step_budget.h"
 #include "core/schedule/requests/encoder_inputs.h"
 #include "core/schedule/requests/forks.h"
-#include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request.h"
+#include "core/schedule/requests/shared_state.h"
 
 namespace quire {
 
 class RunningLoop {
  public:
-  RunningLoop(const Foundation& base, GivingWay& giving_way, Forks& forks, EncoderScheduler& encoder, StepBudget& budget,
+  RunningLoop(const SharedState& base, BlockReclaimer& block_reclaimer, Forks& forks, EncoderScheduler& encoder, StepBudget& budget,
               Preemption& preemption)
       : context_(base.context),
         kv_(base.kv),
         requests_(base.requests),
         queues_(base.queues),
-        giving_way_(giving_way),
+        block_reclaimer_(block_reclaimer),
         forks_(forks),
         encoder_(encoder),
         budget_(budget),
@@ -33,25 +33,25 @@ class RunningLoop {
 
   void schedule(PlanArena& arena);
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& /*form*/, Self& self) {
-    // The cursor is a step's.
-    [[maybe_unused]] auto& [context, kv, requests, queues, giving_way, forks, encoder, budget, preemption, cursor] = self;
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& /*form*/, Self& self) {
+    // The cursor is valid within one step.
+    [[maybe_unused]] auto& [context, kv, requests, queues, block_reclaimer, forks, encoder, budget, preemption, cursor] = self;
   }
 
  private:
-  bool schedule_one(Request& request, PlanArena& arena);  // false: the request gave way itself
-  [[nodiscard]] static bool surely_reached_max_tokens(const Request& request);
+  bool schedule_one(Request& request, PlanArena& arena);  // false: the loop ends
+  [[nodiscard]] static bool has_certainly_reached_max_tokens(const Request& request);
   [[nodiscard]] std::int32_t num_wanted_tokens(const Request& request) const;
-  bool make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena);  // false: the request itself was preempted
+  bool make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena);  // false: no room in this step
   static void take_drafts(Request& request, std::int32_t num_new_tokens, PlanArena& arena);
 
   Context& context_;
   KvCacheManager& kv_;
   Requests& requests_;
   Queues& queues_;
-  GivingWay& giving_way_;
+  BlockReclaimer& block_reclaimer_;
   Forks& forks_;
   EncoderScheduler& encoder_;
   StepBudget& budget_;

@@ -6,28 +6,55 @@
 
 namespace quire {
 
+namespace {
+// So many prompts share the tokens of a step, in the order of the loops. If all did, each would end late.
+constexpr std::size_t kMostSharing = 4;
+}  // namespace
+
+// Prompts share the tokens evenly, so that a short one need not wait until a long one ends.
+void StepBudget::divide_prompt_tokens(std::span<Request* const> running, std::size_t num_waiting) {
+  prompt_tokens_ = prompt_share_ = 0;
+  if (prefill_limits_ == PrefillLimits{} || !context_.config.scheduler.enable_chunked_prefill) return;
+  const auto is_prompt = [](const Request* request) { return request->num_tokens() - request->num_computed_tokens > 1; };
+  const std::size_t num_running = std::ranges::count_if(running, is_prompt), num_prompts = num_running + num_waiting;
+  const std::uint32_t limit = num_running < running.size() ? prefill_limits_.beside_decodes : prefill_limits_.without_decodes;
+  if (limit == 0 || num_prompts == 0) return;
+  // A chunk of a model with mamba layers may have to be a whole block. Other chunks are longer than a decode with its draft tokens.
+  const std::uint32_t least =
+      context_.config.mamba_align ? context_.config.cache_block_size : 2 + context_.config.speculation.num_spec_tokens;
+  prompt_tokens_ = static_cast<std::int32_t>(std::max(std::min(limit, context_.config.scheduler.max_num_batched_tokens), least));
+  prompt_share_ =
+      std::max(prompt_tokens_ / static_cast<std::int32_t>(std::min(num_prompts, kMostSharing)), static_cast<std::int32_t>(least));
+}
+
 void StepBudget::take_back(const Request& request, const PlanArena& arena) {
-  tokens_ += static_cast<std::int32_t>(arena.num_tokens(request));
-  QUIRE_CHECK(tokens_ <= static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens), "no more comes back than was given");
+  const auto num_tokens = static_cast<std::int32_t>(arena.num_tokens(request));
+  tokens_ += num_tokens;
+  if (is_limited(request, num_tokens)) prompt_tokens_ += num_tokens;
+  tenants_.note_tokens(request, -num_tokens);
+  QUIRE_CHECK(tokens_ <= static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens),
+              "returned tokens do not exceed the budget of the step");
 }
 
-std::int32_t StepBudget::below_threshold(std::int32_t wanted) const {
-  return threshold_ > 0 ? std::min(wanted, threshold_) : wanted;
+std::int32_t StepBudget::cap_at_threshold(const Request& request, std::int32_t wanted) const {
+  if (threshold_ > 0) wanted = std::min(wanted, threshold_);
+  if (is_limited(request, wanted)) wanted = std::min({wanted, prompt_share_, prompt_tokens_});
+  return tenants_.cap_at_share(request, wanted);
 }
 
-// Steps in which each request runs as many tokens take less time on a GPU.
+// Pads decodes, because steps in which each request runs equally many tokens take less time on a GPU.
 std::int32_t StepBudget::padded(std::int32_t num_computed_tokens, std::int32_t wanted) const {
   const auto num_drafts = static_cast<std::int32_t>(context_.config.speculation.num_spec_tokens);
-  if (num_drafts == 0 || wanted != 1 || !may_pad_ || !(some_run_ || num_computed_tokens > 0)) return wanted;
-  // The one that is sampled behind them has a place, too.
+  if (num_drafts == 0 || wanted != 1 || !can_pad_ || !(has_running_ || num_computed_tokens > 0)) return wanted;
+  // The token that is sampled after the draft tokens needs room, too.
   const bool fits = num_computed_tokens + 1 + num_drafts + 1 <= static_cast<std::int32_t>(context_.config.scheduler.max_model_len);
   return fits ? 1 + num_drafts : wanted;
 }
 
-// Prefill chunks end where a mamba state can be kept: at multiples of the block size, the last of them not passed over. With EAGLE, full
-// attention drops the last hit block, so the last kept state lies one block earlier.
+// Prefill chunks end where a mamba state can be kept: at multiples of the block size, and always at the last multiple. With EAGLE, full
+// attention drops the last hit block, so the last kept state is one block earlier.
 std::int32_t StepBudget::align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const {
-  QUIRE_CHECK(num_new_tokens > 0, "a chunk has tokens");
+  QUIRE_CHECK(num_new_tokens > 0, "a chunk has at least one token");
   if (num_computed_tokens >= std::max(request.num_prompt_tokens, request.num_tokens() - 1)) return num_new_tokens;
   const auto block_size = static_cast<std::int32_t>(context_.config.cache_block_size);
   std::int32_t last_kept = request.num_tokens() - request.num_tokens() % block_size;
@@ -37,13 +64,14 @@ std::int32_t StepBudget::align_for_mamba(const Request& request, std::int32_t nu
   return num_computed_tokens < last_kept && last_kept < end ? last_kept - num_computed_tokens : num_new_tokens;
 }
 
-// The first stage of a pipeline learns the tokens that the last one sampled (asynchronous scheduling has a way of its own for them).
+// Sends the tokens that the last pipeline stage sampled to the first stage (asynchronous scheduling sends them in another way).
 void StepBudget::send_new_tokens(const Request& request, PlanArena& arena) const {
   if (context_.config.scheduler.async_scheduling) return;
   const std::size_t begin = std::min(request.tokens.size(), static_cast<std::size_t>(std::max(request.num_computed_tokens, 0)));
   const std::uint32_t num_tokens = arena.num_tokens(request), num_drafts = arena.num_drafts(request);
-  // Drafts that a host gives while others of the request are in flight may be more than the tokens that are left to run.
-  QUIRE_CHECK(num_tokens >= num_drafts || request.num_computed_tokens > request.num_tokens(), "drafts are among the tokens of a step");
+  // If a host gives draft tokens while others of the request are in flight, there may be more of them than tokens left to run.
+  QUIRE_CHECK(num_tokens >= num_drafts || request.num_computed_tokens > request.num_tokens(),
+              "draft tokens are part of the scheduled tokens");
   const std::size_t count = num_tokens - std::min(num_tokens, num_drafts);
   arena.set_new_tokens(std::span(request.tokens).subspan(begin, std::min(count, request.tokens.size() - begin)));
 }
@@ -51,21 +79,22 @@ void StepBudget::send_new_tokens(const Request& request, PlanArena& arena) const
 void StepBudget::begin_admissions(std::span<Request* const> scheduled) {
   loras_.clear();
   const auto is_prompt = [](const Request* request) { return request->is_prefill_chunk; };
-  some_run_ = !scheduled.empty();
-  may_pad_ = context_.rules.padded_decodes && std::ranges::none_of(scheduled, is_prompt);
+  has_running_ = !scheduled.empty();
+  can_pad_ = context_.rules.padded_decodes && std::ranges::none_of(scheduled, is_prompt);
   if (context_.config.limits.max_loras == 0) return;
   for (const Request* request : scheduled)
-    if (request->lora_id > 0) note_lora(*request);
+    if (request->hash_inputs.lora_id > 0) note_lora(*request);
 }
 
 bool StepBudget::exceeds_max_loras(const Request& request) const {
-  return context_.config.limits.max_loras > 0 && request.lora_id != 0 && loras_.size() == context_.config.limits.max_loras &&
-         std::ranges::find(loras_, request.lora_id) == loras_.end();
+  return context_.config.limits.max_loras > 0 && request.hash_inputs.lora_id != 0 && loras_.size() == context_.config.limits.max_loras &&
+         std::ranges::find(loras_, request.hash_inputs.lora_id) == loras_.end();
 }
 
 void StepBudget::note_lora(const Request& request) {
-  if (context_.config.limits.max_loras > 0 && request.lora_id != 0 && std::ranges::find(loras_, request.lora_id) == loras_.end())
-    loras_.push_back(request.lora_id);
+  if (context_.config.limits.max_loras > 0 && request.hash_inputs.lora_id != 0 &&
+      std::ranges::find(loras_, request.hash_inputs.lora_id) == loras_.end())
+    loras_.push_back(request.hash_inputs.lora_id);
 }
 
 }  // namespace quire

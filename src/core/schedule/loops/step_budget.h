@@ -1,5 +1,5 @@
 #pragma once
-// What is left of the step being planned: tokens and adapters. Both loops give from it.
+// The budget left in the step being planned: tokens, prompt tokens and LoRA adapters. Both loops take from it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,74 +10,98 @@
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request.h"
+#include "core/schedule/requests/tenant_turns.h"
 
 namespace quire {
 
-// Begins anew with each step. Both loops give from it, on the core's thread; what a preemption takes out of the step comes back.
+// Starts from scratch in each step. Both loops take from it, on the core's thread. A preemption returns the tokens that it removes from the
+// step.
 class StepBudget {
  public:
-  explicit StepBudget(const Context& context) : context_(context) {}
+  StepBudget(const Context& context, TenantScheduler& tenants) : context_(context), tenants_(tenants) {}
 
-  void begin_step(PauseState pause, std::size_t num_unfinished) {
-    const bool is_bound = !context_.rules.lone_prefill_unbound || num_unfinished > 1;
+  void begin_step(PauseState pause, std::span<Request* const> running, std::size_t num_waiting) {
+    const std::size_t num_unfinished = running.size() + num_waiting;
+    const bool is_bound = !context_.rules.no_prefill_threshold_when_alone || num_unfinished > 1;
     threshold_ = is_bound ? static_cast<std::int32_t>(context_.config.scheduler.long_prefill_token_threshold) : 0;
     if (threshold_ > 0 && context_.config.newer.shared_prefill_tokens != 0) {
-      QUIRE_CHECK(num_unfinished > 0, "who is bound shares the step with another one");
+      QUIRE_CHECK(num_unfinished > 0, "there are unfinished requests to share the prefill limit");
       threshold_ = std::max(threshold_, static_cast<std::int32_t>(context_.config.newer.shared_prefill_tokens / num_unfinished));
     }
     tokens_ = pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens);
+    divide_prompt_tokens(running, num_waiting);
   }
   [[nodiscard]] std::int32_t tokens() const { return tokens_; }
+  [[nodiscard]] const PrefillLimits& prefill_limits() const { return prefill_limits_; }
+  void set_prefill_limits(const PrefillLimits& limits) { prefill_limits_ = limits; }
 
   // Schedules tokens of the request.
   void commit(Request& request, std::int32_t num_new_tokens, ScheduledKind kind, PlanArena& arena) {
-    QUIRE_CHECK(num_new_tokens > 0 && num_new_tokens <= tokens_, "no more is given than is left");
-    const bool in_last_plan = !forgets_last_plan_ && request.last_step.value + 1 == arena.plan().step.value;
+    QUIRE_CHECK(num_new_tokens > 0 && num_new_tokens <= tokens_, "scheduled tokens do not exceed the rest of the budget");
+    const bool in_last_plan = !forgets_last_plan_ && request.in_flight.last_step.value + 1 == arena.plan().step.value;
     arena.schedule(request, {.num_tokens = static_cast<std::uint32_t>(num_new_tokens),
                              .kind = kind,
                              .send_all_tokens = kind != ScheduledKind::fresh && !in_last_plan});
     tokens_ -= num_new_tokens;
+    if (is_limited(request, num_new_tokens)) prompt_tokens_ = std::max(prompt_tokens_ - num_new_tokens, 0);
+    tenants_.note_tokens(request, num_new_tokens);
   }
-  // What commit() gave it in this step, which it is taken out of.
+  // Returns the tokens that commit() gave the request in this step to the budget. The request is removed from the step.
   void take_back(const Request& request, const PlanArena& arena);
-  // Of what it wants, without regard to the tokens left: at most long_prefill_token_threshold, where that binds.
-  [[nodiscard]] std::int32_t below_threshold(std::int32_t wanted) const;
-  // The same number or fewer: chunks end where a mamba state can be kept.
+  // Caps the tokens that the request wants, without regard to the tokens left. The caps are long_prefill_token_threshold, where that binds,
+  // the request's share of the prompt tokens, and its tenant's share.
+  [[nodiscard]] std::int32_t cap_at_threshold(const Request& request, std::int32_t wanted) const;
+  // Returns `num_new_tokens` or fewer: chunks end where a mamba state can be kept.
   [[nodiscard]] std::int32_t align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const;
-  // The first stage of a pipeline learns the tokens that the last one sampled.
+  // Sends the tokens that the last pipeline stage sampled to the first stage.
   void send_new_tokens(const Request& request, PlanArena& arena) const;
 
   void begin_admissions(std::span<Request* const> scheduled);
-  // Tokens of who has so many computed and wants so many more: his own, or placeholders for drafts behind the last one too.
+  // Returns the number of tokens for a request that has `num_computed_tokens` and wants `wanted` more: `wanted`, or more with placeholders
+  // for draft tokens after the last one.
   [[nodiscard]] std::int32_t padded(std::int32_t num_computed_tokens, std::int32_t wanted) const;
   [[nodiscard]] bool exceeds_max_loras(const Request& request) const;
-  // Of a request that is admitted in this step.
+  // Counts the LoRA adapter of a request in this step.
   void note_lora(const Request& request);
 
-  // prev_step_scheduled_req_ids is cleared: until the next plan is made, nobody was in the last one.
+  // Clears prev_step_scheduled_req_ids: until the next plan is made, no request counts as scheduled in the last plan.
   void forget_last_plan() { forgets_last_plan_ = true; }
   void end_step() {
-    QUIRE_CHECK(tokens_ >= 0, "a step gives no more than it has");
+    QUIRE_CHECK(tokens_ >= 0, "the rest of the budget is not negative");
     forgets_last_plan_ = false;
   }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    // The rest is a step's.
-    [[maybe_unused]] auto& [context, tokens, threshold, loras, may_pad, some_run, forgets_last_plan] = self;
-    form(forgets_last_plan);
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    // The other members are valid within one step.
+    [[maybe_unused]] auto& [context, tenants, tokens, threshold, loras, can_pad, has_running, forgets_last_plan, prefill_limits,
+                            prompt_tokens, prompt_share] = self;
+    form(forgets_last_plan, prefill_limits);
   }
 
  private:
+  // Sets the prompt tokens of the step, and the share of each request that computes a prompt.
+  void divide_prompt_tokens(std::span<Request* const> running, std::size_t num_waiting);
+  // Returns whether PrefillLimits apply to a request that wants so many tokens. They leave decodes alone, and requests with encoder inputs,
+  // which must fit whole.
+  [[nodiscard]] bool is_limited(const Request& request, std::int32_t wanted) const {
+    return prompt_share_ > 0 && wanted > static_cast<std::int32_t>(1 + context_.config.speculation.num_spec_tokens) &&
+           !request.has_encoder_inputs();
+  }
+
   const Context& context_;
+  TenantScheduler& tenants_;
   std::int32_t tokens_ = 0;
-  std::int32_t threshold_ = 0;       // 0: none
-  std::vector<std::int64_t> loras_;  // of running requests scheduled in this step, each once
-  bool may_pad_ = false;             // no prompt runs on in this step
-  bool some_run_ = false;            // somebody does
-  // Set by a reset, which preempts everybody: then workers are sent all tokens again, as in vLLM.
+  std::int32_t threshold_ = 0;       // 0: no threshold
+  std::vector<std::int64_t> loras_;  // adapters of the requests scheduled in this step, each once
+  bool can_pad_ = false;             // no prompt continues in this step
+  bool has_running_ = false;         // requests are scheduled before the admissions
+  // Set by a reset, which preempts all requests. Workers then receive all tokens again, as in vLLM.
   bool forgets_last_plan_ = false;
+  PrefillLimits prefill_limits_;
+  std::int32_t prompt_tokens_ = 0;  // left in this step
+  std::int32_t prompt_share_ = 0;   // of one request; 0: no limit
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Who is admitted in this step. Called once per step, after the running loop, on the core's thread. Nobody is admitted past a request that
-// lacks blocks or tokens: that is what keeps a long prompt from starving. A request that is looked at and not admitted must be as it was,
-// but for what vLLM leaves too (counts of look-ups, encoder outputs that were evicted).
+// Chooses the requests to admit in this step. Called once per step after the running loop, on the core's thread. No request is admitted
+// past one that is missing blocks or tokens, so that a long prompt does not starve. A request that is tried but not admitted must stay
+// unchanged, except where vLLM changes it too (counts of look-ups, evicted encoder outputs).
 #include "core/schedule/loops/waiting.h"
 
 #include <algorithm>
@@ -10,75 +10,137 @@
 namespace quire {
 
 bool WaitingLoop::schedule(PlanArena& arena) {
-  QUIRE_CHECK(queues_.step_skipped.empty(), "that queue lives for one step");
+  QUIRE_CHECK(queues_.step_skipped.empty(), "the step_skipped queue is empty between steps");
   pressure_.look();
-  // Admitting right after a preemption would only preempt again: the running loop has just found that blocks lack.
-  const bool is_paused = context_.rules.holders_first ? queues_.pause == PauseState::paused_all : queues_.pause != PauseState::unpaused;
+  // An admission right after a preemption would only cause the next preemption: the running loop has just run out of blocks.
+  const bool is_paused =
+      context_.rules.block_holders_first ? queues_.pause == PauseState::paused_all : queues_.pause != PauseState::unpaused;
   if (!arena.preempted().empty() || is_paused) {
-    tell_held(is_paused ? EventCause::paused : EventCause::preempting, {});
+    report_queue_held(is_paused ? EventCause::paused : EventCause::preempting, {});
     return false;
   }
   budget_.begin_admissions(arena.requests());
-  const bool some_are_left = admit_waiting(arena);
-  queues_.take_back_skipped();
+  const bool some_are_left = tenants_.is_on() ? admit_in_turns(arena) : admit_waiting(arena);
+  queues_.requeue_skipped();
   return some_are_left;
 }
 
 bool WaitingLoop::admit_waiting(PlanArena& arena) {
-  while (may_take_one() && budget_.tokens() > 0 && has_place()) {
-    RequestQueue& queue = queue_to_take_from();
+  while (can_admit_more() && budget_.tokens() > 0 && has_free_row()) {
+    RequestQueue& queue = next_queue();
     Request& request = queue.front();
     const auto [admission, cause] = try_admit(request, queue, arena);
-    // Nobody behind it is looked at. Where only tokens lack in this step, blocks may be there, and those that are next may load early.
-    if (admission == Admission::blocked || admission == Admission::lacks_tokens) {
-      tell_held(cause, request.id);
-      return admission == Admission::lacks_tokens;
+    // No later request is tried. If only tokens are missing in this step, there may be blocks, and the next requests may load early.
+    if (admission == Admission::blocked || admission == Admission::out_of_tokens) {
+      report_queue_held(cause, request.id);
+      return admission == Admission::out_of_tokens;
     }
     if (admission == Admission::admitted) pressure_.look();
-    if (admission != Admission::skipped) continue;
-    if (context_.events.wanted()) context_.events.on_event({.what = EventKind::passed_over, .cause = cause, .owner = request.id});
-    queue.take(request);
-    queues_.defer(request);
-    queues_.step_skipped.prepend(request);
+    if (admission == Admission::skipped) pass_over(request, queue, cause);
   }
-  tell_held(budget_.tokens() > 0 ? EventCause::no_slot : EventCause::no_tokens, {});
+  report_queue_held(budget_.tokens() > 0 ? EventCause::no_slot : EventCause::no_tokens, {});
   return queues_.num_waiting() > 0;
 }
 
-bool WaitingLoop::may_take_one() const {
+void WaitingLoop::pass_over(Request& request, RequestQueue& queue, EventCause cause) {
+  if (context_.events.wanted()) context_.events.on_event({.what = EventKind::passed_over, .cause = cause, .owner = request.id});
+  queue.take(request);
+  queues_.defer(request);
+  queues_.step_skipped.prepend(request);
+}
+
+// A request waits for requests of other tenants only if one of them needs blocks that no request gives up.
+bool WaitingLoop::admit_in_turns(PlanArena& arena) {
+  tenants_.begin_admissions();
+  bool has_admitted = false;
+  while (Request* const next = tenants_.next()) {
+    Request& request = *next;
+    RequestQueue& queue = queues_.waiting.contains(request) ? queues_.waiting : queues_.skipped_waiting;
+    AdmissionAttempt tried{Admission::skipped};
+    if (const auto cause = reason_to_wait(request)) {
+      tried.cause = *cause;
+    } else {
+      while ((budget_.tokens() <= 0 || !has_free_row()) && preempt_for_row(request, EventCause::no_slot, has_admitted, arena)) {
+      }
+      if (budget_.tokens() <= 0 || !has_free_row()) break;
+      do tried = try_admit(request, queue, arena);
+      while (tried.admission == Admission::blocked && tried.cause == EventCause::lack_of_blocks && is_within_share(request) &&
+             preempt_for_row(request, EventCause::lack_of_blocks, has_admitted, arena));
+    }
+    if (tried.admission == Admission::blocked ||
+        (tried.admission == Admission::out_of_tokens && !context_.config.scheduler.enable_chunked_prefill)) {
+      report_queue_held(tried.cause, request.id);
+      return tried.admission == Admission::out_of_tokens;
+    }
+    if (tried.admission == Admission::out_of_tokens) {
+      tenants_.end_turn(request);
+      continue;
+    }
+    has_admitted |= tried.admission == Admission::admitted;
+    tenants_.pass(request, tried.admission == Admission::admitted);
+    if (tried.admission == Admission::admitted) pressure_.look();
+    if (tried.admission == Admission::skipped) pass_over(request, queue, tried.cause);
+  }
+  report_queue_held(budget_.tokens() > 0 ? EventCause::no_slot : EventCause::no_tokens, {});
+  return queues_.num_waiting() > 0;
+}
+
+// The tenant with the most rows gives up one row. A request admitted in this step may use blocks that another request writes in this step.
+// The writer must stay in the step.
+bool WaitingLoop::preempt_for_row(const Request& beneficiary, EventCause cause, bool has_admitted, PlanArena& arena) {
+  const auto chosen = tenants_.find_victim(
+      queues_.running, beneficiary, [&](const Request& request) { return !has_admitted || !preemption_.has_unwritten_blocks(request); });
+  if (chosen == queues_.running.end()) return false;
+  std::size_t cursor = queues_.running.size();
+  const Preemption::Victim victim = preemption_.take_victim(arena, cursor, chosen);
+  if (context_.events.wanted())
+    context_.events.on_event(
+        {.what = EventKind::preempted, .cause = cause, .owner = victim.request.id, .beneficiary = beneficiary.id, .amount = 1});
+  preemption_.preempt(victim, cause);
+  arena.preempt(victim.request.id);
+  return true;
+}
+
+// A request that needs more than an even share of the blocks waits until they are free. It preempts no request.
+bool WaitingLoop::is_within_share(const Request& request) const {
+  std::uint64_t num_blocks = 0;
+  for (std::uint32_t group = 0; group < context_.num_groups; ++group)
+    num_blocks += static_cast<std::uint64_t>(request.num_tokens()) / allocator_.block_size(group) + 1;
+  return num_blocks * tenants_.num_tenants() <= allocator_.num_blocks();
+}
+
+bool WaitingLoop::can_admit_more() const {
   return !queues_.skipped_waiting.empty() || (!queues_.waiting.empty() && queues_.pause == PauseState::unpaused);
 }
 
-// Who is between two inputs keeps his row of the batch.
-bool WaitingLoop::has_place() const {
-  const std::size_t num_kept = context_.rules.sessions_take_places ? queues_.num_waiting_for_input : 0;
+// A streaming session that waits for input keeps its batch row.
+bool WaitingLoop::has_free_row() const {
+  const std::size_t num_kept = context_.rules.waiting_sessions_count_as_running ? queues_.num_waiting_for_input : 0;
   const std::uint32_t most = context_.config.newer.max_num_active_seqs;
   return queues_.running.size() + num_kept < (most > 0 ? most : context_.config.scheduler.max_num_seqs);
 }
 
-RequestQueue& WaitingLoop::queue_to_take_from() {
-  QUIRE_CHECK(!queues_.waiting.empty() || !queues_.skipped_waiting.empty(), "somebody waits");
-  if (context_.rules.holders_first) return queues_.skipped_waiting.empty() ? queues_.waiting : queues_.skipped_waiting;
+RequestQueue& WaitingLoop::next_queue() {
+  QUIRE_CHECK(!queues_.waiting.empty() || !queues_.skipped_waiting.empty(), "there is a waiting request");
+  if (context_.rules.block_holders_first) return queues_.skipped_waiting.empty() ? queues_.waiting : queues_.skipped_waiting;
   if (queues_.waiting.empty() || queues_.skipped_waiting.empty())
     return queues_.waiting.empty() ? queues_.skipped_waiting : queues_.waiting;
-  // Who was skipped in an earlier step came before those who wait.
+  // Requests skipped in an earlier step came before the other waiting requests.
   if (context_.config.scheduler.policy == SchedulingPolicy::fcfs) return queues_.skipped_waiting;
-  return goes_before(queues_.waiting.front(), queues_.skipped_waiting.front()) ? queues_.waiting : queues_.skipped_waiting;
+  return precedes_in_queue(queues_.waiting.front(), queues_.skipped_waiting.front()) ? queues_.waiting : queues_.skipped_waiting;
 }
 
-WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
-  if (is_blocked(request) && !look_up_.try_promote(request)) return {Admission::skipped, why_blocked(request)};
-  // What is in flight for it would come in the middle of what it runs now.
-  if (request.num_stale_tokens > 0 && !request.drops_stale) return {Admission::skipped};
-  if (budget_.exceeds_max_loras(request)) return {Admission::skipped, EventCause::adapter};
+WaitingLoop::AdmissionAttempt WaitingLoop::try_admit(Request& request, RequestQueue& queue, PlanArena& arena) {
+  if (const auto cause = reason_to_wait(request)) return {Admission::skipped, *cause};
+  while (pressure_.holds_back(request) && allocator_.reclaim_idle_session(request)) pressure_.look();
   if (pressure_.holds_back(request)) {
-    room_.tell_blocked(request, EventCause::above_high, 0);
+    allocator_.report_blocked(request, EventCause::above_high, 0);
     return {Admission::blocked, EventCause::above_high};
   }
-  if (request.swapped != nullptr) return try_bring_back(request, queue);
+  if (request.swapped != nullptr) return try_swap_in(request, queue);
   const std::optional<Computed> computed = look_up_.find(request);
   if (!computed) return {Admission::skipped, EventCause::connector};
-  if (computed->load_async && may_be_moved_on(request)) return {Admission::skipped};
+  if (computed->load_async && may_get_next_input(request)) return {Admission::skipped};
   std::int32_t num_new_tokens = 0;
   EncoderGrant encoder;
   bool is_padded = false;
@@ -90,14 +152,14 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
     }
     if (num_new_tokens > 0 && context_.config.mamba_align)
       num_new_tokens = budget_.align_for_mamba(request, computed->num_tokens, num_new_tokens);
-    if (num_new_tokens <= 0) return {Admission::lacks_tokens, EventCause::no_tokens};
+    if (num_new_tokens <= 0) return {Admission::out_of_tokens, EventCause::no_tokens};
   }
-  if (const std::uint32_t missing = room_.take(request, *computed, num_new_tokens, encoder)) {
+  if (const std::uint32_t missing = allocator_.take(request, *computed, num_new_tokens, encoder)) {
     if (request.has_encoder_inputs()) encoder_.release_all(request);
-    room_.tell_blocked(request, EventCause::lack_of_blocks, missing);
+    allocator_.report_blocked(request, EventCause::lack_of_blocks, missing);
     return {Admission::blocked, EventCause::lack_of_blocks};
   }
-  // Once it has the blocks: the connector may refer to them from now on.
+  // The connector is notified only after the request has its blocks, because it may refer to them from then on.
   look_up_.note_admission(request, *computed);
   look_up_.notify_connector(request, *computed);
   queue.take(request);
@@ -105,35 +167,43 @@ WaitingLoop::Tried WaitingLoop::try_admit(Request& request, RequestQueue& queue,
     request.num_computed_tokens = computed->num_tokens;
     wait_for_load(request);
   } else {
-    admitting_.admit(request, computed->num_tokens, num_new_tokens, is_padded, arena);
+    request_admitter_.admit(request, computed->num_tokens, num_new_tokens, is_padded, arena);
     encoder_.allocate(request, encoder, arena);
   }
   return {Admission::admitted};
 }
 
-// A late token may end a session's answer: the next input would then run on blocks that are still being loaded.
-bool WaitingLoop::may_be_moved_on(const Request& request) const {
-  return request.resumable && request.num_in_flight > 0 && context_.config.cures.cut_sessions;
+std::optional<EventCause> WaitingLoop::reason_to_wait(Request& request) {
+  if (is_blocked(request) && !look_up_.try_promote(request)) return why_blocked(request);
+  // Stale tokens in flight would arrive in the middle of the request's new output.
+  if (request.in_flight.num_stale_tokens > 0 && !request.in_flight.drops_stale_tokens) return EventCause::none;
+  if (budget_.exceeds_max_loras(request)) return EventCause::adapter;
+  return std::nullopt;
+}
+
+// A late token may end a session's answer. The next input would then run on blocks that are still being loaded.
+bool WaitingLoop::may_get_next_input(const Request& request) const {
+  return request.resumable && request.in_flight.num_plans > 0 && context_.rules.cut_sessions;
 }
 
 EventCause WaitingLoop::why_blocked(const Request& request) {
-  QUIRE_CHECK(is_blocked(request), "asked of one that waits for something else than its turn");
+  QUIRE_CHECK(is_blocked(request), "the request is blocked");
   if (request.status == RequestStatus::waiting_for_remote_kv) return EventCause::loading;
   return request.status == RequestStatus::waiting_for_grammar ? EventCause::grammar : EventCause::input;
 }
 
-void WaitingLoop::tell_held(EventCause cause, RequestId front) {
+void WaitingLoop::report_queue_held(EventCause cause, RequestId front) {
   if (context_.events.wanted() && !(queues_.waiting.empty() && queues_.skipped_waiting.empty()))
     context_.events.on_event({.what = EventKind::queue_held, .cause = cause, .owner = front});
 }
 
-WaitingLoop::Tried WaitingLoop::try_bring_back(Request& request, RequestQueue& queue) {
-  switch (room_.bring_back(request)) {
-    case AdmissionRoom::Return::begun:
+WaitingLoop::AdmissionAttempt WaitingLoop::try_swap_in(Request& request, RequestQueue& queue) {
+  switch (allocator_.swap_in(request)) {
+    case AdmissionAllocator::Return::begun:
       break;
-    case AdmissionRoom::Return::blocked:
+    case AdmissionAllocator::Return::blocked:
       return {Admission::blocked, EventCause::lack_of_blocks};
-    case AdmissionRoom::Return::dropped:
+    case AdmissionAllocator::Return::dropped:
       return {Admission::skipped, EventCause::lack_of_blocks};
   }
   queue.take(request);
@@ -142,11 +212,11 @@ WaitingLoop::Tried WaitingLoop::try_bring_back(Request& request, RequestQueue& q
 }
 
 void WaitingLoop::wait_for_load(Request& request) {
-  QUIRE_CHECK(request.slot == kNoSlot, "it does not run");
+  QUIRE_CHECK(request.slot == kNoSlot, "the waiting request has no slot");
   request.status = RequestStatus::waiting_for_remote_kv;
   request.is_prefilling = true;
-  // As in vLLM a session that was moved on while it loaded (may_be_moved_on) is taken for one whose blocks have come.
-  queues_.num_loading += request.finished_receiving ? 0 : 1;
+  // A session that continued while it loaded (may_get_next_input) counts as one with received blocks, as in vLLM.
+  queues_.num_loading += request.load.received ? 0 : 1;
   queues_.defer(request);
   queues_.step_skipped.prepend(request);
 }
@@ -155,11 +225,12 @@ std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32
   const std::int32_t own = request.num_tokens() - num_computed_tokens;
   const std::int32_t padded = budget_.padded(num_computed_tokens, own);
   is_padded = padded != own;
-  QUIRE_CHECK(padded >= own, "places for drafts come behind its own tokens");
-  // Rather in the next step than without them.
+  QUIRE_CHECK(padded >= own, "placeholders for draft tokens are added to the request's own tokens");
+  // Waits for the next step rather than run without the placeholders.
   if (is_padded && padded > budget_.tokens()) return 0;
-  // A threshold below the number of drafts cuts into the placeholders; vLLM gives up on that, though not before there are blocks for it.
-  const std::int32_t wanted = budget_.below_threshold(padded);
+  // A threshold below the number of draft tokens cuts into the placeholders. vLLM fails on that, but only when it has blocks for the
+  // request.
+  const std::int32_t wanted = budget_.cap_at_threshold(request, padded);
   if (!context_.config.scheduler.enable_chunked_prefill && wanted > budget_.tokens()) return 0;
   return std::min(wanted, budget_.tokens());
 }

@@ -1,6 +1,6 @@
-// Asks the prefix cache, then the connector, what a waiting request need not compute; and lets blocked requests out of their states. Called
-// by the waiting loop and by early loads, on the core's thread, once per try of an admission: so its counts grow with each try, as vLLM's
-// do. It takes no blocks and changes no queue.
+// Finds what a waiting request need not compute, by asking the prefix cache and then the connector. Also moves blocked requests out of
+// their states. The waiting loop and early loads call it on the core's thread, once per admission attempt. So its counts grow with each
+// attempt, as vLLM's do. It takes no blocks and changes no queue.
 #include "core/schedule/moves/look_up.h"
 
 #include <algorithm>
@@ -14,8 +14,9 @@ namespace {
 
 enum class Held : std::uint8_t { nothing, untracked, tracked };
 
-// The blocks that a request has before it is looked up; a failed load can leave some. `tracked`: each group that holds blocks counts its
-// cached ones, so the KV manager can add external tokens. `untracked`: one group does not, and it cannot.
+// Classifies the blocks that a request holds before its look-up; a failed load can leave some. `tracked`: each group that holds blocks
+// counts its cached blocks, so the KV manager can add external tokens. `untracked`: one group does not count them, so the KV manager
+// cannot.
 Held held(const KvBlocks& blocks) {
   Held result = Held::nothing;
   for (std::uint32_t group = 0; group < blocks.num_groups(); ++group) {
@@ -29,9 +30,9 @@ Held held(const KvBlocks& blocks) {
 
 }  // namespace
 
-std::optional<Computed> LookUp::find(Request& request) {
+std::optional<Computed> PrefixLookUp::find(Request& request) {
   Computed computed;
-  // A request whose transfer is over has computed tokens and blocks already.
+  // A request with a completed transfer has computed tokens and blocks already.
   if (request.num_computed_tokens != 0) {
     computed.num_tokens = request.num_computed_tokens;
     return computed;
@@ -39,37 +40,37 @@ std::optional<Computed> LookUp::find(Request& request) {
   computed.hit = kv_.find_prefix(requests_.kv_request(request));
   computed.was_looked_up = true;
   request.shared_prefix_boundary = computed.hit.shared_prefix_boundary;
-  if (!context_.rules.hits_count_at_admission) count(request, computed.hit);
-  // A failed load can leave blocks and no computed token. vLLM's assertions stop it then if there is a hit; here nothing is hit.
+  if (!context_.rules.counts_hits_at_admission) count(request, computed.hit);
+  // A failed load can leave blocks but no computed token. If there is a hit then, vLLM's assertions fail; here the hit is ignored.
   const Held holds = held(request.blocks);
   if (holds != Held::nothing) computed.hit = {};
   computed.num_tokens = static_cast<std::int32_t>(computed.hit.num_tokens);
   if (context_.seams.connector != nullptr) {
     if (!ask(request, holds != Held::untracked, computed)) return std::nullopt;
-    if (!context_.rules.lookups_tell_cached) request.num_external_computed_tokens = computed.num_external;
+    if (!context_.rules.reports_cached_of_last_lookup) request.num_external_computed_tokens = computed.num_external;
   }
-  if (context_.rules.lookups_tell_cached && request.num_preemptions == 0) {
+  if (context_.rules.reports_cached_of_last_lookup && request.num_preemptions == 0) {
     request.num_cached_tokens = computed.num_tokens;
     request.num_external_computed_tokens = computed.num_external;
   }
-  tell(request, computed);
+  report_look_up(request, computed);
   return computed;
 }
 
-// As find(), but nothing is counted or told: it may come to nothing, and the request is looked up again when it is its turn.
-std::optional<Computed> LookUp::find_load(Request& request) {
+// Like find(), but counts and reports nothing: the load may not begin, and the request is looked up again in its turn.
+std::optional<Computed> PrefixLookUp::find_load(Request& request) {
   Computed computed;
   computed.hit = kv_.find_prefix(requests_.kv_request(request));
   return ask(request, true, computed) && computed.load_async ? std::optional(computed) : std::nullopt;
 }
 
-CacheProbe LookUp::probe(const Request& request) {
+CacheProbe PrefixLookUp::probe(const Request& request) {
   CacheProbe probe;
   probe.num_tokens = static_cast<std::uint32_t>(request.num_tokens());
   if (!request.skip_reading_prefix_cache) probe.num_local_tokens = kv_.count_prefix(request.hashes, probe.num_tokens);
-  if (context_.seams.connector == nullptr || request.loads_nothing) return probe;
+  if (context_.seams.connector == nullptr || !request.load.is_allowed()) return probe;
   probe.is_external_known = context_.seams.connector->peek(Requests::view(request), probe.num_local_tokens, probe.external);
-  // As of a match: a token must run, unless all are awaited.
+  // At least one token must run, as in ask(), unless the request waits for all of them.
   std::uint32_t left = probe.num_tokens - probe.num_local_tokens;
   for (TierMatch& match : probe.external) {
     match.num_tokens = std::min(match.num_tokens, left - (match.load_async || left == 0 ? 0 : 1));
@@ -78,30 +79,30 @@ CacheProbe LookUp::probe(const Request& request) {
   return probe;
 }
 
-void LookUp::note_admission(Request& request, const Computed& computed) {
-  if (!context_.rules.hits_count_at_admission || !computed.was_looked_up) return;
+void PrefixLookUp::note_admission(Request& request, const Computed& computed) {
+  if (!context_.rules.counts_hits_at_admission || !computed.was_looked_up) return;
   kv_.count_admission(requests_.kv_request(request), computed.hit.num_tokens);
   count(request, computed.hit);
 }
 
-void LookUp::note_load(Request& request, const Computed& computed) {
-  QUIRE_CHECK(computed.load_async && computed.num_external > 0, "something is loaded while it waits");
+void PrefixLookUp::note_load(Request& request, const Computed& computed) {
+  QUIRE_CHECK(computed.load_async && computed.num_external > 0, "an asynchronous load has tokens");
   request.num_external_computed_tokens = computed.num_external;
   count(request, computed.hit);
-  tell(request, computed);
+  report_look_up(request, computed);
   notify_connector(request, computed);
 }
 
-bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
+bool PrefixLookUp::ask(const Request& request, bool can_add, Computed& computed) {
   const auto num_local = static_cast<std::int32_t>(computed.hit.num_tokens);
-  if (request.loads_nothing) return true;
+  if (!request.load.is_allowed()) return true;
   const ExternalMatch match = context_.seams.connector->match(Requests::view(request), computed.hit.num_tokens);
-  const bool loads_nothing = context_.rules.unread_load_nothing && request.skip_reading_prefix_cache;
+  const bool loads_nothing = context_.rules.no_load_when_cache_read_skipped && request.skip_reading_prefix_cache;
   if (!match.num_tokens && !loads_nothing) return false;
-  // At least one token must run unless all are awaited.
+  // At least one token must run, unless the request waits for all of them.
   const std::int32_t most = request.num_tokens() - num_local - (match.load_async ? 0 : 1);
-  QUIRE_CHECK(most >= 0, "a hit leaves a token to compute");
-  // Whatever the connector says, no more than the request has tokens for.
+  QUIRE_CHECK(most >= 0, "a hit leaves at least one token to compute");
+  // Takes no more from the connector's answer than the request has tokens for.
   computed.num_external = can_add && !loads_nothing ? std::min(*match.num_tokens, static_cast<std::uint32_t>(most)) : 0;
   computed.load_async = match.load_async && computed.num_external > 0;
   computed.num_connector_queries = static_cast<std::uint32_t>(request.num_tokens() - num_local);
@@ -109,7 +110,7 @@ bool LookUp::ask(const Request& request, bool can_add, Computed& computed) {
   return true;
 }
 
-void LookUp::tell(const Request& request, const Computed& computed) {
+void PrefixLookUp::report_look_up(const Request& request, const Computed& computed) {
   if (!context_.events.wanted()) return;
   context_.events.on_event({.what = EventKind::admission_tried,
                             .load_async = computed.load_async,
@@ -119,7 +120,7 @@ void LookUp::tell(const Request& request, const Computed& computed) {
                             .external = computed.num_external});
 }
 
-void LookUp::count(const Request& request, const KvHit& hit) {
+void PrefixLookUp::count(const Request& request, const KvHit& hit) {
   if (!context_.config.prefix_cache.enable_prefix_caching || request.skip_reading_prefix_cache) return;
   const auto num_queried = static_cast<std::uint32_t>(request.num_tokens());
   const bool first_time = request.num_preemptions == 0;
@@ -129,7 +130,7 @@ void LookUp::count(const Request& request, const KvHit& hit) {
     context_.events.on_event({.what = EventKind::prefix_looked_up, .owner = request.id, .amount = hit.num_tokens, .total = num_queried});
 }
 
-void LookUp::notify_connector(const Request& request, const Computed& computed) {
+void PrefixLookUp::notify_connector(const Request& request, const Computed& computed) {
   if (context_.seams.connector == nullptr) return;
   context_.seams.connector->allocated(Requests::view(request), requests_.group_blocks(request), computed.num_external);
   context_.totals.external_query_tokens += computed.num_connector_queries;
@@ -142,20 +143,20 @@ void LookUp::notify_connector(const Request& request, const Computed& computed) 
   (preempted ? stats.preempted_hits : stats.hits) += computed.num_external;
 }
 
-PrefixCacheStats LookUp::take_connector_stats() {
+PrefixCacheStats PrefixLookUp::take_connector_stats() {
   return std::exchange(connector_stats_, {});
 }
 
-bool LookUp::try_promote(Request& request) {
+bool PrefixLookUp::try_promote(Request& request) {
   switch (request.status) {
     case RequestStatus::waiting_for_remote_kv:
-      if (!request.finished_receiving) return false;
+      if (!request.load.received) return false;
       take_received(request);
       request.status = request.num_preemptions > 0 ? RequestStatus::preempted : RequestStatus::waiting;
       return true;
     case RequestStatus::waiting_for_grammar:
       if (context_.seams.grammar == nullptr) return false;
-      if (context_.rules.refused_tokens_end && context_.seams.grammar->failed(request.id)) {
+      if (context_.rules.grammar_rejection_ends_request && context_.seams.grammar->failed(request.id)) {
         request.grammar_failed = true;
         return false;
       }
@@ -163,29 +164,30 @@ bool LookUp::try_promote(Request& request) {
       request.status = RequestStatus::waiting;
       return true;
     default:
-      QUIRE_CHECK(request.status == RequestStatus::waiting_for_input && request.next_inputs.empty(), "a blocked state");
+      QUIRE_CHECK(request.status == RequestStatus::waiting_for_input && request.next_inputs.empty(),
+                  "a blocked request waits for input and has none");
       return false;
   }
 }
 
-void LookUp::take_received(Request& request) {
-  QUIRE_CHECK(request.num_computed_tokens >= 0 && request.num_computed_tokens <= request.num_tokens(), "known tokens were loaded");
-  QUIRE_CHECK(request.finished_receiving, "its transfers are over");
-  if (!request.failed_receiving) {
+void PrefixLookUp::take_received(Request& request) {
+  QUIRE_CHECK(request.num_computed_tokens >= 0 && request.num_computed_tokens <= request.num_tokens(), "loaded tokens are known tokens");
+  QUIRE_CHECK(request.load.received, "the transfers of the request have ended");
+  if (request.load.failure != LoadFailure::partial) {
     kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
-    // Something must run to have a token to sample from.
+    // At least one token must run, so that there is one to sample after.
     if (request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
     if (request.num_cached_tokens < 0) request.num_cached_tokens = request.num_computed_tokens;
   } else if (request.num_computed_tokens != 0) {
-    // A part of it has come: what lies before the first bad block is good, and is named like any other.
+    // A part of the load succeeded: the blocks before the first bad block are valid, and are cached like any others.
     kv_.cache_blocks(requests_.kv_request(request), static_cast<std::uint32_t>(request.num_computed_tokens));
-    if (context_.rules.loads_leave_a_token && request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
+    if (context_.rules.partial_loads_leave_last_token && request.num_computed_tokens == request.num_tokens()) --request.num_computed_tokens;
   } else {
     requests_.note_lost_load(request);
     kv_.free(request.blocks);
   }
-  request.failed_receiving = false;
-  request.finished_receiving = false;
+  request.load.failure = LoadFailure::none;
+  request.load.received = false;
 }
 
 }  // namespace quire

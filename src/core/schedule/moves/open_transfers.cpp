@@ -1,5 +1,5 @@
-// The books of transfers that have begun and are not over. Written while a plan is completed and when a result tells of ends, on the core's
-// thread. A transfer leaves them only by close(): whatever becomes of its request, its blocks count as touched until then.
+// Records transfers that have begun and are not over. Written while a plan is completed and when a result reports ended transfers, on the
+// core's thread. Only close() removes a transfer. Until then its blocks count as touched, even if its request has ended.
 #include "core/schedule/moves/open_transfers.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace quire {
 
 std::optional<Transfer> OpenTransfers::open(const Transfer& transfer) {
-  QUIRE_CHECK(transfer.blocks.size() == transfer.places.size(), "each block has its place");
+  QUIRE_CHECK(transfer.blocks.size() == transfer.places.size(), "each block of a transfer has a slot outside");
   if (entries_.size() >= max_open_) return std::nullopt;
   Entry entry;
   if (!spare_.empty()) {
@@ -24,7 +24,7 @@ std::optional<Transfer> OpenTransfers::open(const Transfer& transfer) {
   entry.tier = transfer.tier;
   entry.blocks.assign(transfer.blocks.begin(), transfer.blocks.end());
   entry.places.assign(transfer.places.begin(), transfer.places.end());
-  QUIRE_CHECK(entries_.empty() || entries_.back().id < entry.id, "ids rise, so that a search by id may halve");
+  QUIRE_CHECK(entries_.empty() || entries_.back().id < entry.id, "transfer ids increase");
   ++next_id_.value;
   count(entry, 1);
   num_needed_ += is_needed(entry) ? 1 : 0;
@@ -45,21 +45,21 @@ void OpenTransfers::close(TransferId id) {
   const auto found = std::ranges::lower_bound(entries_, id, {}, &Entry::id);
   QUIRE_CHECK(found != entries_.end() && found->id == id, "only an open transfer is closed");
   count(*found, -1);
-  QUIRE_CHECK(!is_needed(*found) || num_needed_ > 0, "loads that a step needs are counted");
+  QUIRE_CHECK(!is_needed(*found) || num_needed_ > 0, "the number of loads that a step needs is correct");
   num_needed_ -= is_needed(*found) ? 1 : 0;
   spare_.push_back(std::move(*found));
   entries_.erase(found);
 }
 
 bool OpenTransfers::is_being_loaded(BlockId block) const {
-  QUIRE_CHECK(block.value < num_touching_.size(), "asked about a block of the pool");
+  QUIRE_CHECK(block.value < num_touching_.size(), "the queried block is in the pool");
   return num_touching_[block.value] > 0 && std::ranges::any_of(entries_, [&](const Entry& entry) {
            return entry.direction == TransferDirection::load && std::ranges::find(entry.blocks, block) != entry.blocks.end();
          });
 }
 
 void OpenTransfers::add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const {
-  QUIRE_CHECK(block.value < num_touching_.size(), "a plan writes to blocks of the pool");
+  QUIRE_CHECK(block.value < num_touching_.size(), "a written block is in the pool");
   if (num_touching_[block.value] == 0) return;
   for (const Entry& entry : entries_) {
     const bool begins_behind = entry.id >= first_new && entry.direction == TransferDirection::load;
@@ -71,8 +71,8 @@ void OpenTransfers::add_fences(BlockId block, TransferId first_new, std::vector<
 
 void OpenTransfers::count(const Entry& entry, std::int32_t by) {
   for (const BlockId block : entry.blocks) {
-    QUIRE_CHECK(block != kNullBlock && block.value < num_touching_.size(), "a block of the pool");
-    QUIRE_CHECK(by > 0 || num_touching_[block.value] > 0, "a block is let go as often as it was touched");
+    QUIRE_CHECK(block != kNullBlock && block.value < num_touching_.size(), "a transferred block is in the pool and is not the null block");
+    QUIRE_CHECK(by > 0 || num_touching_[block.value] > 0, "a block is released as often as it was taken");
     num_touching_[block.value] += static_cast<std::uint32_t>(by);
   }
 }
@@ -84,11 +84,13 @@ void OpenTransfers::check_invariants() const {
 const Rule* OpenTransfers::broken_rule() const {
   std::vector<std::uint32_t> touching(num_touching_.size(), 0);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    QUIRE_RULE(entries_[i].id < next_id_ && (i == 0 || entries_[i - 1].id < entries_[i].id), "transfers are in order");
+    QUIRE_RULE(entries_[i].id < next_id_ && (i == 0 || entries_[i - 1].id < entries_[i].id),
+               "open transfers are in the order of their ids");
     for (const BlockId block : entries_[i].blocks) ++touching[block.value];
   }
-  QUIRE_RULE(touching == num_touching_ && entries_.size() <= max_open_, "the transfers of each block are counted");
-  QUIRE_RULE(num_needed_ == static_cast<std::size_t>(std::ranges::count_if(entries_, is_needed)), "loads that a step needs are counted");
+  QUIRE_RULE(touching == num_touching_ && entries_.size() <= max_open_, "the number of transfers of each block is correct");
+  QUIRE_RULE(num_needed_ == static_cast<std::size_t>(std::ranges::count_if(entries_, is_needed)),
+             "the number of loads that a step needs is correct");
   return nullptr;
 }
 

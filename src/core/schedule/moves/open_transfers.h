@@ -1,5 +1,5 @@
 #pragma once
-// The transfers that are open: whose they are and which blocks they touch.
+// The open transfers, their requests, and the blocks that they touch.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace quire {
 
-// Written by the planning of transfers and by their ends, on the core's thread. There are few (CoreLimits::max_open_transfers), most blocks
-// are in none, and num_touching_ answers for those at once.
+// Written when transfers are planned and when they end, on the core's thread. Few transfers are open (CoreLimits::max_open_transfers), and
+// most blocks are in no transfer. num_touching_ answers for these blocks without a search.
 class OpenTransfers {
  public:
-  // Copies of what the transfer names: the views in the plan are over when the plan is applied, and a transfer may last longer.
+  // Copies the content of the transfer: the views in the plan expire when it is applied, and a transfer may last longer.
   struct Entry {
     TransferId id;
     RequestId request;
@@ -24,55 +24,50 @@ class OpenTransfers {
     std::uint32_t tier = 0;
     std::vector<BlockId> blocks;
     std::vector<std::uint64_t> places;
-
-    template <class Form, class Self>
-    static void fields(Form& form, Self& self) {
-      auto& [id, request, direction, need, tier, blocks, places] = self;
-      form(id, request, direction, need, tier, blocks, places);
-    }
   };
 
   OpenTransfers(std::uint32_t num_blocks, std::uint32_t max_open) : max_open_(max_open), num_touching_(num_blocks, 0) {}
 
-  // The transfer's id, and views that stay until it is closed; nullopt: as many are open as may be.
+  // Opens a transfer. Returns it with its id and with views that are valid until it is closed; nullopt: the limit of open transfers is
+  // reached.
   std::optional<Transfer> open(const Transfer& transfer);
-  // Null if no such transfer is open; valid until the next open() or close().
+  // Returns null if no such transfer is open. Valid until the next open() or close().
   [[nodiscard]] const Entry* find(TransferId id) const;
-  // It must be open.
+  // Closes a transfer, which must be open.
   void close(TransferId id);
 
-  // Of the transfers that the next open() makes.
+  // Returns the id of the transfer that open() makes next.
   [[nodiscard]] TransferId next_id() const { return next_id_; }
   [[nodiscard]] std::size_t num_open() const { return entries_.size(); }
-  // That may be opened besides.
+  // Returns how many more transfers may be opened.
   [[nodiscard]] std::size_t num_left() const {
-    QUIRE_CHECK(entries_.size() <= max_open_, "no more are open than may be");
+    QUIRE_CHECK(entries_.size() <= max_open_, "at most max_open_ transfers are open");
     return max_open_ - entries_.size();
   }
-  // Of those, loads that a step does not run without.
+  // Returns the number of open loads that a step needs.
   [[nodiscard]] std::size_t num_needed() const { return num_needed_; }
-  // An open load fills the block.
+  // Returns whether an open load fills the block.
   [[nodiscard]] bool is_being_loaded(BlockId block) const;
-  // Open transfers that touch the block, loads from `first_new` on left out: appended to `fences` where they are not in it yet.
+  // Appends the open transfers that touch the block to `fences`, each once. Loads from `first_new` on are left out.
   void add_fences(BlockId block, TransferId first_new, std::vector<TransferId>& fences) const;
 
   [[nodiscard]] std::span<const Entry> all() const { return entries_; }
 
-  // Stops the program if the books do not agree.
+  // Stops the program if the counts do not agree.
   void check_invariants() const;
-  // The first rule that does not hold; null: all do.
+  // Returns the first rule that does not hold, or null.
   [[nodiscard]] const Rule* broken_rule() const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [max_open, next_id, entries, num_needed, spare, num_touching] = self;
     form(next_id, entries);
-    if constexpr (Form::kReads) form.expect(self.count_all(), "open transfers have places for their blocks");
+    if constexpr (Archive::kIsReading) form.expect(self.count_all(), "blocks of open transfers are in the pool and have slots outside");
   }
 
  private:
-  // Of transfers that were not open()ed here. False: they cannot be open.
+  // Counts transfers that a checkpoint contained, instead of open(). False: they cannot be open.
   [[nodiscard]] bool count_all();
   void count(const Entry& entry, std::int32_t by);
   [[nodiscard]] static bool is_needed(const Entry& entry) {
@@ -81,10 +76,10 @@ class OpenTransfers {
 
   std::uint32_t max_open_;
   TransferId next_id_{0};
-  std::vector<Entry> entries_;  // open, by rising id
+  std::vector<Entry> entries_;  // open transfers by ascending id
   std::size_t num_needed_ = 0;
-  std::vector<Entry> spare_;                 // their memory is used again
-  std::vector<std::uint32_t> num_touching_;  // open transfers, by block
+  std::vector<Entry> spare_;                 // closed entries, reused for their memory
+  std::vector<std::uint32_t> num_touching_;  // number of open transfers per block
 };
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// Preemption by swap: what is stored, what comes back, what is given up (SwapOptions; the states are in swap.h). Called while a step is
-// planned and when a result is taken, on the core's thread. Each of its transfers was promised room before (may_begin()), since a request
-// that is half stored could neither run nor wait.
+// Preemption by swap: stores blocks, brings them back, and drops them (SwapOptions; the states are in swap.h). Called while a step is
+// planned and when a result is taken, on the core's thread. may_begin() checks in advance that there is room for all transfers of a swap,
+// because a half-stored request could neither run nor wait.
 #include "core/schedule/moves/swap.h"
 
 #include <algorithm>
@@ -18,80 +18,83 @@ Swap::Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& 
     group_bytes_.push_back(page_size_bytes(group) * (group.layer_specs.empty() ? group.layer_names.size() : 1));
     is_encoded_.push_back(std::holds_alternative<CrossAttentionSpec>(group.spec));
   }
-  // The lowest on top: they are used first.
-  for (std::uint32_t place = context.config.swap.num_swap_places; place > 0; --place) give_place(place - 1);
+  // Puts the lowest slots on top, so that they are used first.
+  for (std::uint32_t place = context.config.swap.num_swap_slots; place > 0; --place) return_slot(place - 1);
 }
 
-std::uint32_t Swap::take_place() {
-  std::vector<std::uint32_t>& places = free_places_.empty() ? free_far_places_ : free_places_;
-  QUIRE_CHECK(!places.empty(), "places were counted before they are taken");
+std::uint32_t Swap::take_slot() {
+  std::vector<std::uint32_t>& places = free_slots_.empty() ? free_slow_slots_ : free_slots_;
+  QUIRE_CHECK(!places.empty(), "there is a free swap slot");
   const std::uint32_t place = places.back();
   places.pop_back();
   return place;
 }
 
-bool Swap::take_out(Request& victim, bool was_planned) {
+bool Swap::swap_out(Request& victim, bool was_planned, EventCause why) {
   if (!is_on() || !may_move(victim, was_planned)) return false;
-  const std::uint32_t num_own = kv_.num_own_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens));
-  if (num_own > num_free_places() || !may_begin()) return decline(victim, EventCause::no_place, context_.totals.num_swaps_no_place);
+  const std::uint32_t num_exclusive = kv_.num_exclusive_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens));
+  if (num_exclusive > num_free_slots() || !may_begin()) return decline(victim, EventCause::no_place, context_.totals.num_swaps_no_slot);
   if (!is_worth_it(victim)) return decline(victim, EventCause::no_gain, context_.totals.num_swaps_no_gain);
-  QUIRE_CHECK(victim.swapped == nullptr, "a request is swapped out once at a time");
+  QUIRE_CHECK(victim.swapped == nullptr, "the victim is not swapped out yet");
   SwappedBlocks& swapped = make(victim);
-  kv_.take_out(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), swapped.blocks);
-  QUIRE_CHECK(swapped.blocks.size() <= num_free_places(), "places were counted before blocks were taken");
-  for (std::size_t i = 0; i < swapped.blocks.size(); ++i) swapped.places.push_back(take_place());
-  // What others hold too stays where it is: only blocks of its own move.
+  kv_.swap_out(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), swapped.blocks);
+  QUIRE_CHECK(swapped.blocks.size() <= num_free_slots(), "there are enough free swap slots");
+  for (std::size_t i = 0; i < swapped.blocks.size(); ++i) swapped.places.push_back(take_slot());
+  // Blocks that other requests hold too stay in the pool; only private blocks move.
   swapped.stage = swapped.blocks.empty() ? SwappedBlocks::Stage::stored : SwappedBlocks::Stage::storing;
   if (!swapped.blocks.empty()) to_begin_.push_back(&swapped);
   ++context_.totals.num_swapped_out;
   context_.totals.num_swapped_out_blocks += swapped.blocks.size();
-  tell(EventKind::swapped_out, EventCause::lack_of_blocks, victim, swapped.blocks.size());
+  report_swap(EventKind::swapped_out, why, victim, swapped.blocks.size());
   return true;
 }
 
-// A session may be cut while it waits. What pools more than its last row must see all rows in one go. The copy of a block that was planned
-// in this step, and will not be made, holds nothing; nor does a block that a load still fills.
+// Returns whether the request may be swapped out. A session may be cut while it waits. A pooling request that needs more than its last row
+// must see all rows in one run. A block copy that this step planned will not be made, so the copy has no content. A block that a load still
+// fills has none either.
 bool Swap::may_move(const Request& victim, bool was_planned) const {
   if (victim.num_computed_tokens <= 0 || victim.resumable || (victim.pooling && victim.skip_reading_prefix_cache)) return false;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
-    if (was_planned && victim.blocks.own_copy(group)) return false;
+    if (was_planned && victim.blocks.copy_on_write_block(group)) return false;
     for (const BlockId block : victim.blocks.blocks(group))
       if (open_transfers_.is_being_loaded(block)) return false;
   }
   return true;
 }
 
-// What others hold too is not computed again either way, as long as they do.
+// Compares moving the private blocks with computing them again. Shared blocks are not computed again either way, as long as other requests
+// hold them.
 bool Swap::is_worth_it(const Request& victim) const {
   if (context_.config.swap.swap_choice == SwapChoice::always) return true;
-  const bool has_near = context_.config.swap.num_far_places < context_.config.swap.num_swap_places;
-  if (has_near && (costs_.out_bytes_per_s <= 0.0 || costs_.in_bytes_per_s <= 0.0)) return false;
+  const bool has_fast = context_.config.swap.num_slow_slots < context_.config.swap.num_swap_slots;
+  if (has_fast && (costs_.out_bytes_per_s <= 0.0 || costs_.in_bytes_per_s <= 0.0)) return false;
   if (costs_.prefill_tokens_per_s <= 0.0) return false;
   double bytes = 0.0;
   std::int64_t num_tokens = 0, num_encoded = 0;
   std::uint64_t num_blocks = 0;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
-    const std::uint32_t num_own = kv_.num_own_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), group);
-    bytes += static_cast<double>(group_bytes_[group]) * num_own;
-    num_blocks += num_own;
-    // Of what an encoder has made, each costs about as much as a token.
+    const std::uint32_t num_exclusive =
+        kv_.num_exclusive_blocks(victim.blocks, static_cast<std::uint32_t>(victim.num_computed_tokens), group);
+    bytes += static_cast<double>(group_bytes_[group]) * num_exclusive;
+    num_blocks += num_exclusive;
+    // A position of encoder output costs about as much to compute as a token.
     std::int64_t& count = is_encoded_[group] ? num_encoded : num_tokens;
-    count = std::max(count, std::int64_t{num_own} * kv_.block_size(group));
+    count = std::max(count, std::int64_t{num_exclusive} * kv_.block_size(group));
   }
   const auto to_compute = static_cast<double>(std::min<std::int64_t>(num_tokens, victim.num_computed_tokens) + num_encoded);
-  // What finds no near place.
-  const std::uint64_t num_far = num_blocks - std::min<std::uint64_t>(num_blocks, free_places_.size());
-  const double far_bytes = num_blocks == 0 ? 0.0 : bytes * static_cast<double>(num_far) / static_cast<double>(num_blocks);
-  if (far_bytes > 0.0 && (costs_.far_out_bytes_per_s <= 0.0 || costs_.far_in_bytes_per_s <= 0.0)) return false;
-  const double near_bytes = bytes - far_bytes;
-  double seconds = near_bytes > 0.0 ? near_bytes / costs_.out_bytes_per_s + near_bytes / costs_.in_bytes_per_s : 0.0;
-  if (far_bytes > 0.0) seconds += far_bytes / costs_.far_out_bytes_per_s + far_bytes / costs_.far_in_bytes_per_s;
+  // Blocks that only slow slots have room for.
+  const std::uint64_t num_slow = num_blocks - std::min<std::uint64_t>(num_blocks, free_slots_.size());
+  const double slow_bytes = num_blocks == 0 ? 0.0 : bytes * static_cast<double>(num_slow) / static_cast<double>(num_blocks);
+  if (slow_bytes > 0.0 && (costs_.disk_out_bytes_per_s <= 0.0 || costs_.disk_in_bytes_per_s <= 0.0)) return false;
+  const double fast_bytes = bytes - slow_bytes;
+  double seconds = fast_bytes > 0.0 ? fast_bytes / costs_.out_bytes_per_s + fast_bytes / costs_.in_bytes_per_s : 0.0;
+  if (slow_bytes > 0.0) seconds += slow_bytes / costs_.disk_out_bytes_per_s + slow_bytes / costs_.disk_in_bytes_per_s;
   return seconds < to_compute / costs_.prefill_tokens_per_s;
 }
 
 bool Swap::decline(const Request& victim, EventCause cause, std::uint64_t& counter) {
   ++counter;
-  tell(EventKind::swap_declined, cause, victim, Requests::num_blocks(victim));
+  report_swap(EventKind::swap_declined, cause, victim, Requests::num_blocks(victim));
   return false;
 }
 
@@ -99,7 +102,7 @@ SwappedBlocks& Swap::make(Request& request) {
   if (spare_.empty()) spare_.push_back(std::make_unique<SwappedBlocks>());
   SwappedBlocks& swapped = *swapped_.emplace_back(std::move(spare_.back()));
   spare_.pop_back();
-  QUIRE_CHECK(swapped.blocks.empty() && swapped.places.empty() && swapped.num_open == 0, "memory that is used again was given back");
+  QUIRE_CHECK(swapped.blocks.empty() && swapped.places.empty() && swapped.num_open == 0, "a reused swap record is empty");
   swapped.has_failed = false;
   swapped.request = &request;
   request.swapped = &swapped;
@@ -107,30 +110,30 @@ SwappedBlocks& Swap::make(Request& request) {
 }
 
 void Swap::release(SwappedBlocks& swapped) {
-  QUIRE_CHECK(swapped.request == nullptr && swapped.num_open == 0, "nobody moves or wants these blocks");
-  QUIRE_CHECK(num_free_places() + swapped.places.size() <= context_.config.swap.num_swap_places, "a place comes back once");
-  // In reverse, so that the places lie as they lay before.
-  for (auto place = swapped.places.rbegin(); place != swapped.places.rend(); ++place) give_place(static_cast<std::uint32_t>(*place));
+  QUIRE_CHECK(swapped.request == nullptr && swapped.num_open == 0, "no request and no transfer needs the swapped blocks");
+  QUIRE_CHECK(num_free_slots() + swapped.places.size() <= context_.config.swap.num_swap_slots, "a swap slot is freed once");
+  // In reverse, so that the slots return to their earlier order.
+  for (auto place = swapped.places.rbegin(); place != swapped.places.rend(); ++place) return_slot(static_cast<std::uint32_t>(*place));
   swapped.blocks.clear();
   swapped.places.clear();
   const auto found = std::ranges::find(swapped_, &swapped, &std::unique_ptr<SwappedBlocks>::get);
-  QUIRE_CHECK(found != swapped_.end(), "blocks are released once");
+  QUIRE_CHECK(found != swapped_.end(), "swapped blocks are released once");
   spare_.push_back(std::move(*found));
   swapped_.erase(found);
 }
 
-bool Swap::can_come_back(const Request& request) const {
-  QUIRE_CHECK(request.swapped != nullptr, "something of it lies elsewhere");
-  return request.swapped->stage == SwappedBlocks::Stage::stored && request.num_in_flight == 0 && may_begin();
+bool Swap::can_swap_in(const Request& request) const {
+  QUIRE_CHECK(request.swapped != nullptr, "the request is swapped out");
+  return request.swapped->stage == SwappedBlocks::Stage::stored && request.in_flight.num_plans == 0 && may_begin();
 }
 
-std::uint32_t Swap::bring_back(Request& request, std::uint32_t num_left_free) {
+std::uint32_t Swap::swap_in(Request& request, std::uint32_t num_min_free_blocks) {
   SwappedBlocks& swapped = *request.swapped;
-  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::stored, "what comes back was stored");
+  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::stored, "only stored blocks are swapped in");
   const auto num_next =
       static_cast<std::uint32_t>(context_.config.scheduler.reserve_full_isl ? request.num_tokens() : request.num_computed_tokens + 1);
   if (const std::uint32_t missing =
-          kv_.bring_back(requests_.kv_request(request), swapped.blocks, {.num_tokens = num_next, .num_left_free = num_left_free}))
+          kv_.swap_in(requests_.kv_request(request), swapped.blocks, {.num_tokens = num_next, .num_min_free_blocks = num_min_free_blocks}))
     return missing;
   swapped.stage = SwappedBlocks::Stage::loading;
   to_begin_.push_back(&swapped);
@@ -138,23 +141,23 @@ std::uint32_t Swap::bring_back(Request& request, std::uint32_t num_left_free) {
 }
 
 void Swap::drop(Request& request, EventCause cause) {
-  QUIRE_CHECK(request.swapped != nullptr, "it gives up what lies elsewhere");
+  QUIRE_CHECK(request.swapped != nullptr, "a request that drops its swap is swapped out");
   ++context_.totals.num_swaps_lost;
-  tell(EventKind::swap_lost, cause, request, request.swapped->blocks.size());
+  report_swap(EventKind::swap_lost, cause, request, request.swapped->blocks.size());
   forget(request);
 }
 
 void Swap::forget(Request& request) {
   SwappedBlocks& swapped = *request.swapped;
-  // Taken out in this very step: what it holds with others is needed already, and nothing of it moves.
+  // The request was swapped out in this step and drops its swap because its shared blocks are needed. Its transfers do not begin.
   if (swapped.stage == SwappedBlocks::Stage::storing && swapped.num_open == 0) std::erase(to_begin_, &swapped);
-  QUIRE_CHECK(std::ranges::find(to_begin_, &swapped) == to_begin_.end(), "its transfers are begun or over");
-  // Loads still write to its blocks: they are kept (swapped.left) until the last of them is over.
+  QUIRE_CHECK(std::ranges::find(to_begin_, &swapped) == to_begin_.end(), "no transfer of the request is about to begin");
+  // Loads still write to its blocks, so swapped.left keeps them until the last load is over.
   if (is_loading(request)) {
-    QUIRE_CHECK(queues_.num_loading > 0, "requests whose blocks are being loaded are counted");
+    QUIRE_CHECK(queues_.num_loading > 0, "num_loading counts the requests whose blocks are being loaded");
     std::swap(request.blocks, swapped.left);
     request.status = RequestStatus::preempted;
-    request.failed_receiving = false;
+    request.load.failure = LoadFailure::none;
     --queues_.num_loading;
   } else {
     kv_.free(request.blocks);
@@ -165,12 +168,12 @@ void Swap::forget(Request& request) {
 }
 
 void Swap::detach(Request& request) {
-  QUIRE_CHECK(request.swapped != nullptr && request.swapped->request == &request, "they know each other");
+  QUIRE_CHECK(request.swapped != nullptr && request.swapped->request == &request, "a request and its swapped blocks refer to each other");
   request.swapped->request = nullptr;
   request.swapped = nullptr;
 }
 
-bool Swap::give_up_last(const Request& beneficiary) {
+bool Swap::drop_last_swap(const Request& beneficiary) {
   const auto gives = [&](const std::unique_ptr<SwappedBlocks>& swapped) {
     const Request* request = swapped->request;
     return request != nullptr && request != &beneficiary && swapped->stage != SwappedBlocks::Stage::loading &&
@@ -192,11 +195,11 @@ void Swap::plan(PlanArena& arena) {
   to_begin_.clear();
 }
 
-// One transfer for each group.
+// Opens one transfer per cache group.
 void Swap::begin(SwappedBlocks& swapped, PlanArena& arena) {
-  QUIRE_CHECK(swapped.request != nullptr && swapped.num_open == 0, "its transfers begin in one plan");
-  // It shared all that it had: nothing is to be loaded, and no transfer's end would say so.
-  if (swapped.blocks.empty()) return loads_over(swapped);
+  QUIRE_CHECK(swapped.request != nullptr && swapped.num_open == 0, "the transfers of a swap begin in one plan");
+  // The request shared all its blocks. Nothing needs loading, and no transfer would report the end.
+  if (swapped.blocks.empty()) return on_loads_completed(swapped);
   for (std::size_t first = 0; first < swapped.blocks.size();) {
     const std::uint32_t group = swapped.blocks[first].group;
     ids_.clear();
@@ -211,7 +214,7 @@ void Swap::begin(SwappedBlocks& swapped, PlanArena& arena) {
                                                                  .tier = kSwapTier,
                                                                  .blocks = ids_,
                                                                  .places = std::span(swapped.places).subspan(first, ids_.size())});
-    QUIRE_CHECK(opened.has_value(), "there was room for these transfers");
+    QUIRE_CHECK(opened.has_value(), "there is room for the transfers of a swap");
     arena.add_transfer(*opened);
     open_.push_back({opened->id, &swapped});
     ++swapped.num_open;
@@ -221,7 +224,7 @@ void Swap::begin(SwappedBlocks& swapped, PlanArena& arena) {
 
 void Swap::over(const TransferCompletion& completion) {
   const auto found = std::ranges::find(open_, completion.transfer, &Open::id);
-  QUIRE_CHECK(found != open_.end() && found->swapped->num_open > 0, "the transfers of swapped blocks are counted");
+  QUIRE_CHECK(found != open_.end() && found->swapped->num_open > 0, "the number of open transfers of swapped blocks is correct");
   SwappedBlocks& swapped = *found->swapped;
   open_.erase(found);
   swapped.has_failed |= completion.outcome == TransferOutcome::failed;
@@ -230,26 +233,26 @@ void Swap::over(const TransferCompletion& completion) {
     kv_.free(swapped.left);
     release(swapped);
   } else if (swapped.stage == SwappedBlocks::Stage::storing) {
-    stores_over(swapped);
+    on_stores_completed(swapped);
   } else {
-    loads_over(swapped);
+    on_loads_completed(swapped);
   }
 }
 
-void Swap::stores_over(SwappedBlocks& swapped) {
-  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::storing && swapped.request != nullptr, "stores that somebody waits for");
+void Swap::on_stores_completed(SwappedBlocks& swapped) {
+  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::storing && swapped.request != nullptr, "a request needs the stored blocks");
   swapped.stage = SwappedBlocks::Stage::stored;
   if (swapped.has_failed) drop(*swapped.request, EventCause::failed_transfer);
 }
 
-// Either way the request is promoted as one whose blocks have come.
-void Swap::loads_over(SwappedBlocks& swapped) {
-  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::loading && queues_.num_loading > 0, "loads that somebody waits for");
+// On success and on failure the request is promoted as one with received blocks.
+void Swap::on_loads_completed(SwappedBlocks& swapped) {
+  QUIRE_CHECK(swapped.stage == SwappedBlocks::Stage::loading && queues_.num_loading > 0, "a request waits for the loaded blocks");
   Request& request = *swapped.request;
-  request.finished_receiving = true;
+  request.load.received = true;
   --queues_.num_loading;
   if (swapped.has_failed) return drop(request, EventCause::failed_transfer);
-  kv_.name_again(requests_.kv_request(request), swapped.blocks);
+  kv_.restore_hashes(requests_.kv_request(request), swapped.blocks);
   ++context_.totals.num_swapped_in;
   context_.totals.num_swapped_in_blocks += swapped.blocks.size();
   context_.totals.num_swapped_in_tokens += static_cast<std::uint64_t>(request.num_computed_tokens);
@@ -262,7 +265,7 @@ void Swap::loads_over(SwappedBlocks& swapped) {
   release(swapped);
 }
 
-void Swap::tell(EventKind what, EventCause cause, const Request& request, std::size_t num_blocks) {
+void Swap::report_swap(EventKind what, EventCause cause, const Request& request, std::size_t num_blocks) {
   if (context_.events.wanted())
     context_.events.on_event({.what = what, .cause = cause, .owner = request.id, .amount = static_cast<std::uint32_t>(num_blocks)});
 }
@@ -273,7 +276,7 @@ std::uint32_t Swap::num_awaiting() const {
   }));
 }
 
-bool Swap::any_out() const {
+bool Swap::has_swapped_out() const {
   return std::ranges::any_of(swapped_, [](const std::unique_ptr<SwappedBlocks>& swapped) { return swapped->request != nullptr; });
 }
 
@@ -282,45 +285,45 @@ void Swap::check_invariants() const {
 }
 
 const Rule* Swap::broken_rule() const {
-  std::vector<std::uint32_t> num_owners(context_.config.swap.num_swap_places, 0);
+  std::vector<std::uint32_t> num_owners(context_.config.swap.num_swap_slots, 0);
   bool are_places = true;
   const auto count = [&](std::uint64_t place) {
     are_places &= place < num_owners.size();
     if (are_places) ++num_owners[static_cast<std::size_t>(place)];
   };
-  std::ranges::for_each(free_places_, count);
-  std::ranges::for_each(free_far_places_, count);
+  std::ranges::for_each(free_slots_, count);
+  std::ranges::for_each(free_slow_slots_, count);
   std::size_t num_open = 0;
   for (const std::unique_ptr<SwappedBlocks>& swapped : swapped_) {
     std::ranges::for_each(swapped->places, count);
-    QUIRE_RULE(swapped->request == nullptr || swapped->request->swapped == swapped.get(), "a request knows its swapped blocks");
+    QUIRE_RULE(swapped->request == nullptr || swapped->request->swapped == swapped.get(), "a request refers to its swapped blocks");
     QUIRE_RULE(swapped->request == nullptr || (swapped->stage == SwappedBlocks::Stage::stored) == (swapped->num_open == 0),
-               "what is stored does not move");
+               "stored blocks have no open transfers");
     num_open += swapped->num_open;
   }
   QUIRE_RULE(are_places && std::ranges::all_of(num_owners, [](std::uint32_t num) { return num == 1; }),
-             "a swap place is free or has one owner");
-  QUIRE_RULE(num_open == open_.size() && to_begin_.empty(), "transfers of swapped blocks are counted");
+             "a swap slot is free or has one owner");
+  QUIRE_RULE(num_open == open_.size() && to_begin_.empty(), "the number of open transfers of swapped blocks is correct");
   return nullptr;
 }
 
-std::vector<Swap::Moving> Swap::to_moving() const {
-  std::vector<Moving> all;
+std::vector<Swap::SwapTransfer> Swap::to_swap_transfers() const {
+  std::vector<SwapTransfer> all;
   for (const Open& open : open_) {
     const auto found = std::ranges::find(swapped_, open.swapped, &std::unique_ptr<SwappedBlocks>::get);
-    QUIRE_CHECK(found != swapped_.end(), "an open transfer is of blocks that are swapped out");
+    QUIRE_CHECK(found != swapped_.end(), "an open swap transfer belongs to swapped blocks");
     all.push_back({.id = open.id.value, .place = static_cast<std::uint64_t>(found - swapped_.begin())});
   }
   return all;
 }
 
-bool Swap::assign(std::span<const Moving> all) {
+bool Swap::assign(std::span<const SwapTransfer> all) {
   for (const std::unique_ptr<SwappedBlocks>& swapped : swapped_) {
     if (swapped->request == nullptr) continue;
     if (std::exchange(swapped->request->swapped, swapped.get()) != nullptr) return false;
   }
   std::vector<std::uint32_t> num_open(swapped_.size(), 0);
-  for (const Moving& one : all) {
+  for (const SwapTransfer& one : all) {
     const OpenTransfers::Entry* const entry = open_transfers_.find(TransferId{one.id});
     if (entry == nullptr || entry->tier != kSwapTier || one.place >= swapped_.size()) return false;
     if (std::ranges::find(open_, entry->id, &Open::id) != open_.end()) return false;

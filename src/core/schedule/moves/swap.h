@@ -1,14 +1,14 @@
 #pragma once
-// Preempted requests whose blocks lie outside of the pool (SwapOptions). Blocks that others hold too stay where they are, and the request
-// keeps its references; the others are free at once: whoever writes to one waits for the store (transfers.h: fences).
+// Preempted requests with blocks outside of the pool (SwapOptions). Blocks that other requests hold too stay in the pool, and the request
+// keeps its references. Its private blocks are free immediately: a step that writes to one waits for the store (transfers.h: fences).
 //
-// States of a request's blocks, and who moves them:
-//   (in the pool) -> storing   take_out: preempted
+// States of a request's blocks, and the calls that move them:
+//   (in the pool) -> storing   swap_out: preempted
 //   storing -> stored          over: the stores have ended
-//   stored -> loading          bring_back: the request waits as one that a connector loads for
-//   loading -> (in the pool)   over: the loads have ended; it is promoted as one whose blocks have come, and computes on
-// Who has no block of its own is stored as soon as it is taken out, and its loads are over as soon as they begin.
-//   any -> lost                drop, or a transfer that failed: it is computed again; places in transfer come free when that is over
+//   stored -> loading          swap_in: the request waits as if a connector loads for it
+//   loading -> (in the pool)   over: the loads have ended; the request is promoted as one with received blocks, and continues
+//   any -> lost                drop, or a failed transfer: computed again; slots in transfer become free when the transfer is over
+// A request without private blocks is `stored` as soon as it is taken out, and its loads are over as soon as they begin.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,72 +29,67 @@ namespace quire {
 struct SwappedBlocks {
   enum class Stage : std::uint8_t { storing, stored, loading };
   Stage stage = Stage::storing;
-  bool has_failed = false;            // a transfer
-  Request* request = nullptr;         // null: nobody wants them any more
-  std::uint32_t num_open = 0;         // transfers
-  std::vector<TakenBlock> blocks;     // by group, then index; the ids are those that the open transfers touch
-  std::vector<std::uint64_t> places;  // parallel to them
-  KvBlocks left;                      // what loads fill although nobody wants it
-
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    auto& [stage, has_failed, request, num_open, blocks, places, left] = self;
-    form(stage, has_failed, request, num_open, blocks, places, left);
-  }
+  bool has_failed = false;              // a transfer has failed
+  Request* request = nullptr;           // null: no request needs the blocks any more
+  std::uint32_t num_open = 0;           // number of open transfers
+  std::vector<SwappedOutBlock> blocks;  // by group, then index; block ids are the ones that open transfers touch
+  std::vector<std::uint64_t> places;    // slots outside of the pool, parallel to `blocks`
+  KvBlocks left;                        // blocks that loads still fill although no request needs them
 };
 
-// Called by preemption (out), the waiting loop (back) and the ends of transfers, on the core's thread. It plans; a transport moves the
-// bytes. A transfer that is open is never forgotten, even if its request has ended: its places and blocks stay taken until it is over.
+// Preemption (out), the waiting loop (back) and the ends of transfers call it on the core's thread. It plans; a transport moves the bytes.
+// An open transfer is never forgotten, even if its request has ended: its slots and blocks stay taken until it is over.
 class Swap {
  public:
   Swap(Context& context, KvCacheManager& kv, OpenTransfers& open, Requests& requests, Queues& queues);
 
-  // Of a request that is being preempted: its own blocks are given away to be stored. `was_planned`: it was taken out of this plan. False,
-  // and nothing happened: it is to be computed again.
-  bool take_out(Request& victim, bool was_planned);
-  // The stores are over, nothing of it is in flight, and loads can be begun.
-  [[nodiscard]] bool can_come_back(const Request& request) const;
-  // The number of blocks that lack, beside those that are to be left free; 0: it has them, and they are being loaded.
-  std::uint32_t bring_back(Request& request, std::uint32_t num_left_free);
-  // The request gives up what it has, in the pool and outside, and will be computed again; or it has ended.
+  // Swaps out a request that is being preempted: gives its private blocks away to be stored. `was_planned`: it was removed from this plan.
+  // False: nothing changed, and the request must be computed again.
+  bool swap_out(Request& victim, bool was_planned, EventCause why);
+  // Returns whether the stores are over, nothing of the request is in flight, and loads can begin.
+  [[nodiscard]] bool can_swap_in(const Request& request) const;
+  // Takes blocks for the request and begins to load them. Returns the number of blocks that are missing if `num_min_free_blocks` stay free;
+  // 0: success.
+  std::uint32_t swap_in(Request& request, std::uint32_t num_min_free_blocks);
+  // Both free the request's blocks in the pool and outside. drop() also reports the loss: the request will be computed again.
   void drop(Request& request, EventCause cause);
   void forget(Request& request);
-  // That of the last one that waits and holds blocks in the pool, but not the beneficiary's; false: there is none.
-  bool give_up_last(const Request& beneficiary);
+  // Drops the swap of the request swapped out last that holds blocks in the pool, is not loading, and is not the beneficiary. False: there
+  // is no such request.
+  bool drop_last_swap(const Request& beneficiary);
   void drop_all(EventCause cause);
 
-  // Opens what take_out() and bring_back() have begun since the last plan.
+  // Opens the transfers that swap_out() and swap_in() have begun since the last plan.
   void plan(PlanArena& arena);
-  // A transfer of tier kSwapTier has ended.
+  // Called when a transfer of tier kSwapTier has ended.
   void over(const TransferCompletion& completion);
 
   void set_costs(const SwapCosts& costs) { costs_ = costs; }
   [[nodiscard]] const SwapCosts& costs() const { return costs_; }
   [[nodiscard]] bool is_on() const { return context_.config.swap.swap_choice != SwapChoice::off; }
-  // Whose transfers are open though no request waits for loads.
+  // Returns the number of swaps with open transfers, except loads that a request waits for.
   [[nodiscard]] std::uint32_t num_awaiting() const;
-  [[nodiscard]] bool any_out() const;
-  [[nodiscard]] std::uint32_t num_used_places() const {
-    QUIRE_CHECK(num_free_places() <= context_.config.swap.num_swap_places, "a place is free once");
-    return context_.config.swap.num_swap_places - num_free_places();
+  [[nodiscard]] bool has_swapped_out() const;
+  [[nodiscard]] std::uint32_t num_used_slots() const {
+    QUIRE_CHECK(num_free_slots() <= context_.config.swap.num_swap_slots, "no more swap slots are free than there are");
+    return context_.config.swap.num_swap_slots - num_free_slots();
   }
   [[nodiscard]] std::span<const std::unique_ptr<SwappedBlocks>> all() const { return swapped_; }
-  // Stops the program if the books do not agree.
+  // Stops the program if the counts do not agree.
   void check_invariants() const;
-  // The first rule that does not hold; null: all do.
+  // Returns the first rule that does not hold, or null.
   [[nodiscard]] const Rule* broken_rule() const;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, is_encoded, costs, free_places, free_far_places,
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    [[maybe_unused]] auto& [context, kv, open_transfers, requests, queues, group_bytes, is_encoded, costs, free_slots, free_slow_slots,
                             swapped, spare, to_begin, open, ids] = self;
-    form(costs, free_places, free_far_places, swapped);
-    std::vector<Moving> moving;
-    if constexpr (!Form::kReads) moving = self.to_moving();
+    form(costs, free_slots, free_slow_slots, swapped);
+    std::vector<SwapTransfer> moving;
+    if constexpr (!Archive::kIsReading) moving = self.to_swap_transfers();
     form(moving);
-    if constexpr (Form::kReads) form.expect(self.assign(moving), "transfers of swapped blocks are theirs");
+    if constexpr (Archive::kIsReading) form.expect(self.assign(moving), "transfers of swapped blocks match their swaps");
   }
 
  private:
@@ -102,22 +97,22 @@ class Swap {
     TransferId id;
     SwappedBlocks* swapped;
   };
-  // An Open by its place in the list of swapped blocks.
-  struct Moving {
-    static constexpr bool kIsRaw = true;  // all of its bytes count
+  // An Open with the index of its swapped blocks in `swapped_` instead of a pointer.
+  struct SwapTransfer {
+    static constexpr bool kIsRaw = true;  // all of its bytes are significant
     std::uint64_t id = 0, place = 0;
   };
-  [[nodiscard]] std::vector<Moving> to_moving() const;
-  // Who was read gets to know their requests and transfers. False: they cannot have any such.
-  [[nodiscard]] bool assign(std::span<const Moving> all);
-  [[nodiscard]] std::uint32_t num_free_places() const { return static_cast<std::uint32_t>(free_places_.size() + free_far_places_.size()); }
-  [[nodiscard]] bool is_far(std::uint32_t place) const {
-    return place >= context_.config.swap.num_swap_places - context_.config.swap.num_far_places;
+  [[nodiscard]] std::vector<SwapTransfer> to_swap_transfers() const;
+  // Connects swapped blocks that were read from a checkpoint with their requests and transfers. False: they do not match.
+  [[nodiscard]] bool assign(std::span<const SwapTransfer> all);
+  [[nodiscard]] std::uint32_t num_free_slots() const { return static_cast<std::uint32_t>(free_slots_.size() + free_slow_slots_.size()); }
+  [[nodiscard]] bool is_slow(std::uint32_t place) const {
+    return place >= context_.config.swap.num_swap_slots - context_.config.swap.num_slow_slots;
   }
-  std::uint32_t take_place();
-  void give_place(std::uint32_t place) {
-    QUIRE_CHECK(place < context_.config.swap.num_swap_places, "a place that there is");
-    (is_far(place) ? free_far_places_ : free_places_).push_back(place);
+  std::uint32_t take_slot();
+  void return_slot(std::uint32_t place) {
+    QUIRE_CHECK(place < context_.config.swap.num_swap_slots, "the swap slot exists");
+    (is_slow(place) ? free_slow_slots_ : free_slots_).push_back(place);
   }
   [[nodiscard]] bool may_begin() const { return open_transfers_.num_left() >= (to_begin_.size() + 1) * context_.num_groups; }
   [[nodiscard]] bool may_move(const Request& victim, bool was_planned) const;
@@ -126,25 +121,25 @@ class Swap {
   SwappedBlocks& make(Request& request);
   void release(SwappedBlocks& swapped);
   void begin(SwappedBlocks& swapped, PlanArena& arena);
-  void stores_over(SwappedBlocks& swapped);
-  void loads_over(SwappedBlocks& swapped);
+  void on_stores_completed(SwappedBlocks& swapped);
+  void on_loads_completed(SwappedBlocks& swapped);
   void detach(Request& request);
-  void tell(EventKind what, EventCause cause, const Request& request, std::size_t num_blocks);
+  void report_swap(EventKind what, EventCause cause, const Request& request, std::size_t num_blocks);
 
   Context& context_;
   KvCacheManager& kv_;
   OpenTransfers& open_transfers_;
   Requests& requests_;
   Queues& queues_;
-  std::vector<std::uint64_t> group_bytes_;  // of a block
-  std::vector<bool> is_encoded_;            // groups that keep what an encoder has made
+  std::vector<std::uint64_t> group_bytes_;  // bytes of a block, by group
+  std::vector<bool> is_encoded_;            // by group: it keeps encoder outputs
   SwapCosts costs_;
-  std::vector<std::uint32_t> free_places_, free_far_places_;  // last in, first out
+  std::vector<std::uint32_t> free_slots_, free_slow_slots_;  // last in, first out
   std::vector<std::unique_ptr<SwappedBlocks>> swapped_, spare_;
-  // Decided in this step; their transfers open at its end, when it is known which blocks the plan writes to.
-  std::vector<SwappedBlocks*> to_begin_;  // within a step
+  // Decided in this step. Their transfers open at its end, when the blocks that the plan writes to are known.
+  std::vector<SwappedBlocks*> to_begin_;  // valid within one step
   std::vector<Open> open_;
-  std::vector<BlockId> ids_;  // of one transfer
+  std::vector<BlockId> ids_;  // scratch: the blocks of one transfer
 };
 
 }  // namespace quire

@@ -1,11 +1,12 @@
 #pragma once
-// A connector's transfers, and those of swapped requests (swap.h): they begin with a plan, and their ends become what vLLM's workers report
-// of a request, which a host that begins none reports itself. The rules of the latter are vLLM V1's _update_from_kv_xfer_finished
-// (v0.19.0).
+// The transfers of a connector and of swapped requests (swap.h). They begin with a plan. Their ends become the reports that vLLM's workers
+// make about a request; a host that begins no transfers makes these reports itself. The rules for reports are vLLM V1's
+// _update_from_kv_xfer_finished (v0.19.0).
 //
 //   waiting_for_remote_kv -> same, finished_receiving   its last load is over: the waiting loop promotes it
-//   waiting_for_remote_kv -> waiting, preempted         the same, but a load failed where a window or another group may miss what lies
-//   before finished, known -> unknown                          its last transfer was what kept the blocks
+//   waiting_for_remote_kv -> waiting, preempted         its last load is over, but a load failed, and a window or another group may miss
+//                                                       earlier blocks
+//   finished, known -> unknown                          its last transfer was the reason to keep the blocks
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,19 +14,19 @@
 #include "core/schedule/moves/open_transfers.h"
 #include "core/schedule/moves/swap.h"
 #include "core/schedule/requests/ended_requests.h"
-#include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request_table.h"
+#include "core/schedule/requests/shared_state.h"
 #include "quire/base/error.h"
 #include "quire/base/plan.h"
 
 namespace quire {
 
-// Called at the end of a plan and around the taking of a result, on the core's thread. What a result says is checked as a whole before
-// anything changes: a worker's mistake is an error, not a broken core.
+// Called at the end of a plan, and before and after a result is taken, on the core's thread. A result is checked as a whole before anything
+// changes: a worker's mistake is an error, and does not break the core.
 class Transfers {
  public:
-  Transfers(const Foundation& base, RequestTable& table, EndedRequests& ended, OpenTransfers& open, Swap& swap)
+  Transfers(const SharedState& base, RequestTable& table, EndedRequests& ended, OpenTransfers& open, Swap& swap)
       : context_(base.context),
         kv_(base.kv),
         table_(table),
@@ -35,25 +36,26 @@ class Transfers {
         open_(open),
         swap_(swap) {}
 
-  // Whether plans may have any.
+  // Returns whether plans may contain transfers.
   [[nodiscard]] bool are_possible() const { return context_.seams.connector != nullptr || swap_.is_on(); }
-  // Completes the plan.
+  // Adds transfers and fences to the plan.
   void plan(PlanArena& arena);
 
   [[nodiscard]] Result<void> check(const StepResult& result) const;
-  // The result as a host that begins none would give it; `finished` are those that its plan says have ended. Valid until the next call.
+  // Returns the result as a host that begins no transfers would give it. `finished` are the requests that its plan reports as ended. Valid
+  // until the next call.
   [[nodiscard]] StepResult take_completions(const StepResult& result, std::span<const RequestId> finished);
-  // A load of the last take_completions() failed, and its request can keep nothing of it.
+  // Returns whether a load of the last take_completions() failed and its request can keep no part of it.
   [[nodiscard]] bool lost_loads() const { return lost_loads_; }
-  // Blocks that somebody ran on, and that the result, which need not be checked, says were not loaded.
-  [[nodiscard]] std::vector<BlockId> find_not_loaded(const StepResult& result) const;
-  // Those that are over.
+  // Returns the blocks that requests ran on and that the result reports as not loaded. The result may be unchecked.
+  [[nodiscard]] std::vector<BlockId> find_blocks_not_loaded(const StepResult& result) const;
+  // Takes the transfers that are over.
   void take(const StepResult& result);
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    // What a result says counts while it is taken.
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    // The other members are valid only while a result is taken.
     [[maybe_unused]] auto& [context, kv, table, requests, queues, ended, open, swap, refused, asked_again, sent, received, not_loaded,
                             lost_loads] = self;
     form(refused, asked_again);
@@ -65,14 +67,14 @@ class Transfers {
   [[nodiscard]] Result<void> check_lists(const StepResult& result) const;
   void end(const TransferCompletion& completion);
   void end_failed_load(const OpenTransfers::Entry& load, std::span<const BlockId> bad_blocks);
-  // Nobody runs on what the load was to bring, nor ever has.
+  // Returns whether no request runs, or has run, on the blocks that the load fills.
   [[nodiscard]] bool is_awaited(const OpenTransfers::Entry& load) const;
-  // What was loaded before a bad block is good to go on from: with one group that keeps all blocks.
+  // Returns whether the blocks before a bad block are enough to continue from: with one group that keeps all blocks.
   [[nodiscard]] bool keeps_all_blocks() const;
-  // Nothing that has begun or is to begin keeps its blocks.
+  // Returns whether no transfer, open or still to begin, keeps the request's blocks.
   [[nodiscard]] static bool is_sent(const Request& request);
   void find_sent(RequestId id);
-  void give_back(Request& request);
+  void release_sent(Request& request);
 
   Context& context_;
   const KvCacheManager& kv_;
@@ -82,9 +84,9 @@ class Transfers {
   EndedRequests& ended_;
   OpenTransfers& open_;
   Swap& swap_;
-  std::vector<RequestId> refused_;          // a transfer, in the newest plan
-  std::vector<RequestId> asked_again_;      // in plans since the last result: had been refused
-  std::vector<RequestId> sent_, received_;  // what the result says and what follows from the completions
+  std::vector<RequestId> refused_;          // requests that were refused a transfer in the newest plan
+  std::vector<RequestId> asked_again_;      // requests refused earlier, asked about again since the last result
+  std::vector<RequestId> sent_, received_;  // from the result and from its completions
   std::vector<BlockId> not_loaded_;
   bool lost_loads_ = false;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What every part of the scheduler sees: the configuration, the seams, the sink of events, the time of the call, and the totals.
+// The state that every part of the scheduler sees: configuration, seams, event sink, time of the call, and totals.
 #include <cstdint>
 
 #include "core/schedule/requests/event_stamp.h"
@@ -7,28 +7,28 @@
 
 namespace quire {
 
-// Owned by Core::State and handed to each part by reference. Parts keep nothing of their own that lies here already, so that there is one
-// time and one configuration per call.
+// Owned by Core::State and handed to each part by reference. Parts keep no copies of what is here, so that there is one time and one
+// configuration per call.
 struct Context {
   Context(const CoreConfig& given, const CoreSeams& given_seams)
       : config(resolved(given)),
         seams(given_seams),
-        rules(rules_of(given.decisions)),
+        rules(given.decisions, given.fixes),
         num_groups(static_cast<std::uint32_t>(given.kv.groups.size())),
         events(given_seams.events) {}
 
   // Copied at creation and never changed: a limit that is checked once holds for the life of the core.
-  const CoreConfig config;  // cache_block_size is written out
+  const CoreConfig config;  // with cache_block_size resolved
   const CoreSeams seams;
-  const DecisionRules rules;  // by the configuration
+  const DecisionRules rules;  // resolved here, once, from the profile and the fixes
   const std::uint32_t num_groups;
   EventStamp events;
-  double now = 0.0;  // s
-  // What is a level (how many run, how many blocks are free) is not counted here but read where it lies (Core::counters()).
-  CoreCounters totals;  // the growing ones
+  double now = 0.0;  // in seconds
+  // Levels (running requests, free blocks) are not counted here. Core::counters() reads them where they are kept.
+  CoreCounters totals;  // only growing counts
 
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [config, seams, rules, num_groups, events, now, totals] = self;
     form(events, now, totals);
   }

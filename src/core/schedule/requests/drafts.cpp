@@ -12,8 +12,8 @@ bool Drafts::grammar_advances(const Request& request) const {
 }
 
 std::span<const TokenId> Drafts::fitting(const Request& request, std::span<const TokenId> drafts) const {
-  const bool is_asked =
-      context_.rules.refused_tokens_end ? request.structured_output && context_.seams.grammar != nullptr : grammar_advances(request);
+  const bool is_asked = context_.rules.grammar_rejection_ends_request ? request.structured_output && context_.seams.grammar != nullptr
+                                                                      : grammar_advances(request);
   if (!is_asked) return drafts;
   return drafts.first(std::min<std::size_t>(context_.seams.grammar->count_valid(request.id, drafts), drafts.size()));
 }
@@ -29,7 +29,8 @@ void Drafts::set(std::span<const Draft> drafts) const {
     std::span<const TokenId> tokens = fitting(*request, draft.tokens);
     tokens = tokens.first(std::min<std::size_t>(tokens.size(), context_.config.speculation.num_spec_tokens));
     request->draft_tokens.assign(tokens.begin(), tokens.end());
-    QUIRE_CHECK(request->draft_tokens.size() <= context_.config.speculation.num_spec_tokens, "memory is reserved for so many drafts");
+    QUIRE_CHECK(request->draft_tokens.size() <= context_.config.speculation.num_spec_tokens,
+                "a request has at most num_spec_tokens draft tokens");
   }
 }
 
@@ -38,14 +39,14 @@ void Drafts::set_in_plan(std::span<const Draft> drafts, PlanArena& arena) const 
   for (const Draft& draft : drafts) {
     const Request* request = table_.find(draft.id);
     if (request == nullptr || request->finished() || !arena.schedules(*request)) continue;
-    QUIRE_CHECK(arena.requests()[request->last_index] == request, "a request knows its place in the plan");
-    const std::span<TokenId> places = arena.drafts(request->last_index);
+    QUIRE_CHECK(arena.requests()[request->in_flight.last_index] == request, "a request records its index in the plan");
+    const std::span<TokenId> places = arena.drafts(request->in_flight.last_index);
     if (places.empty()) continue;
     const std::span<const TokenId> tokens = fitting(*request, draft.tokens.first(std::min(draft.tokens.size(), places.size())));
-    QUIRE_CHECK(tokens.size() <= places.size(), "a plan that is made does not grow");
+    QUIRE_CHECK(tokens.size() <= places.size(), "a finished plan does not grow");
     std::ranges::copy(tokens, places.begin());
     std::ranges::fill(places.subspan(tokens.size()), -1);
-    arena.set_num_invalid_drafts(request->last_index, static_cast<std::uint32_t>(places.size() - tokens.size()));
+    arena.set_num_invalid_drafts(request->in_flight.last_index, static_cast<std::uint32_t>(places.size() - tokens.size()));
   }
 }
 

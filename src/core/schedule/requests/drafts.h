@@ -1,5 +1,5 @@
 #pragma once
-// Draft tokens: for the next plan, or into one that is made and holds their places. The rules are vLLM's update_draft_token_ids and
+// Sets draft tokens: for the next plan, or in a made plan that holds placeholders for them. The rules are vLLM's update_draft_token_ids and
 // update_draft_token_ids_in_output.
 #include <cstdint>
 #include <span>
@@ -17,15 +17,16 @@ class Drafts {
  public:
   Drafts(const Context& context, const RequestTable& table) : context_(context), table_(table) {}
 
-  // For the next plan. A request in the middle of its prompt gets none: what is next is known there.
+  // Sets draft tokens for the next plan. A request in the middle of its prompt gets none: its next tokens are known.
   void set(std::span<const Draft> drafts) const;
-  // Into the plan's own places, whose number was fixed when it was made: what is too many is left out, and places without a draft hold -1.
+  // Fills the plan's placeholders. Their number was fixed when the plan was made: excess draft tokens are dropped, and unused placeholders
+  // hold -1.
   void set_in_plan(std::span<const Draft> drafts, PlanArena& arena) const;
-  // Whether sampled tokens are to be told to the grammar. Not while a reasoning part runs, and not where the output is free.
+  // Returns whether sampled tokens must be reported to the grammar. False while a reasoning part runs, and for unconstrained output.
   [[nodiscard]] bool grammar_advances(const Request& request) const;
 
  private:
-  // The leading ones that the request's grammar takes.
+  // Returns the leading draft tokens that the request's grammar accepts.
   [[nodiscard]] std::span<const TokenId> fitting(const Request& request, std::span<const TokenId> drafts) const;
 
   const Context& context_;

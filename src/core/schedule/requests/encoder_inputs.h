@@ -1,8 +1,8 @@
 #pragma once
-// Which encoder inputs (images, sounds) are computed in this step, and when their outputs may go.
+// Chooses the encoder inputs (images, audio) to compute in this step, and releases their outputs.
 //
-// Asking has effects, as in vLLM: a cached output that is found is referenced by the request, and room for a new one is made by evicting
-// outputs that nobody needs.
+// Queries have side effects, as in vLLM: the request references a cached output that is found, and unreferenced outputs are evicted to make
+// room for a new one.
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -15,17 +15,17 @@
 
 namespace quire {
 
-// What _try_schedule_encoder_inputs decides. The lists are scratch, valid until the next call.
+// The decision of _try_schedule_encoder_inputs. The lists are scratch, valid until the next call.
 struct EncoderGrant {
   std::int32_t num_new_tokens = 0;
-  std::int64_t compute_budget = 0;            // embeds: what is left
-  std::span<const std::uint32_t> to_compute;  // inputs whose encoder runs in this step
-  std::span<const std::uint32_t> to_load;     // inputs whose output comes from elsewhere
-  std::span<const std::uint32_t> to_share;    // inputs of the same names as these (inputs_hold_outputs)
+  std::int64_t compute_budget = 0;            // embeds left in the step
+  std::span<const std::uint32_t> to_compute;  // inputs that the encoder computes in this step
+  std::span<const std::uint32_t> to_load;     // inputs with an output from elsewhere
+  std::span<const std::uint32_t> to_share;    // inputs with the same identifiers as these (encoder_outputs_held_per_input)
 };
 
-// Called by both loops, on the core's thread: schedule() first, then, once the request has its blocks, allocate() with the same grant.
-// Between the two nothing may be planned for another request, since the grant says what is left of the step.
+// Both loops call it on the core's thread: schedule() first and, once the request has its blocks, allocate() with the same grant. Between
+// the two no other request may be planned, because the grant states the rest of the budget.
 class EncoderScheduler {
  public:
   explicit EncoderScheduler(Context& context)
@@ -34,61 +34,61 @@ class EncoderScheduler {
                context.config.encoder.encoder_cache_size, context.rules) {}
 
   void begin_step() { budget_ = context_.config.encoder.max_encoder_tokens; }
-  // The tokens [num_computed_tokens, + num_new_tokens) need the outputs of the inputs they overlap. Where one cannot be had, the tokens
-  // end before it.
+  // Chooses inputs for the tokens [num_computed_tokens, + num_new_tokens), which need the outputs of the inputs that they overlap. If an
+  // output is not available, the tokens end before its input.
   EncoderGrant schedule(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens);
-  // For the request scheduled last.
+  // Applies the grant to the request scheduled last.
   void allocate(const Request& request, const EncoderGrant& grant, PlanArena& arena);
-  // It is taken out of this step again.
+  // Returns the budget of a request that is removed from this step.
   void take_back(const Request& request, const PlanArena& arena);
-  // Outputs whose tokens are computed are in the KV cache. Asked when they are planned, or, with outputs_follow_results, when a result has
-  // come, of those that no result can take back any more.
+  // Releases outputs of computed tokens, which are in the KV cache. Called when the tokens are planned. With
+  // encoder_outputs_freed_on_results it is called when a result has arrived, for tokens that no later result can take back.
   void release_computed(const Request& request);
   void release_all(const Request& request) { cache_.release_all(inputs_of(request)); }
 
-  // sizes_must_agree: who is to end with the next result, in the order in which they were found, each once.
+  // Requests that must end with the next result (rejects_mismatched_encoder_sizes), in the order in which they were found, each once.
   [[nodiscard]] std::span<const RequestId> mismatched() const { return mismatched_; }
   void forget_mismatched() { mismatched_.clear(); }
 
   [[nodiscard]] EncoderCache& cache() { return cache_; }
   [[nodiscard]] const EncoderCache& cache() const { return cache_; }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, cache, budget, mismatched, to_compute, to_load, to_share, planned, cached_inputs] = self;
-    form(cache, mismatched);  // the budget is a step's
+    form(cache, mismatched);  // the budget is valid within one step
   }
 
  private:
-  // The decision on one request's inputs, on its way.
+  // The decision on one request's inputs, in progress.
   struct Step {
     std::int32_t num_computed_tokens = 0;
     std::int32_t num_new_tokens = 0;
-    // EAGLE reads the token behind the one that it drafts for, so an input is needed one token before its placeholder is reached.
-    std::int32_t shift = 0;       // a drafting model looks one token further
-    std::int32_t window_end = 0;  // behind the last token that is looked at
+    // EAGLE reads the token after the one that it drafts for. So an input is needed one token before its placeholder is reached.
+    std::int32_t shift = 0;       // tokens that a draft model looks ahead
+    std::int32_t window_end = 0;  // after the last token that is considered
     std::int64_t compute_budget = 0;
     std::int64_t num_planned_embeds = 0;
   };
 
-  // The inputs [first, second) that the chunk may need.
+  // Returns the inputs [first, second) that the chunk may need.
   [[nodiscard]] std::pair<std::uint32_t, std::uint32_t> find_inputs(const Request& request, const Step& step) const;
   bool take(const Request& request, std::uint32_t input, Step& step);
-  // Whether the request need not have its output made: another input of this step has the same, or it is cached.
+  // Returns whether the output need not be computed: another input of this step has the same output, or it is cached.
   bool is_made(const Request& request, std::uint32_t input);
-  // It is known by another size, so that its request is to end.
+  // Returns whether the output is known with another size. The request must then end.
   bool is_mismatched(const Request& request, std::uint32_t input);
   [[nodiscard]] std::int32_t num_lookahead() const { return context_.config.speculation.use_eagle ? 1 : 0; }
   [[nodiscard]] static EncoderInputs inputs_of(const Request& request) { return {request.id, request.features}; }
 
   Context& context_;
   EncoderCache cache_;
-  std::int64_t budget_ = 0;  // embeds: what is left of the step
+  std::int64_t budget_ = 0;  // embeds left in the step
   std::vector<RequestId> mismatched_;
-  // Scratch, kept for its memory: a step allocates nothing once they have grown.
+  // Scratch that keeps its memory: a step allocates nothing once the vectors have grown.
   std::vector<std::uint32_t> to_compute_, to_load_, to_share_;
-  std::vector<std::uint32_t> planned_;  // the first two
+  std::vector<std::uint32_t> planned_;  // inputs of to_compute_ and to_load_
   std::vector<std::uint32_t> cached_inputs_;
 };
 

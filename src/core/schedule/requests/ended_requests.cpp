@@ -4,24 +4,24 @@
 
 namespace quire {
 
-void EndedRequests::let_go(Request& request, Holder holder) {
-  if (ledger_.let_go(request, holder)) free_blocks(request);
+void EndedRequests::release(Request& request, Holder holder) {
+  if (ledger_.release(request, holder)) free_blocks(request);
 }
 
 void EndedRequests::free_blocks(Request& request) {
-  QUIRE_CHECK(request.finished() && request.known, "blocks are given back once");
-  QUIRE_CHECK(request.holders == 0, "blocks that somebody keeps are not given back");
+  QUIRE_CHECK(request.finished() && request.known, "the blocks of a finished request are freed once");
+  QUIRE_CHECK(request.holders == 0, "freed blocks have no holder");
   fences_.free(request);
   jobs_.leave(request);
   request.known = false;
   gone_.push_back(&request);
 }
 
-void EndedRequests::destroy_gone() {
+void EndedRequests::destroy_unreferenced() {
   std::erase_if(gone_, [this](Request* request) {
-    QUIRE_CHECK(!request->known, "what is gone was forgotten");
-    // A plan that has not been applied still names it by address.
-    if (request->num_in_flight > 0) return false;
+    QUIRE_CHECK(!request->known, "an ended request in the list is unknown");
+    // A plan that has not been applied still refers to the request by address.
+    if (request->in_flight.num_plans > 0) return false;
     retiring_.push_back(request->id);
     table_.destroy(*request);
     return true;
@@ -29,13 +29,13 @@ void EndedRequests::destroy_gone() {
 }
 
 void EndedRequests::destroy(Request& request) {
-  QUIRE_CHECK(!request.known && request.num_in_flight == 0, "no plan and no holder needs it");
+  QUIRE_CHECK(!request.known && request.in_flight.num_plans == 0, "no plan and no holder needs the destroyed request");
   std::erase(gone_, &request);
   table_.destroy(request);
 }
 
 void EndedRequests::take_retired(std::vector<RequestId>& retired) {
-  // The caller's list is used again, so that no step allocates.
+  // Reuses the caller's list, so that no step allocates.
   retired.swap(retiring_);
   retiring_.clear();
 }

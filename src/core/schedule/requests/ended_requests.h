@@ -1,8 +1,8 @@
 #pragma once
-// Requests that have ended: whose blocks are kept, and by whom; and who is gone but for an outstanding plan that names it.
+// Requests that have ended: the holders that keep their blocks, and the requests that only an outstanding plan still names.
 //
-//   finished, known -> finished, unknown  free_blocks: at once, or when the last holder lets go
-//   unknown -> destroyed                  destroy_gone: when no outstanding plan names it
+//   finished, known -> finished, unknown  free_blocks: immediately, or when the last holder releases the blocks
+//   unknown -> destroyed                  destroy_unreferenced: when no outstanding plan names the request
 #include <span>
 #include <vector>
 
@@ -18,28 +18,28 @@ class EndedRequests {
  public:
   EndedRequests(StepFences& fences, RequestTable& table, Jobs& jobs) : fences_(fences), table_(table), jobs_(jobs) {}
 
-  // The request has ended and is known. Keeping twice by one holder is keeping once.
+  // Keeps the blocks of a request that has ended and is known. A second call for the same holder has no effect.
   void keep(Request& request, Holder holder) { ledger_.take(request, holder); }
-  // Frees the blocks if it was the last one.
-  void let_go(Request& request, Holder holder);
-  // Nobody holds them. From then on the request is not known: only outstanding plans may still name it.
+  // Releases a hold. Frees the blocks if it was the last one.
+  void release(Request& request, Holder holder);
+  // Frees blocks that have no holder. From then on the request is unknown: only outstanding plans may still name it.
   void free_blocks(Request& request);
-  // At the end of apply() and of finish(): that is when a plan that named a request is over.
-  void destroy_gone();
-  // It is known no more, and no plan names it.
+  // Destroys unknown requests that no outstanding plan names. Called at the end of apply() and finish().
+  void destroy_unreferenced();
+  // Requires that the request is unknown and that no plan names it.
   void destroy(Request& request);
 
   [[nodiscard]] const HoldLedger& ledger() const { return ledger_; }
   [[nodiscard]] std::size_t num_gone() const { return gone_.size(); }
-  // Ids that are to be told of as retired.
+  // Returns whether there are ids to report as retired.
   [[nodiscard]] bool has_news() const { return !retiring_.empty() || !gone_.empty(); }
-  // Those destroyed since the last call replace the content of `retired`.
+  // Replaces the content of `retired` by the requests destroyed since the last call.
   void take_retired(std::vector<RequestId>& retired);
   [[nodiscard]] std::span<Request* const> gone() const { return gone_; }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [fences, table, jobs, ledger, gone, retiring] = self;
     form(ledger, gone, retiring);
   }
@@ -49,8 +49,8 @@ class EndedRequests {
   RequestTable& table_;
   Jobs& jobs_;
   HoldLedger ledger_;
-  std::vector<Request*> gone_;       // not known any more; destroyed once no outstanding plan names them
-  std::vector<RequestId> retiring_;  // destroyed, and not reported yet
+  std::vector<Request*> gone_;       // unknown requests; destroyed once no outstanding plan names them
+  std::vector<RequestId> retiring_;  // destroyed requests that are not reported yet
 };
 
 }  // namespace quire

@@ -1,22 +1,22 @@
 #pragma once
-// Says of each event when, in which step and for which request it happened, where the place that tells it does not know.
+// Adds the time, the step and the request to each event if its source does not know them.
 #include "base/check.h"
 #include "quire/base/events.h"
 
 namespace quire {
 
-// The KV cache tells of blocks and does not know for whom it was called. So `current` is set before each call into it
+// The KV cache reports blocks and does not know for which request it was called. So `current` is set before each call into it
 // (Requests::kv_request).
 class EventStamp final : public EventSink {
  public:
   explicit EventStamp(EventSink* to) : to_(to) {}
 
   [[nodiscard]] bool wanted() const { return to_ != nullptr; }
-  // For parts that are handed a sink.
+  // Returns the sink for parts that take one; null: events are off.
   [[nodiscard]] EventSink* sink() { return wanted() ? this : nullptr; }
 
   void on_event(const Event& event) override {
-    QUIRE_CHECK(to_ != nullptr, "wanted() is asked first");
+    QUIRE_CHECK(to_ != nullptr, "wanted was called before");
     Event stamped = event;
     stamped.step = step;
     stamped.time_s = now;
@@ -25,15 +25,15 @@ class EventStamp final : public EventSink {
     to_->on_event(stamped);
   }
 
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [step, now, current, to] = self;
     form(step, now, current);
   }
 
-  StepId step{};        // the newest plan, or the one in the making
-  double now = 0.0;     // of the call, s
-  RequestId current{};  // whose blocks are being allocated or cached
+  StepId step{};        // the newest plan, or the plan being made
+  double now = 0.0;     // time of the call, s
+  RequestId current{};  // request for which blocks are allocated or cached
 
  private:
   EventSink* to_;

@@ -1,6 +1,6 @@
 #pragma once
-// Who keeps the blocks of a finished request: the one ledger. A request that has not ended keeps its own; one that has gives them back
-// when the last holder lets go.
+// The one ledger of holders that keep the blocks of finished requests. A request that has not ended keeps its own blocks. A request that
+// has ended gives them back when the last holder releases them.
 #include <cstdint>
 
 #include "base/check.h"
@@ -11,31 +11,31 @@ namespace quire {
 // One bit each in Request::holders.
 enum class Holder : std::uint8_t { transfer = 1, pin = 2 };
 
-// The bits lie in the requests; the ledger counts them, so that nobody walks over all requests to know how many are kept.
+// The bits are in the requests. The ledger counts them, so that no caller walks over all requests to count the kept ones.
 class HoldLedger {
  public:
   [[nodiscard]] static bool holds(const Request& request, Holder holder) {
     return (request.holders & static_cast<std::uint8_t>(holder)) != 0;
   }
-  // Twice is once.
+  // A second call for the same holder has no effect.
   void take(Request& request, Holder holder) {
-    QUIRE_CHECK(request.finished() && request.known, "only a finished request's blocks need a holder");
+    QUIRE_CHECK(request.finished() && request.known, "only a finished and known request has holders");
     if (holds(request, holder)) return;
     request.holders |= static_cast<std::uint8_t>(holder);
     ++count_of(holder);
   }
-  // True: nobody keeps the blocks any more.
-  [[nodiscard]] bool let_go(Request& request, Holder holder) {
-    QUIRE_CHECK(holds(request, holder) && count_of(holder) > 0, "only a holder lets go");
+  // Returns true if no holder keeps the blocks any more.
+  [[nodiscard]] bool release(Request& request, Holder holder) {
+    QUIRE_CHECK(holds(request, holder) && count_of(holder) > 0, "only a holder releases a request");
     request.holders &= static_cast<std::uint8_t>(~static_cast<std::uint8_t>(holder));
     --count_of(holder);
     return request.holders == 0;
   }
-  // Requests that it keeps blocks of.
+  // Returns the number of requests with blocks that the holder keeps.
   [[nodiscard]] std::uint32_t count(Holder holder) const { return holder == Holder::transfer ? num_transfer_ : num_pin_; }
 
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     auto& [num_transfer, num_pin] = self;
     form(num_transfer, num_pin);
   }

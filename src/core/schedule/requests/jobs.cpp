@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// A tenant's jobs are its own, whatever others call theirs.
+// Keeps the jobs of tenants separate, even if their names are equal.
 std::string job_name(const RequestTags& tags) {
   return fmt::format("{}:{}{}", tags.tenant.size(), tags.tenant, tags.job);
 }
@@ -17,7 +17,7 @@ std::string job_name(const RequestTags& tags) {
 void Jobs::join(Request& request, double time) {
   if (!agent_) return;
   QUIRE_CHECK(request.job == nullptr, "a request joins its job once");
-  request.entered = context_.config.continuum.jobless_in_order ? time : kNeverEntered;
+  request.entry_time = context_.config.continuum.jobless_in_order ? time : kNeverEntered;
   if (request.tags.job.empty()) return;
   request.job = &agent_->jobs.acquire(job_name(request.tags));
   agent_->arrived(*request.job, time);
@@ -25,7 +25,7 @@ void Jobs::join(Request& request, double time) {
 
 void Jobs::leave(Request& request) {
   if (request.job == nullptr) return;
-  QUIRE_CHECK(request.finished(), "a request leaves its job when it has ended");
+  QUIRE_CHECK(request.finished(), "only a finished request leaves its job");
   agent().jobs.release(*request.job);
   request.job = nullptr;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The jobs of agents under CONTINUUM: which turns are whose, and when a job entered a queue. Under other policies there are none.
+// The jobs of agents under CONTINUUM: which requests are turns of a job, and when a job entered a queue. Other policies have no jobs.
 #include <optional>
 #include <span>
 
@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Called where a request enters a queue or ends, on the core's thread. A name of a job is a client's text: it is kept apart by tenant, and
+// Called when a request enters a queue or ends, on the core's thread. A job's name is a client's text: names are separate by tenant, and
 // the number of jobs is bounded (ContinuumOptions::max_jobs).
 class Jobs {
  public:
@@ -20,27 +20,27 @@ class Jobs {
 
   [[nodiscard]] bool has_agent() const { return agent_.has_value(); }
   [[nodiscard]] Agent& agent() {
-    QUIRE_CHECK(agent_.has_value(), "only CONTINUUM has jobs");
+    QUIRE_CHECK(agent_.has_value(), "only the CONTINUUM policy has jobs");
     return *agent_;
   }
-  // Null under other policies.
+  // Returns null under other policies.
   [[nodiscard]] const Agent* find_agent() const { return agent_ ? &*agent_ : nullptr; }
-  // Under other policies none.
+  // Returns an empty list under other policies.
   [[nodiscard]] std::span<const Pin> pins() const { return agent_ ? agent_->pins.all() : std::span<const Pin>(); }
 
-  // nullopt: nothing is pinned.
+  // Returns nullopt if nothing is pinned.
   [[nodiscard]] std::optional<double> next_expiry() const { return agent_ ? agent_->pins.next_expiry() : std::nullopt; }
 
-  void join(Request& request, double time);  // nothing under other policies, as the two below
+  void join(Request& request, double time);  // does nothing under other policies, like the next two
   void leave(Request& request);
-  // Each queue knows the jobs that were added to it, and not those that came by another way.
+  // Records when the request's job was first added to the queue. A job that reaches a queue in another way is not recorded.
   void note_entry(const Request& request, QueueName queue, double time);
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, agent] = self;
-    if (agent) form(*agent);  // the configuration says whether there is one
+    if (agent) form(*agent);  // the configuration decides whether there is an agent
   }
 
  private:

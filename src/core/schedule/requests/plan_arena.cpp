@@ -1,6 +1,6 @@
-// How a plan is put together in memory that is used again. Called by the two loops and the frame of a step, on the core's thread. The
-// worker reads a plan on other threads while the next one is made in another arena, so nothing of a sealed plan may move: only its flags
-// and the content of its drafts change, and only before it is run.
+// Builds a plan in reused memory. Called by the two loops and by step.cpp, on the core's thread. The worker reads a plan on other threads
+// while the next one is made in another arena, so nothing in a sealed plan may move. Only its flags and the values of its draft tokens
+// change, and only before it runs.
 #include "core/schedule/requests/plan_arena.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 template <class T, class Range>
 std::span<const T> part(const std::vector<T>& pool, const Range& range) {
-  QUIRE_CHECK(range.begin + range.size <= pool.size(), "a part lies in its pool");
+  QUIRE_CHECK(range.begin + range.size <= pool.size(), "a range lies within its list");
   return std::span(pool).subspan(range.begin, range.size);
 }
 
@@ -62,39 +62,39 @@ void PlanArena::begin(StepId step) {
 }
 
 void PlanArena::admit(const Request& request, bool first_time) {
-  QUIRE_CHECK(request.slot != kNoSlot, "who is admitted has a slot");
+  QUIRE_CHECK(request.slot != kNoSlot, "an admitted request has a slot");
   admitted_.push_back({.id = request.id,
                        .slot = request.slot,
                        .tokens = request.tokens,
                        .num_prompt_tokens = static_cast<std::uint32_t>(request.num_prompt_tokens),
                        .sampling = request.sampling,
-                       .lora_id = request.lora_id});
+                       .lora_id = request.hash_inputs.lora_id});
   num_admitted_tokens_.push_back(static_cast<std::uint32_t>(request.tokens.size()));
   if (first_time) first_admissions_.push_back({request.id, static_cast<std::uint32_t>(request.num_cached_tokens)});
 }
 
 void PlanArena::table_delta(const Request& request, std::uint32_t group, TableUpdate update, std::span<const BlockId> blocks) {
-  QUIRE_CHECK(schedules(request), "tables change for what runs in this step");
+  QUIRE_CHECK(schedules(request), "only a scheduled request has block table updates");
   table_deltas_.push_back({.slot = request.slot, .group = group, .id = request.id, .update = update, .index = 0, .blocks = {}});
   delta_ranges_.push_back({static_cast<std::uint32_t>(blocks_.size()), static_cast<std::uint32_t>(blocks.size())});
   blocks_.insert(blocks_.end(), blocks.begin(), blocks.end());
 }
 
-void PlanArena::copy_block(const Request& request, std::uint32_t group, const OwnCopy& copy) {
-  QUIRE_CHECK(copy.source != copy.destination && copy.destination != kNullBlock, "a copy is another block");
+void PlanArena::copy_block(const Request& request, std::uint32_t group, const CopyOnWriteBlock& copy) {
+  QUIRE_CHECK(copy.source != copy.destination && copy.destination != kNullBlock, "a block is copied to another block of the pool");
   copies_.push_back({.id = request.id, .group = group, .source = copy.source, .destination = copy.destination});
 }
 
-void PlanArena::replace_block(const Request& request, std::uint32_t group, const OwnCopy& copy) {
+void PlanArena::replace_block(const Request& request, std::uint32_t group, const CopyOnWriteBlock& copy) {
   table_delta(request, group, TableUpdate::replace_one, {&copy.destination, 1});
   table_deltas_.back().index = copy.index;
 }
 
 void PlanArena::schedule(Request& request, const Grant& grant) {
-  QUIRE_CHECK(!schedules(request), "once in a step");
-  QUIRE_CHECK(request.slot != kNoSlot && grant.num_tokens > 0, "who is scheduled has a row of the batch, and runs a token");
-  request.last_step = plan_.step;
-  request.last_index = static_cast<std::uint32_t>(scheduled_.size());
+  QUIRE_CHECK(!schedules(request), "a request is scheduled once per step");
+  QUIRE_CHECK(request.slot != kNoSlot && grant.num_tokens > 0, "a scheduled request has a slot and tokens");
+  request.in_flight.last_step = plan_.step;
+  request.in_flight.last_index = static_cast<std::uint32_t>(scheduled_.size());
   const auto num_tokens = static_cast<std::int32_t>(grant.num_tokens);
   const bool whole = request.num_computed_tokens + num_tokens >= request.num_tokens() + request.num_output_placeholders;
   ScheduledRequest& s = scheduled_.emplace_back();
@@ -113,47 +113,48 @@ void PlanArena::schedule(Request& request, const Grant& grant) {
 }
 
 void PlanArena::set_drafts(std::span<const TokenId> drafts) {
-  QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "for the request scheduled last, once");
+  QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "draft tokens are set once, for the request scheduled last");
   entries_.back().drafts = {static_cast<std::uint32_t>(drafts_.size()), static_cast<std::uint32_t>(drafts.size())};
   drafts_.insert(drafts_.end(), drafts.begin(), drafts.end());
 }
 
 void PlanArena::set_placeholders(std::uint32_t count) {
-  QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "for the request scheduled last, once");
+  QUIRE_CHECK(!entries_.empty() && entries_.back().drafts.size == 0, "draft tokens are set once, for the request scheduled last");
   entries_.back().drafts = {static_cast<std::uint32_t>(drafts_.size()), count};
   drafts_.insert(drafts_.end(), count, kDraftPlaceholder);
 }
 
 void PlanArena::set_encoder_inputs(std::span<const std::uint32_t> inputs) {
-  QUIRE_CHECK(!entries_.empty() && entries_.back().encoder_inputs.size == 0, "for the request scheduled last, once");
+  QUIRE_CHECK(!entries_.empty() && entries_.back().encoder_inputs.size == 0, "encoder inputs are set once, for the request scheduled last");
   entries_.back().encoder_inputs = {static_cast<std::uint32_t>(encoder_inputs_.size()), static_cast<std::uint32_t>(inputs.size())};
   encoder_inputs_.insert(encoder_inputs_.end(), inputs.begin(), inputs.end());
 }
 
 void PlanArena::set_new_tokens(std::span<const TokenId> tokens) {
-  QUIRE_CHECK(!scheduled_.empty(), "for the request scheduled last");
+  QUIRE_CHECK(!scheduled_.empty(), "there is a request scheduled last");
   scheduled_.back().new_tokens = tokens;
   const auto begin = tokens.empty() ? 0 : tokens.data() - requests_.back()->tokens.data();
   entries_.back().new_tokens = {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(tokens.size())};
 }
 
 std::span<const std::uint32_t> PlanArena::encoder_inputs(const Request& request) const {
-  QUIRE_CHECK(schedules(request), "asked about this step");
-  return part(encoder_inputs_, entries_[request.last_index].encoder_inputs);
+  QUIRE_CHECK(schedules(request), "the request is in this plan");
+  return part(encoder_inputs_, entries_[request.in_flight.last_index].encoder_inputs);
 }
 
 void PlanArena::unschedule(Request& request) {
   QUIRE_CHECK(schedules(request));
-  QUIRE_CHECK(request.last_index < requests_.size() && requests_[request.last_index] == &request, "it lies where it says");
-  QUIRE_CHECK(plan_.num_scheduled_tokens >= scheduled_[request.last_index].num_tokens, "its tokens were counted");
-  const auto index = static_cast<std::ptrdiff_t>(request.last_index);
-  plan_.num_scheduled_tokens -= scheduled_[request.last_index].num_tokens;
+  QUIRE_CHECK(request.in_flight.last_index < requests_.size() && requests_[request.in_flight.last_index] == &request,
+              "the request is at its recorded index");
+  QUIRE_CHECK(plan_.num_scheduled_tokens >= scheduled_[request.in_flight.last_index].num_tokens, "the tokens of the request were counted");
+  const auto index = static_cast<std::ptrdiff_t>(request.in_flight.last_index);
+  plan_.num_scheduled_tokens -= scheduled_[request.in_flight.last_index].num_tokens;
   scheduled_.erase(scheduled_.begin() + index);
   entries_.erase(entries_.begin() + index);
   requests_.erase(requests_.begin() + index);
-  for (std::uint32_t i = request.last_index; i < requests_.size(); ++i) requests_[i]->last_index = i;
-  request.last_step = kNeverScheduled;
-  // Its deltas go too: their blocks are free by now, and the worker must not write them into a table.
+  for (std::uint32_t i = request.in_flight.last_index; i < requests_.size(); ++i) requests_[i]->in_flight.last_index = i;
+  request.in_flight.last_step = kNeverScheduled;
+  // Its deltas are removed too: their blocks are free by now, and the worker must not write them into a table.
   std::size_t kept = 0;
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) {
     if (table_deltas_[i].id != request.id) {
@@ -180,10 +181,14 @@ void PlanArena::free_encoder_outputs(std::span<const std::string> identifiers) {
   for (std::size_t i = 0; i < num_freed_; ++i) freed_views_.emplace_back(freed_encoder_outputs_[i]);
 }
 
+void PlanArena::skip_zeroing_of_copies() {
+  for (const BlockCopy& copy : copies_) std::erase(blocks_to_zero_, copy.destination);
+}
+
 StepPlan& PlanArena::seal() {
   QUIRE_CHECK(scheduled_.size() == entries_.size() && scheduled_.size() == requests_.size() && table_deltas_.size() == delta_ranges_.size(),
-              "parallel arrays");
-  QUIRE_CHECK(num_freed_ == 0 || num_freed_ == freed_views_.size(), "identifiers that are freed have views");
+              "parallel lists have the same length");
+  QUIRE_CHECK(num_freed_ == 0 || num_freed_ == freed_views_.size(), "each freed identifier has a view");
   for (std::size_t i = 0; i < table_deltas_.size(); ++i) table_deltas_[i].blocks = part(blocks_, delta_ranges_[i]);
   if (!drafts_.empty() || !encoder_inputs_.empty()) {
     for (std::size_t i = 0; i < scheduled_.size(); ++i) {
@@ -210,7 +215,7 @@ void PlanArena::seal_transfers() {
 }
 
 std::span<TokenId> PlanArena::drafts(std::uint32_t index) {
-  QUIRE_CHECK(index < entries_.size(), "a request of this plan");
+  QUIRE_CHECK(index < entries_.size(), "the index is in this plan");
   const Range& range = entries_[index].drafts;
   return std::span(drafts_).subspan(range.begin, range.size);
 }
@@ -235,7 +240,7 @@ void PlanRing::reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std
 }
 
 PlanArena& PlanRing::begin() {
-  QUIRE_CHECK(size_ + 1 < arenas_.size(), "apply an outstanding plan first");
+  QUIRE_CHECK(size_ + 1 < arenas_.size(), "fewer plans than the limit are outstanding");
   PlanArena& arena = at(size_);
   arena.begin(next_step_);
   ++next_step_.value;
@@ -244,7 +249,7 @@ PlanArena& PlanRing::begin() {
 }
 
 PlanArena& PlanRing::pop() {
-  QUIRE_CHECK(size_ > 0, "no plan is outstanding");
+  QUIRE_CHECK(size_ > 0, "there is an outstanding plan");
   PlanArena& arena = arenas_[oldest_];
   QUIRE_CHECK(arena.plan().step.value + size_ == next_step_.value, "plans are applied in the order in which they were made");
   oldest_ = (oldest_ + 1) % arenas_.size();

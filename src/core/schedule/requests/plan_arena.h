@@ -1,6 +1,6 @@
 #pragma once
-// The memory behind the outstanding plans: a ring of arenas whose vectors keep their capacity, so that a step like an earlier one
-// allocates nothing.
+// The memory of the outstanding plans: a ring of arenas. Their vectors keep their capacity, so that a step like an earlier one allocates
+// nothing.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,69 +14,71 @@
 
 namespace quire {
 
-// What a scheduled request is given in this step.
+// The tokens that a scheduled request is given in this step.
 struct Grant {
   std::uint32_t num_tokens = 0;
   ScheduledKind kind = ScheduledKind::running;
   bool send_all_tokens = false;
 };
 
-// States of a plan, and who moves it:
-//   made      begin(): the loops add to it                     step.cpp
-//   sealed    seal(): its views exist; drafts may be written    step.cpp, then Core::set_drafts_in_plan()
-//   applied   PlanRing::pop(): readable until the next pop()    step.cpp
+// States of a plan, and the code that moves it:
+//   made      begin(): the loops add to it                            step.cpp
+//   sealed    seal(): its views exist; draft tokens may be written    step.cpp, then Core::set_drafts_in_plan()
+//   applied   PlanRing::pop(): readable until the next pop()          step.cpp
 // Vectors grow while a plan is made, so views into them are made at its end, from ranges.
 class PlanArena {
  public:
   void reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens);
   void begin(StepId step);
 
-  // While the plan is made.
+  // These are called while the plan is made.
   void release(Slot slot) { released_.push_back(slot); }
-  // `tokens` of the request must not move before the plan is applied.
+  // The request's `tokens` must not move before the plan is applied.
   void admit(const Request& request, bool first_time);
   void table_delta(const Request& request, std::uint32_t group, TableUpdate update, std::span<const BlockId> blocks);
-  // A block of the request is a copy from now on.
-  void copy_block(const Request& request, std::uint32_t group, const OwnCopy& copy);
-  // And its table says so, where it is not written anew.
-  void replace_block(const Request& request, std::uint32_t group, const OwnCopy& copy);
-  // The request goes to the end of `scheduled` with the tokens after its num_computed_tokens; its last_step and last_index follow.
+  // Records that a block of the request is now a copy.
+  void copy_block(const Request& request, std::uint32_t group, const CopyOnWriteBlock& copy);
+  // Updates the request's table for the copy, unless the whole table is written again.
+  void replace_block(const Request& request, std::uint32_t group, const CopyOnWriteBlock& copy);
+  // Appends the request to `scheduled` with the tokens after its num_computed_tokens, and updates its last_step and last_index.
   void schedule(Request& request, const Grant& grant);
-  // For the request scheduled last.
+  // These apply to the request scheduled last.
   void set_drafts(std::span<const TokenId> drafts);
-  void set_placeholders(std::uint32_t count);  // for drafts
+  void set_placeholders(std::uint32_t count);  // for draft tokens
   void set_encoder_inputs(std::span<const std::uint32_t> inputs);
-  // Of its own tokens.
+  // `tokens` are part of the request's own tokens.
   void set_new_tokens(std::span<const TokenId> tokens);
-  // Takes a request scheduled in this step, with its deltas, out again; the order of the others stays.
+  // Removes a request scheduled in this step, with its deltas. The order of the others stays.
   void unschedule(Request& request);
-  [[nodiscard]] bool schedules(const Request& request) const { return request.last_step == plan_.step; }
+  [[nodiscard]] bool schedules(const Request& request) const { return request.in_flight.last_step == plan_.step; }
   [[nodiscard]] std::uint32_t num_tokens(const Request& request) const {
-    QUIRE_CHECK(schedules(request), "asked about this step");
-    return scheduled_[request.last_index].num_tokens;
+    QUIRE_CHECK(schedules(request), "the request is in this plan");
+    return scheduled_[request.in_flight.last_index].num_tokens;
   }
   [[nodiscard]] std::uint32_t num_computed_tokens(const Request& request) const {
-    QUIRE_CHECK(schedules(request), "asked where a request of this step begins");
-    return scheduled_[request.last_index].num_computed_tokens;
+    QUIRE_CHECK(schedules(request), "the request that begins is in this plan");
+    return scheduled_[request.in_flight.last_index].num_computed_tokens;
   }
   [[nodiscard]] std::uint32_t num_drafts(const Request& request) const {
-    QUIRE_CHECK(schedules(request), "asked about drafts of this step");
-    return entries_[request.last_index].drafts.size;
+    QUIRE_CHECK(schedules(request), "the request with draft tokens is in this plan");
+    return entries_[request.in_flight.last_index].drafts.size;
   }
-  // Of a request scheduled in this step; valid until the next change.
+  // Requires a request scheduled in this step. Valid until the next change.
   [[nodiscard]] std::span<const std::uint32_t> encoder_inputs(const Request& request) const;
   void preempt(RequestId id) { preempted_.push_back(id); }
   void finish(RequestId id) { finished_.push_back(id); }
   std::span<std::uint32_t> common_prefix_blocks(std::uint32_t num_groups);
   void free_encoder_outputs(std::span<const std::string> identifiers);
   std::vector<BlockId>& blocks_to_zero() { return blocks_to_zero_; }
-  // After seal(); its views stay.
+  // Removes the destinations of this plan's copies from blocks_to_zero(): the worker zeroes after it has copied.
+  void skip_zeroing_of_copies();
+  // Called after seal(); the existing views stay valid.
   void add_transfer(const Transfer& transfer) { transfers_.push_back(transfer); }
   [[nodiscard]] std::span<const Transfer> transfers() const { return transfers_; }
   std::vector<TransferId>& fences() { return fences_; }
   void seal_transfers();
 
-  // Makes the views; of the plan, only the flags and the drafts' content change afterwards.
+  // Makes the views. Afterwards only the flags and the values of the draft tokens change in the plan.
   StepPlan& seal();
 
   [[nodiscard]] const StepPlan& plan() const { return plan_; }
@@ -85,23 +87,23 @@ class PlanArena {
   [[nodiscard]] std::span<const RequestId> preempted() const { return preempted_; }
   [[nodiscard]] std::span<const FirstAdmission> first_admissions() const { return first_admissions_; }
 
-  // After seal(): the drafts of plan().scheduled[index], to be written over in place; their number stays.
+  // Returns the draft tokens of plan().scheduled[index] after seal(), to be overwritten in place. Their number stays.
   [[nodiscard]] std::span<TokenId> drafts(std::uint32_t index);
-  // How many of them the grammar refused (num_invalid_spec_tokens).
+  // Sets how many draft tokens the grammar refused (num_invalid_spec_tokens).
   void set_num_invalid_drafts(std::uint32_t index, std::uint32_t count) {
-    QUIRE_CHECK(index < entries_.size(), "drafts of a request of this plan");
-    QUIRE_CHECK(count <= entries_[index].drafts.size, "drafts of the request");
+    QUIRE_CHECK(index < entries_.size(), "the index of the draft tokens is in this plan");
+    QUIRE_CHECK(count <= entries_[index].drafts.size, "refused draft tokens do not exceed those of the request");
     entries_[index].num_invalid_drafts = count;
   }
   [[nodiscard]] std::uint32_t num_invalid_drafts(std::uint32_t index) const {
-    QUIRE_CHECK(index < entries_.size(), "refused drafts of a request of this plan");
+    QUIRE_CHECK(index < entries_.size(), "the index of the refused draft tokens is in this plan");
     return entries_[index].num_invalid_drafts;
   }
   void clear_invalid_drafts();
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [plan, released, admitted, num_admitted_tokens, table_deltas, delta_ranges, blocks, copies, scheduled, entries,
                             requests, drafts, encoder_inputs, finished, preempted, first_admissions, common_prefix_blocks,
                             freed_encoder_outputs, freed_views, num_freed, blocks_to_zero, transfers, fences] = self;
@@ -109,8 +111,8 @@ class PlanArena {
     form(plan, requests, released, admitted, num_admitted_tokens, table_deltas, delta_ranges, blocks, copies, scheduled, entries);
     form.drafts(drafts);
     form(encoder_inputs, finished, preempted, first_admissions, common_prefix_blocks, freed, blocks_to_zero, transfers, fences);
-    if constexpr (Form::kReads) {
-      form.expect(self.has_sound_parts(), "parts of a plan lie in it");
+    if constexpr (Archive::kIsReading) {
+      form.expect(self.has_sound_parts(), "the parts of a plan lie within its lists");
       if (!form.is_good()) return;
       for (std::size_t i = 0; i < admitted.size(); ++i) admitted[i].tokens = form.tokens_of(admitted[i].id, 0, num_admitted_tokens[i]);
       for (std::size_t i = 0; i < scheduled.size(); ++i)
@@ -122,34 +124,28 @@ class PlanArena {
   }
 
  private:
-  // Parallel lists are as long as each other, and ranges lie in their pools.
+  // Returns whether parallel lists are equally long and ranges are within their pools.
   [[nodiscard]] bool has_sound_parts() const;
 
-  // A part of one of the pools (blocks_, drafts_, encoder_inputs_): places and not pointers, because the pools may still move.
+  // A range in one of the pools (blocks_, drafts_, encoder_inputs_). It has indices and no pointers, because the pools may still move.
   struct Range {
-    static constexpr bool kIsRaw = true;  // all of its bytes count
+    static constexpr bool kIsRaw = true;  // all of its bytes are significant
     std::uint32_t begin = 0, size = 0;
   };
-  // Parallel to scheduled_: where its parts lie in the pools.
+  // Parallel to scheduled_: the ranges of its parts in the pools.
   struct Entry {
-    template <class Form, class Self>
-    static void fields(Form& form, Self& self) {
-      auto& [drafts, encoder_inputs, new_tokens, num_invalid_drafts] = self;
-      form(drafts.begin, drafts.size, encoder_inputs.begin, encoder_inputs.size, new_tokens.begin, new_tokens.size, num_invalid_drafts);
-    }
-
     Range drafts, encoder_inputs;
-    Range new_tokens;  // of the request's own
+    Range new_tokens;  // in the request's own tokens
     std::uint32_t num_invalid_drafts = 0;
   };
 
   StepPlan plan_;
   std::vector<Slot> released_;
   std::vector<AdmittedRequest> admitted_;
-  std::vector<std::uint32_t> num_admitted_tokens_;  // parallel to it
+  std::vector<std::uint32_t> num_admitted_tokens_;  // parallel to admitted_
   std::vector<BlockTableDelta> table_deltas_;
   std::vector<Range> delta_ranges_;
-  // Of all table deltas, one behind the other, in their order.
+  // The blocks of all table deltas, one after the other, in their order.
   std::vector<BlockId> blocks_;
   std::vector<BlockCopy> copies_;
   std::vector<ScheduledRequest> scheduled_;
@@ -160,7 +156,7 @@ class PlanArena {
   std::vector<RequestId> finished_, preempted_;
   std::vector<FirstAdmission> first_admissions_;
   std::vector<std::uint32_t> common_prefix_blocks_;
-  std::vector<std::string> freed_encoder_outputs_;  // the first num_freed_ count
+  std::vector<std::string> freed_encoder_outputs_;  // the first num_freed_ are valid
   std::vector<std::string_view> freed_views_;
   std::size_t num_freed_ = 0;
   std::vector<BlockId> blocks_to_zero_;
@@ -168,7 +164,8 @@ class PlanArena {
   std::vector<TransferId> fences_;
 };
 
-// First made, first applied. One arena more than there may be plans, so that the outcome of the last one applied stays readable.
+// Plans are applied in the order in which they were made. There is one arena more than the limit of plans, so that the outcome of the last
+// applied plan stays readable.
 class PlanRing {
  public:
   explicit PlanRing(std::uint32_t max_plans) : arenas_(std::size_t{max_plans} + 1) {}
@@ -176,32 +173,32 @@ class PlanRing {
   void reserve(std::uint32_t max_num_seqs, std::uint32_t num_blocks, std::uint32_t num_groups, std::uint32_t num_spec_tokens);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
-  // i = 0 is the oldest outstanding plan.
+  // Index 0 is the oldest outstanding plan.
   [[nodiscard]] PlanArena& at(std::uint32_t i) {
-    QUIRE_CHECK(i < arenas_.size(), "no more plans than there may be");
+    QUIRE_CHECK(i < arenas_.size(), "the index of a plan is in the ring");
     return arenas_[(oldest_ + i) % arenas_.size()];
   }
   [[nodiscard]] const PlanArena& at(std::uint32_t i) const {
-    QUIRE_CHECK(i < size_, "an outstanding plan");
+    QUIRE_CHECK(i < size_, "the plan is outstanding");
     return arenas_[(oldest_ + i) % arenas_.size()];
   }
-  // There must be one.
+  // Requires an outstanding plan.
   [[nodiscard]] PlanArena& newest() {
-    QUIRE_CHECK(size_ > 0, "no plan is outstanding");
+    QUIRE_CHECK(size_ > 0, "there is an outstanding plan");
     return at(size_ - 1);
   }
   PlanArena& begin();
-  // The views of the oldest stay valid until the next pop().
+  // Removes the oldest plan. Its views stay valid until the next pop().
   PlanArena& pop();
-  // Of the plan that begin() makes next.
+  // Returns the step of the plan that begin() makes next.
   [[nodiscard]] StepId next_step() const { return next_step_; }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [arenas, oldest, size, next_step] = self;
     form(size, next_step);
-    form.expect(size < arenas.size(), "no more plans are outstanding than may be");
+    form.expect(size < arenas.size(), "the number of outstanding plans is within the limit");
     for (std::uint32_t i = 0; form.is_good() && i < size; ++i) form(self.at(i));
   }
 

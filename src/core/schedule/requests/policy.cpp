@@ -12,9 +12,9 @@ void Policy::before_step() {
   while (const std::optional<Pin> expired = jobs_.agent().pins.take_expired(context_.now)) unpin(*expired, EventCause::expired);
 }
 
-// Of equal ones the first in `running`.
+// Returns the first one in `running` among equal requests.
 std::vector<Request*>::iterator Policy::find_victim(std::vector<Request*>& running) const {
-  QUIRE_CHECK(!running.empty(), "who asks for room runs");
+  QUIRE_CHECK(!running.empty(), "there is a running request");
   switch (context_.config.scheduler.policy) {
     case SchedulingPolicy::fcfs:
       break;
@@ -43,7 +43,7 @@ std::optional<double> Policy::on_finish(const Request& request) {
   }
   if (request.tags.is_last_step) return std::nullopt;
   std::string tool = request.tags.tool;
-  // A turn that put out nothing names no tool, and a caller that says which one it is need not be second-guessed.
+  // A turn without output names no tool, and a tool that the caller names needs no second guess.
   if (tool.empty() && context_.seams.tools != nullptr && request.num_output_tokens > 0)
     tool = context_.seams.tools->tool_of(Requests::view(request));
   const double stay_s = jobs_.agent().ended(job, tool, context_.now);
@@ -51,7 +51,7 @@ std::optional<double> Policy::on_finish(const Request& request) {
 }
 
 void Policy::pin(Request& request, double expiry) {
-  QUIRE_CHECK(request.job != nullptr && request.finished(), "only a finished turn of a job is pinned");
+  QUIRE_CHECK(request.job != nullptr && request.finished(), "only a finished request of a job is pinned");
   if (const std::optional<Pin> earlier = jobs_.agent().pins.take(*request.job)) unpin(*earlier, EventCause::replaced);
   jobs_.agent().pins.add({request.id, request.job, expiry});
   ended_.keep(request, Holder::pin);
@@ -59,13 +59,13 @@ void Policy::pin(Request& request, double expiry) {
     context_.events.on_event({.what = EventKind::pinned, .owner = request.id, .amount = Requests::num_blocks(request)});
 }
 
-// It is out of the list.
+// The pin is already out of the list.
 void Policy::unpin(const Pin& pin, EventCause cause) {
   Request* request = table_.find(pin.request);
   QUIRE_CHECK(request != nullptr, "a pinned request is known");
   if (context_.events.wanted())
     context_.events.on_event({.what = EventKind::unpinned, .cause = cause, .owner = request->id, .amount = Requests::num_blocks(*request)});
-  ended_.let_go(*request, Holder::pin);
+  ended_.release(*request, Holder::pin);
 }
 
 bool Policy::end_oldest_pin() {

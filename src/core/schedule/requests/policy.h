@@ -1,11 +1,11 @@
 #pragma once
-// Where the policies differ beside the order of the queues (request_queue.h): what happens before a step, who gives way, and whether the
-// blocks of a finished request stay.
+// Differences between the policies other than the order of the queues (request_queue.h): what happens before a step, which request is
+// preempted, and whether the blocks of a finished request stay.
 //
-//                 before a step         who gives way                                    blocks of a finished turn
-//   fcfs          -                     the request admitted last                        are freed
-//   priority      -                     the largest (priority, arrival time)             are freed
-//   continuum     expired pins end      the last one whose job is not pinned, or the last  stay for a while: running -> finished, pinned
+//                 before a step         preempted request                                     blocks of a finished turn
+//   fcfs          -                     the one admitted last                                 are freed
+//   priority      -                     the one with the largest (priority, arrival time)     are freed
+//   continuum     expired pins end      the last one without a pinned job, or the last one    stay for a while: running -> finished, pinned
 #include <optional>
 #include <vector>
 
@@ -18,23 +18,23 @@
 
 namespace quire {
 
-// Called by the frame of a step, the ends of requests and whoever needs blocks, on the core's thread. The time is the context's: equal
-// calls give equal pins.
+// Called by step.cpp, the ends of requests and parts that need blocks, on the core's thread. The time is the context's, so that equal calls
+// give equal pins.
 class Policy {
  public:
   Policy(Context& context, RequestTable& table, Jobs& jobs, EndedRequests& ended)
       : context_(context), table_(table), jobs_(jobs), ended_(ended) {}
 
   void before_step();
-  // `running` is not empty.
+  // Returns the request to preempt. `running` must not be empty.
   [[nodiscard]] std::vector<Request*>::iterator find_victim(std::vector<Request*>& running) const;
-  // Until when the blocks of a request that ends now stay, s; nullopt: they are free.
+  // Returns the time until which the blocks of a request that ends now stay, in seconds; nullopt: they are freed.
   std::optional<double> on_finish(const Request& request);
 
-  // Instead of the job's earlier pin.
+  // Replaces the job's earlier pin.
   void pin(Request& request, double expiry);
-  bool end_oldest_pin();  // false: there is none, or pins do not give way
-  void end_pins();        // all
+  bool end_oldest_pin();  // false: there is no pin, or pins are not given up
+  void end_pins();        // all pins
 
  private:
   void unpin(const Pin& pin, EventCause cause);

@@ -9,23 +9,23 @@ namespace quire {
 Queues::Queues(const Context& context, Jobs& jobs_that_queue)
     : waiting(context.config.scheduler.policy, QueueName::waiting),
       skipped_waiting(context.config.scheduler.policy, QueueName::skipped),
-      // vLLM 0.32.0 has a plain list for those, under each policy.
-      step_skipped(context.rules.holders_first ? SchedulingPolicy::fcfs : context.config.scheduler.policy, QueueName::step_skipped),
+      // vLLM 0.32.0 has a plain list for skipped requests, under each policy.
+      step_skipped(context.rules.block_holders_first ? SchedulingPolicy::fcfs : context.config.scheduler.policy, QueueName::step_skipped),
       policy_(context.config.scheduler.policy),
-      holders_first_(context.rules.holders_first),
+      block_holders_first_(context.rules.block_holders_first),
       jobs_(jobs_that_queue) {
   running.reserve(context.config.scheduler.max_num_seqs);
 }
 
 void Queues::enqueue(Request& request, double time) {
-  const bool passed_over = holders_first_ ? holds_kv(request) : is_blocked(request);
+  const bool passed_over = block_holders_first_ ? holds_kv(request) : is_blocked(request);
   if (is_blocked(request)) defer(request);
   jobs_.note_entry(request, passed_over ? QueueName::skipped : QueueName::waiting, time);
   (passed_over ? skipped_waiting : waiting).add(request);
 }
 
-void Queues::take_back_skipped() {
-  if (!holders_first_) {
+void Queues::requeue_skipped() {
+  if (!block_holders_first_) {
     skipped_waiting.prepend_all(step_skipped);
     return;
   }
@@ -37,12 +37,12 @@ void Queues::take_back_skipped() {
 }
 
 void Queues::defer(Request& request) {
-  num_deferred += holders_first_ && !request.deferred ? 1 : 0;
-  request.deferred |= holders_first_;
+  num_deferred += block_holders_first_ && !request.deferred ? 1 : 0;
+  request.deferred |= block_holders_first_;
 }
 
 void Queues::end_deferral(Request& request) {
-  QUIRE_CHECK(!request.deferred || num_deferred > 0, "who is passed over is counted");
+  QUIRE_CHECK(!request.deferred || num_deferred > 0, "num_deferred counts the deferred requests");
   num_deferred -= request.deferred ? 1 : 0;
   request.deferred = false;
 }
@@ -52,8 +52,8 @@ void Queues::next_waiting(std::size_t most, std::vector<Request*>& next) const {
   skipped_waiting.append_first(most, next);
   waiting.append_first(most, next);
   if (policy_ == SchedulingPolicy::priority)
-    std::ranges::sort(next, [](const Request* a, const Request* b) { return goes_before(*a, *b); });
-  QUIRE_CHECK(next.size() <= 2 * most, "each queue gives no more than it was asked for");
+    std::ranges::sort(next, [](const Request* a, const Request* b) { return precedes_in_queue(*a, *b); });
+  QUIRE_CHECK(next.size() <= 2 * most, "each queue returns at most the requested number");
   if (next.size() > most) next.resize(most);
 }
 

@@ -1,7 +1,9 @@
 #pragma once
-// One request as the scheduler sees it. Plain data: request_table owns them, the parts of the scheduler move them. Counters are signed
-// where vLLM's arithmetic may pass below 0 on its way.
-// Read and written on the core's thread alone; others are shown a RequestView. Token counts are of the request from its first token on.
+// One request as the scheduler sees it. Plain data: RequestTable owns the requests, and the parts of the scheduler change them. Counters
+// are signed where vLLM's arithmetic may pass below 0 on its way.
+// Only the core's thread reads and writes a request; other threads get a RequestView. Token counts start at the request's first token.
+#include <boost/pfr/tuple_size.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,78 +23,131 @@
 
 namespace quire {
 
-// Which queue holds a request.
+// The queue that holds a request.
 enum class QueueName : std::uint8_t { none, waiting, skipped, step_skipped };
 
 inline constexpr Slot kNoSlot{UINT32_MAX};
 inline constexpr StepId kNeverScheduled{UINT64_MAX};
 
-// SessionInput, kept.
+// Returns the number of members of an aggregate. A list of members asserts it, so that no new member is forgotten.
+template <class T>
+inline constexpr std::size_t kNumMembers = boost::pfr::tuple_size_v<T>;
+
+// The rules that end an answer. The next input of a session replaces them.
+struct StopRules {
+  std::uint32_t max_tokens = 0;
+  std::uint32_t min_tokens = 0;
+  std::vector<TokenId> eos_ids, stop_token_ids;
+  RepetitionDetection repetition;
+};
+
+// An owned copy of a SessionInput.
 struct SessionUpdate {
   std::vector<TokenId> tokens;
   std::vector<MultimodalFeature> features;
   double arrival_time = 0.0;
-  std::uint32_t max_tokens = 0;
-  std::uint32_t min_tokens = 0;
-  std::vector<TokenId> eos_ids;
-  std::vector<TokenId> stop_token_ids;
-  RepetitionDetection repetition;
+  StopRules stops;
   const SamplingParams* sampling = nullptr;
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [tokens, features, arrival_time, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, sampling] = self;
-    form.tokens(tokens);
-    form(features, arrival_time, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition);
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). `sampling` is the host's.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    static_assert(kNumMembers<SessionUpdate> == 5);
+    form.tokens(self.tokens);
+    form(self.features, self.arrival_time, self.stops);
   }
 };
 
 struct SwappedBlocks;
 
-// The counts of tokens, and what they mean (num_tokens() is prompt and known outputs):
-//   num_computed_tokens       have keys and values, or will have when the plans under way have run; drafts in flight among them
-//   num_output_placeholders   tokens in flight, not known yet (asynchronous scheduling)
-//   num_tokens_with_drafts()  what the next step could run at most, but for placeholders
-// Between two calls 0 <= num_computed_tokens <= num_tokens() + num_output_placeholders + drafts, as long as it runs or waits for its turn.
+// A failed load of a request that waits for its blocks.
+//   none -> partial   the bad blocks are known, or the connector reports the request (vLLM's failed_recving_kv_req_ids)
+//   none, partial -> lost   earlier blocks are useless without the load: all blocks of the request are freed when the load is over
+//   partial, lost -> none   the load is over, or the request has ended
+enum class LoadFailure : std::uint8_t { none, partial, lost };
+
+// Loads of a request: blocks that a connector or its swap brings.
+struct RequestLoad {
+  bool received = false;  // the load is over, and the request was not promoted yet: vLLM's finished_recving_kv_req_ids
+  LoadFailure failure = LoadFailure::none;
+  bool early = false;             // it began before the request's turn, and the request has not run since
+  bool outlives_request = false;  // it still fills the blocks although the request has finished
+  bool skips_result = false;      // while a result is taken: its part of the result is skipped
+  // The connector is not asked when this is 0: NewRequest says so, the request ran on blocks that were not loaded, or it lost two loads.
+  std::uint8_t num_attempts_left = 2;
+  StepId last_early_query = kNeverScheduled;  // the newest plan for which the connector was asked before the request's turn
+
+  [[nodiscard]] bool is_allowed() const { return num_attempts_left > 0; }
+};
+
+// The transfers that the newest plan refused. A refused load is more than a refused store: the request still waits for its blocks.
+enum class TransferRefusal : std::uint8_t { none, store, load };
+
+// A request's transfers between the pool and other places.
+struct RequestTransfers {
+  std::uint32_t num_open_loads = 0, num_open_stores = 0;  // while the request is known
+  bool awaits_end = false;  // a connector keeps the blocks until the plan that names the request's end is applied
+  bool had_any = false;     // so the core itself detects the end of the last one
+  TransferRefusal refused = TransferRefusal::none;
+
+  [[nodiscard]] bool is_idle() const { return num_open_loads + num_open_stores == 0 && refused == TransferRefusal::none; }
+};
+
+// The outstanding plans that name a request, and the tokens that they run.
+struct RequestInFlight {
+  std::uint32_t num_plans = 0;
+  std::int32_t num_tokens = 0;
+  std::int32_t num_stale_tokens = 0;   // the oldest of them, from before the request was preempted (DecisionRules::stale_outputs)
+  bool drops_stale_tokens = false;     // they are dropped when they arrive (DecisionRules::stale_outputs)
+  bool discards_latest_token = false;  // vLLM's discard_latest_async_tokens
+  StepId last_step = kNeverScheduled;  // the newest plan that names the request
+  std::uint32_t last_index = 0;        // its index in that plan's `scheduled`
+  std::uint64_t last_fence = 0;        // StepFences: the newest step that may write to its blocks
+};
+
+// Inputs of a block hash, besides its tokens, images and audio.
+struct BlockHashInputs {
+  std::int64_t lora_id = 0;
+  std::string lora_name, lora_path, cache_salt;
+  std::vector<std::byte> prompt_embeds;  // set if blocks are hashed
+  std::size_t embed_bytes = 0;           // bytes of a token's row; 0: no embeddings
+};
+
+// The counts of tokens, and their meaning (num_tokens() is prompt and known outputs):
+//   num_computed_tokens       tokens with keys and values once the plans in flight have run; includes draft tokens in flight
+//   num_output_placeholders   tokens in flight that are not known yet (asynchronous scheduling)
+//   num_tokens_with_drafts()  the most that the next step could run, without placeholders
+// Between two calls 0 <= num_computed_tokens <= num_tokens() + num_output_placeholders + draft tokens, while the request runs or waits for
+// its turn.
 struct Request {
   RequestId id;
   RequestStatus status = RequestStatus::waiting;
   QueueName queue = QueueName::none;
-  // vLLM's scheduler.requests has it: false once its blocks are freed for good; outstanding plans may still name it.
+  // Whether vLLM's scheduler.requests has it: false once its blocks are freed for good. Outstanding plans may still name it.
   bool known = false;
   bool is_prefill_chunk = false;
-  bool discard_latest_async_tokens = false;
-  bool drops_stale = false;      // what is stale of it is dropped when it comes (DecisionRules::stale_outputs)
-  bool deferred = false;         // it waits, and was passed over since it was queued, or is blocked (DecisionRules::holders_first)
-  bool grammar_failed = false;   // ends with the next result (DecisionRules::refused_tokens_end)
-  bool told = false;             // an update has told of it
-  bool admitted_before = false;  // to the batch, at least once
+  bool is_prefilling = false;        // it loads or computes its prompt: other loads must leave it the blocks for the rest
+  bool deferred = false;             // it waits, and was skipped since it was queued, or is blocked (DecisionRules::block_holders_first)
+  bool grammar_failed = false;       // it ends with the next result (DecisionRules::grammar_rejection_ends_request)
+  bool reported = false;             // an update has reported it
+  bool was_admitted_before = false;  // to the batch, at least once
   bool pooling = false;
   bool structured_output = false;
   bool resumable = false;
   bool skip_reading_prefix_cache = false;
-  // The connector is not asked about it: as it was given, or since it ran on blocks that were not loaded, or lost two loads.
-  bool loads_nothing = false;
-  Slot slot = kNoSlot;              // while running
-  std::uint32_t num_in_flight = 0;  // outstanding plans that name it
+  Slot slot = kNoSlot;  // while running
+  RequestInFlight in_flight;
 
   std::int32_t num_prompt_tokens = 0;
-  std::int32_t num_output_tokens = 0;  // the last so many of `tokens`
+  std::int32_t num_output_tokens = 0;  // at the end of `tokens`
   std::int32_t num_computed_tokens = 0;
   std::int32_t num_output_placeholders = 0;
-  std::int32_t num_tokens_in_flight = 0;     // run in the plans under way
   std::uint32_t shared_prefix_boundary = 0;  // KvHit::shared_prefix_boundary of its last look-up
-  std::int32_t num_stale_tokens = 0;         // of these, the oldest: from before it was preempted (DecisionRules::stale_outputs)
-  std::vector<TokenId> tokens;               // all_token_ids
-  std::vector<TokenId> draft_tokens;         // spec_token_ids
-  // Held until ended_requests.cpp gives them back; a finished request may keep them for a transfer or a pin.
+  std::vector<TokenId> tokens;               // vLLM's all_token_ids
+  std::vector<TokenId> draft_tokens;         // vLLM's spec_token_ids
+  // The blocks are held until ended_requests.cpp frees them. A finished request may keep them for a transfer or a pin.
   KvBlocks blocks;
-  std::vector<BlockHash> hashes;  // of the full hash blocks of `tokens`; empty without prefix caching
-
-  StepId last_step = kNeverScheduled;    // the newest plan that names it,
-  std::uint32_t last_index = 0;          // and where in its `scheduled`
-  StepId asked_early = kNeverScheduled;  // the newest plan for which the connector was asked before its turn
+  std::vector<BlockHash> hashes;  // one per full hash block of `tokens`; empty if blocks are not hashed
   ListHook<Request> queue_hook;
 
   std::int64_t priority = 0;
@@ -102,78 +157,66 @@ struct Request {
   std::uint32_t num_preemptions = 0;
   std::int64_t num_cached_tokens = -1;  // -1: not admitted yet
   std::int64_t num_external_computed_tokens = 0;
-  bool finished_receiving = false;  // finished_recving_kv_req_ids has it
-  bool failed_receiving = false;    // failed_recving_kv_req_ids has it
-  bool loaded_early = false;        // its load began before its turn, and it has not run since
-  bool lost_load = false;           // a load failed, and what came before it is no use without it: all its blocks go back
-  bool has_lost_load = false;       // so it did before
-  bool ended_loading = false;       // a transfer still fills its blocks although it has finished
-  bool load_failed = false;         // while a result is taken: its part is skipped
-  bool is_prefilling = false;       // it loads, or computes its prompt: blocks for the rest of it are not loaded into
-  std::uint64_t last_fence = 0;     // StepFences: the newest step that may write to its blocks
+  RequestLoad load;
+  StopRules stops;
+  std::optional<TokenId> stop_token;  // stop_reason: as in vLLM, stays when a session continues, until another reason replaces it
 
-  std::uint32_t max_tokens = 0;
-  std::uint32_t min_tokens = 0;
-  std::vector<TokenId> eos_ids, stop_token_ids;
-  RepetitionDetection repetition;
-  std::optional<TokenId> stop_token;  // stop_reason: stays, as in vLLM, when a session goes on, until another reason replaces it
-
-  std::int64_t lora_id = 0;
   std::vector<MultimodalFeature> features;
-  std::string lora_name, lora_path, cache_salt;
-  std::vector<std::byte> prompt_embeds;  // where blocks are named
-  std::size_t embed_bytes = 0;           // of a token's row; 0: no embeddings
+  BlockHashInputs hash_inputs;
   RequestTags tags;
-  Job* job = nullptr;                                     // under CONTINUUM, as long as it is known
-  double entered = 0.0;                                   // under CONTINUUM: what counts as its entry if it has no job, s
-  std::uint64_t family = 0;                               // it and its relatives by forks that have not ended; 0: none
-  std::uint8_t holders = 0;                               // who keeps its blocks although it has finished (holds.h)
-  std::uint32_t num_open_loads = 0, num_open_stores = 0;  // transfers, while it is known
-  bool awaits_transfer = false;                           // a connector keeps its blocks, and no result yet is of a plan that says it ended
-  bool had_transfer = false;                              // so the core knows itself when the last one is over
-  bool lacks_transfer = false;                            // the newest plan refused it one
-  bool lacks_load = false;                                // of which one was a load
-  SwappedBlocks* swapped = nullptr;                       // while blocks of its lie outside of the pool
+  Job* job = nullptr;        // under CONTINUUM, while the request is known
+  double entry_time = 0.0;   // under CONTINUUM: its time of entry if it has no job, s
+  std::uint64_t family = 0;  // shared with its relatives by forks that have not ended; 0: no relatives
+  std::uint8_t holders = 0;  // holders that keep its blocks although it has finished (holds.h)
+  RequestTransfers transfers;
+  SwappedBlocks* swapped = nullptr;  // set while blocks of it are swapped out
   const SamplingParams* sampling = nullptr;
   std::vector<RequestEvent> events;                       // since the last update, with log_stats
   std::vector<std::optional<SessionUpdate>> next_inputs;  // streaming_queue; nullopt: no more will come
 
   [[nodiscard]] std::int32_t num_tokens() const { return static_cast<std::int32_t>(tokens.size()); }
   [[nodiscard]] std::int32_t num_tokens_with_drafts() const { return static_cast<std::int32_t>(tokens.size() + draft_tokens.size()); }
-  // The outputs are always the end of `tokens`: a session's earlier outputs count as its prompt.
+  // Outputs are always the end of `tokens`: a session's earlier outputs count as its prompt.
   [[nodiscard]] std::span<const TokenId> outputs() const {
-    QUIRE_CHECK(static_cast<std::size_t>(num_output_tokens) <= tokens.size(), "outputs are among the tokens");
+    QUIRE_CHECK(static_cast<std::size_t>(num_output_tokens) <= tokens.size(), "outputs are part of the tokens");
     return std::span(tokens).last(static_cast<std::size_t>(num_output_tokens));
   }
   [[nodiscard]] bool has_encoder_inputs() const { return !features.empty(); }
   [[nodiscard]] bool finished() const { return is_finished(status); }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile. The table has its id, the
-  // queues say in which one it is, Swap what of it is swapped out; `load_failed` is set within a call only, and `sampling` is the host's.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
-    [[maybe_unused]] auto& [id, status, queue, known, is_prefill_chunk, discard_latest_async_tokens, drops_stale, deferred, grammar_failed,
-                            told, admitted_before, pooling, structured_output, resumable, skip_reading_prefix_cache, loads_nothing, slot,
-                            num_in_flight, num_prompt_tokens, num_output_tokens, num_computed_tokens, num_output_placeholders,
-                            num_tokens_in_flight, shared_prefix_boundary, num_stale_tokens, tokens, draft_tokens, blocks, hashes, last_step,
-                            last_index, asked_early, queue_hook, priority, arrival_time, name, client_index, num_preemptions,
-                            num_cached_tokens, num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load,
-                            has_lost_load, ended_loading, load_failed, is_prefilling, last_fence, max_tokens, min_tokens, eos_ids,
-                            stop_token_ids, repetition, stop_token, lora_id, features, lora_name, lora_path, cache_salt, prompt_embeds,
-                            embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores, awaits_transfer,
-                            had_transfer, lacks_transfer, lacks_load, swapped, sampling, events, next_inputs] = self;
-    form(status, known, is_prefill_chunk, discard_latest_async_tokens, drops_stale, deferred, grammar_failed, told, admitted_before,
-         pooling, structured_output, resumable, skip_reading_prefix_cache, loads_nothing, slot, num_in_flight, num_prompt_tokens,
-         num_output_tokens, num_computed_tokens, num_output_placeholders, num_tokens_in_flight, shared_prefix_boundary, num_stale_tokens);
-    form.tokens(tokens, num_output_tokens);
-    form.drafts(draft_tokens);
-    form(blocks, hashes, last_step, last_index, asked_early, priority, arrival_time, name, client_index, num_preemptions, num_cached_tokens,
-         num_external_computed_tokens, finished_receiving, failed_receiving, loaded_early, lost_load, has_lost_load, ended_loading,
-         is_prefilling, last_fence, max_tokens, min_tokens, eos_ids, stop_token_ids, repetition, stop_token, lora_id, features, lora_name,
-         lora_path, cache_salt);
-    form.embeds(prompt_embeds);
-    form(embed_bytes, tags, job, entered, family, holders, num_open_loads, num_open_stores, awaits_transfer, had_transfer, lacks_transfer,
-         lacks_load, events, next_inputs);
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h), in the order of their bytes. The table stores the id, the
+  // queues store their requests, and Swap stores swapped-out blocks. `load.skips_result` is set within one call only, and `sampling` is the
+  // host's.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
+    static_assert(kNumMembers<Request> == 48 && kNumMembers<RequestInFlight> == 8 && kNumMembers<RequestLoad> == 7 &&
+                  kNumMembers<RequestTransfers> == 5 && kNumMembers<BlockHashInputs> == 6);
+    auto& [num_plans, num_tokens, num_stale_tokens, drops_stale_tokens, discards_latest_token, last_step, last_index, last_fence] =
+        self.in_flight;
+    auto& load = self.load;
+    auto& transfers = self.transfers;
+    auto& hashed = self.hash_inputs;
+    bool loads_nothing = !load.is_allowed(), lost_load_before = load.num_attempts_left == 1;
+    bool lost_part = load.failure == LoadFailure::partial, lost_load = load.failure == LoadFailure::lost;
+    bool was_refused_load = transfers.refused == TransferRefusal::load, was_refused = transfers.refused != TransferRefusal::none;
+    form(self.status, self.known, self.is_prefill_chunk, discards_latest_token, drops_stale_tokens, self.deferred, self.grammar_failed,
+         self.reported, self.was_admitted_before, self.pooling, self.structured_output, self.resumable, self.skip_reading_prefix_cache,
+         loads_nothing, self.slot, num_plans, self.num_prompt_tokens, self.num_output_tokens, self.num_computed_tokens,
+         self.num_output_placeholders, num_tokens, self.shared_prefix_boundary, num_stale_tokens);
+    form.tokens(self.tokens, self.num_output_tokens);
+    form.drafts(self.draft_tokens);
+    form(self.blocks, self.hashes, last_step, last_index, load.last_early_query, self.priority, self.arrival_time, self.name,
+         self.client_index, self.num_preemptions, self.num_cached_tokens, self.num_external_computed_tokens, load.received, lost_part,
+         load.early, lost_load, lost_load_before, load.outlives_request, self.is_prefilling, last_fence, self.stops, self.stop_token,
+         hashed.lora_id, self.features, hashed.lora_name, hashed.lora_path, hashed.cache_salt);
+    form.embeds(hashed.prompt_embeds);
+    form(hashed.embed_bytes, self.tags, self.job, self.entry_time, self.family, self.holders, transfers.num_open_loads,
+         transfers.num_open_stores, transfers.awaits_end, transfers.had_any, was_refused, was_refused_load, self.events, self.next_inputs);
+    if constexpr (Archive::kIsReading) {
+      load.num_attempts_left = loads_nothing ? 0 : lost_load_before ? 1 : 2;
+      load.failure = lost_load ? LoadFailure::lost : lost_part ? LoadFailure::partial : LoadFailure::none;
+      transfers.refused = was_refused_load ? TransferRefusal::load : was_refused ? TransferRefusal::store : TransferRefusal::none;
+    }
   }
 };
 
@@ -182,19 +225,19 @@ inline bool holds_kv(const Request& request) {
   return request.num_computed_tokens > 0 || request.status == RequestStatus::waiting_for_remote_kv;
 }
 
-// A transfer fills its blocks.
+// Returns whether a transfer fills the request's blocks.
 inline bool is_loading(const Request& request) {
-  return request.status == RequestStatus::waiting_for_remote_kv && !request.finished_receiving;
+  return request.status == RequestStatus::waiting_for_remote_kv && !request.load.received;
 }
 
-// It waits for something else than its turn.
+// Returns whether the request waits for something other than its turn.
 inline bool is_blocked(const Request& request) {
   return request.status == RequestStatus::waiting_for_grammar || request.status == RequestStatus::waiting_for_remote_kv ||
          request.status == RequestStatus::waiting_for_input;
 }
 
 // vLLM's Request.__lt__: a total order.
-inline bool goes_before(const Request& a, const Request& b) {
+inline bool precedes_in_queue(const Request& a, const Request& b) {
   if (a.priority != b.priority) return a.priority < b.priority;
   if (a.arrival_time != b.arrival_time) return a.arrival_time < b.arrival_time;
   const int names = a.name.compare(b.name);

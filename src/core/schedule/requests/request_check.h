@@ -1,5 +1,5 @@
 #pragma once
-// The border of the core: configurations and requests that can work.
+// The border of the core: checks that configurations and requests can work.
 #include <cstdint>
 
 #include "core/kv/kv_cache_manager.h"
@@ -8,17 +8,17 @@
 
 namespace quire {
 
-// What the table of requests is made for at once; more are taken in as they come.
+// Initial capacity of the request table for waiting requests. More are accepted as they come.
 inline constexpr std::uint32_t kExpectedWaiting = 4096;
 
-// What the KV cache takes from a valid configuration.
-KvCacheOptions kv_cache_options(const CoreConfig& config);
+// Returns the options of the KV cache for a valid configuration.
+KvCacheOptions kv_cache_options(const CoreConfig& config, const DecisionRules& rules);
 
-// The request's max_tokens, cut to what max_model_len leaves unless admit_oversized.
+// Returns the request's max_tokens, capped at what max_model_len leaves unless admit_oversized.
 std::uint32_t max_tokens(const NewRequest& request, const CoreConfig& config);
 
-// Whether the request can ever finish under this configuration; if not, which field is to blame. With admit_oversized, only what the core
-// itself cannot do without.
+// Returns an error that names the field if the request can never finish under this configuration. With admit_oversized, checks only what
+// the core itself requires.
 Result<void> check_request(const NewRequest& request, const CoreConfig& config, const CoreSeams& seams);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 // The order in which requests are taken, under each policy. Called by the loops, ends and preemption, on the core's thread. A request is in
-// one queue at most and knows which (Request::queue), so "is it here" costs nothing. With priorities the heap must be CPython's, swap for
-// swap: its shape decides between requests whose keys have changed since they were put in.
+// at most one queue and records which (Request::queue), so contains() costs nothing. With priorities the heap must be CPython's, swap for
+// swap: its shape decides between requests with keys that have changed since they were added.
 #include "core/schedule/requests/request_queue.h"
 
 #include <algorithm>
@@ -15,11 +15,11 @@ using Heap = std::vector<Request*>;
 
 // heapq._siftdown: the request at `place` rises towards `top`.
 void rise(Heap& heap, std::size_t top, std::size_t place) {
-  QUIRE_CHECK(place < heap.size() && top <= place, "a place in the heap, at or behind its top");
+  QUIRE_CHECK(place < heap.size() && top <= place, "the index is in the heap, at or after the top");
   Request* const risen = heap[place];
   while (place > top) {
     const std::size_t parent = (place - 1) / 2;
-    if (!goes_before(*risen, *heap[parent])) break;
+    if (!precedes_in_queue(*risen, *heap[parent])) break;
     heap[place] = heap[parent];
     place = parent;
   }
@@ -28,12 +28,12 @@ void rise(Heap& heap, std::size_t top, std::size_t place) {
 
 // heapq._siftup: the request at `place` sinks to a leaf along the smaller children, and rises from there.
 void sink(Heap& heap, std::size_t place) {
-  QUIRE_CHECK(place < heap.size(), "a place in the heap");
+  QUIRE_CHECK(place < heap.size(), "the index is in the heap");
   const std::size_t top = place;
   Request* const sunk = heap[place];
   for (std::size_t child = 2 * place + 1; child < heap.size(); child = 2 * place + 1) {
     const std::size_t right = child + 1;
-    if (right < heap.size() && !goes_before(*heap[child], *heap[right])) child = right;
+    if (right < heap.size() && !precedes_in_queue(*heap[child], *heap[right])) child = right;
     heap[place] = heap[child];
     place = child;
   }
@@ -46,7 +46,7 @@ void heapify(Heap& heap) {
 }
 
 Request* pop_smallest(Heap& heap) {
-  QUIRE_CHECK(!heap.empty(), "somebody waits");
+  QUIRE_CHECK(!heap.empty(), "there is a waiting request");
   Request* last = heap.back();
   heap.pop_back();
   if (!heap.empty()) {
@@ -63,7 +63,7 @@ void RequestQueue::reserve(std::size_t num_requests) {
 }
 
 Request& RequestQueue::front() const {
-  QUIRE_CHECK(!empty(), "somebody waits");
+  QUIRE_CHECK(!empty(), "there is a waiting request");
   switch (policy_) {
     case SchedulingPolicy::fcfs:
       break;
@@ -77,7 +77,7 @@ Request& RequestQueue::front() const {
 
 std::pair<bool, double> RequestQueue::job_key(const Request& request) const {
   const bool pinned = name_ == QueueName::waiting && request.job != nullptr && request.job->is_pinned;
-  return {!pinned, request.job != nullptr ? request.job->first_entry[name_ == QueueName::waiting ? 0 : 1] : request.entered};
+  return {!pinned, request.job != nullptr ? request.job->first_entry[name_ == QueueName::waiting ? 0 : 1] : request.entry_time};
 }
 
 Request& RequestQueue::first_by_job() const {
@@ -95,26 +95,28 @@ void RequestQueue::append_first(std::size_t most, std::vector<Request*>& to) con
   const std::size_t num_added = std::min(most, to.size() - num_before);
   const auto first = to.begin() + static_cast<std::ptrdiff_t>(num_before), last = first + static_cast<std::ptrdiff_t>(num_added);
   if (policy_ == SchedulingPolicy::priority)
-    std::partial_sort(first, last, to.end(), [](const Request* a, const Request* b) { return goes_before(*a, *b); });
+    std::partial_sort(first, last, to.end(), [](const Request* a, const Request* b) { return precedes_in_queue(*a, *b); });
   else if (policy_ == SchedulingPolicy::continuum)
     std::partial_sort(first, last, to.end(),
                       [this](const Request* a, const Request* b) { return std::pair(job_key(*a), a->id) < std::pair(job_key(*b), b->id); });
   to.erase(last, to.end());
 }
 
-void RequestQueue::take(Request& front) {
-  QUIRE_CHECK(contains(front), "a request knows its queue");
-  if (policy_ == SchedulingPolicy::priority) {
-    const Request* const smallest = pop_smallest(heap_);
-    QUIRE_CHECK(smallest == &front, "only the one in front is taken");
+void RequestQueue::take(Request& request) {
+  QUIRE_CHECK(contains(request), "a request is in the queue that it records");
+  request.queue = QueueName::none;
+  if (policy_ != SchedulingPolicy::priority) {
+    list_.remove(request);
+  } else if (heap_.front() == &request) {
+    pop_smallest(heap_);
   } else {
-    list_.remove(front);
+    std::erase(heap_, &request);
+    heapify(heap_);
   }
-  front.queue = QueueName::none;
 }
 
 void RequestQueue::add(Request& request) {
-  QUIRE_CHECK(request.queue == QueueName::none, "a request is in one queue at most");
+  QUIRE_CHECK(request.queue == QueueName::none, "a request is in at most one queue");
   request.queue = name_;
   if (policy_ == SchedulingPolicy::priority) {
     heap_.push_back(&request);
@@ -129,13 +131,13 @@ void RequestQueue::prepend(Request& request) {
     add(request);
     return;
   }
-  QUIRE_CHECK(request.queue == QueueName::none, "a request is in one queue at most");
+  QUIRE_CHECK(request.queue == QueueName::none, "a request is in at most one queue");
   request.queue = name_;
   list_.push_front(request);
 }
 
 void RequestQueue::prepend_all(RequestQueue& other) {
-  QUIRE_CHECK(&other != this, "a queue that took from itself would never end");
+  QUIRE_CHECK(&other != this, "a queue is not merged with itself");
   while (!other.empty()) {
     Request& next = other.policy_ == SchedulingPolicy::priority ? *other.heap_.front() : *other.list_.front();
     other.take(next);
@@ -151,7 +153,7 @@ void RequestQueue::remove(std::span<Request* const> requests) {
     }
   }
   if (policy_ == SchedulingPolicy::priority) {
-    // As vLLM does it: all are taken out at once, and the heap is made anew, which may change the order of equals.
+    // Removes all of them together and rebuilds the heap, as vLLM does. This may change the order of equal requests.
     std::erase_if(heap_, [this](const Request* request) { return !contains(*request); });
     heapify(heap_);
   }

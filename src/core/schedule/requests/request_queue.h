@@ -1,8 +1,9 @@
 #pragma once
-// The requests that wait, in the order in which they are taken: first come first served, by priority, or by job. PRIORITY keeps the binary
-// heap of CPython's heapq, swap for swap: a session's arrival time changes while it is queued, so the heap's shape is part of the decision.
-// CONTINUUM keeps a list, and takes of the requests whose job is pinned, or else of all, the one whose job entered this queue first; one
-// without a job has an entry of its own; of equals it takes the first in the list. (Only `waiting` is told of pins.)
+// The waiting requests in the order in which they are taken: first come first served, by priority, or by job. PRIORITY keeps the binary
+// heap of CPython's heapq, swap for swap: a session's arrival time changes while it is queued, so the heap's shape affects decisions.
+// CONTINUUM keeps a list. It takes the request with the job that entered this queue first; requests with a pinned job come before all
+// others. A request without a job has a separate time of entry. Among equal requests it takes the first in the list. (Only `waiting` knows
+// pins.)
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -23,25 +24,25 @@ class RequestQueue {
   [[nodiscard]] std::size_t size() const { return policy_ == SchedulingPolicy::priority ? heap_.size() : list_.size(); }
   [[nodiscard]] bool contains(const Request& request) const { return request.queue == name_; }
 
-  // There must be one.
+  // Requires that the queue is not empty.
   [[nodiscard]] Request& front() const;
-  // Takes out the one that front() gave; under CONTINUUM another may be in front by now, where a pin has ended.
-  void take(Request& front);
+  // Takes out one request. This costs least for the request that front() returned.
+  void take(Request& request);
   // The request must be in no queue.
   void add(Request& request);
-  // At the front, or by priority.
+  // Adds the request at the front, or by priority.
   void prepend(Request& request);
-  // Takes all of `other`, one by one, each to the front.
+  // Takes all requests of `other`, one by one, each to the front.
   void prepend_all(RequestQueue& other);
-  // Removes those that are in this queue; the others are ignored.
+  // Removes the requests that are in this queue and ignores the others.
   void remove(std::span<Request* const> requests);
 
-  // Appends the first ones, `most` of them or all: in the order in which they would be taken, if nothing changes meanwhile. (CONTINUUM: of
-  // those of one job the one that was added first. PRIORITY: as if the heap had been made now.)
+  // Appends the first `most` requests, or all, in the order in which they would be taken if nothing changes meanwhile. (CONTINUUM: among
+  // requests of one job, the one that was added first. PRIORITY: as if the heap had been made now.)
   void append_first(std::size_t most, std::vector<Request*>& to) const;
 
-  // Calls visit(Request&) for each, in the order in which they would be taken (CONTINUUM: that of the list); it must not change the queue.
-  // Copies a heap.
+  // Calls visit(Request&) for each request, in the order in which they would be taken (CONTINUUM: in the order of the list). `visit` must
+  // not change the queue. Copies the heap under PRIORITY.
   template <class Visit>
   void for_each(Visit&& visit) const {
     if (policy_ != SchedulingPolicy::priority) {
@@ -51,18 +52,18 @@ class RequestQueue {
     for (Request* r : in_order()) visit(*r);
   }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [policy, name, list, heap] = self;
     std::vector<Request*> all = heap;
     for (Request* r = list.front(); r != nullptr; r = List::next(*r)) all.push_back(r);
     form(all);
-    if constexpr (Form::kReads) form.expect(self.assign(all), "a request is in one queue at most");
+    if constexpr (Archive::kIsReading) form.expect(self.assign(all), "a request is in at most one queue");
   }
 
  private:
-  // As they lie: a heap as it is, not made anew. False: one is in a queue already.
+  // Adds the requests in the given order; a heap is not rebuilt. False: a request is in a queue already.
   [[nodiscard]] bool assign(std::span<Request* const> all);
 
   using List = IntrusiveList<Request, &Request::queue_hook>;

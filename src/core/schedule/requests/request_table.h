@@ -11,39 +11,39 @@
 namespace quire {
 
 // Requests have fixed addresses because plans, queues and heaps hold pointers to them; a deque moves nothing when it grows. Their objects
-// are used again, so that a busy server does not allocate one per request.
+// are reused, so that a busy server does not allocate one per request.
 class RequestTable {
  public:
   explicit RequestTable(std::size_t expected) { by_id_.reserve(expected); }
 
-  // A blank request, known; the id must be new.
+  // Returns a blank request that is known. The id must be new.
   Request& create(RequestId id);
-  // Null when unknown; also finds requests that only outstanding plans still name.
+  // Returns null when unknown. Also finds requests that only outstanding plans still name.
   [[nodiscard]] Request* find_any(RequestId id) const;
-  // Null when vLLM would not have it any more.
+  // Returns null when vLLM would no longer have it.
   [[nodiscard]] Request* find(RequestId id) const {
     Request* request = find_any(id);
     return request != nullptr && request->known ? request : nullptr;
   }
-  // Its memory, tokens included, is given back.
+  // Frees the request's memory, tokens included.
   void destroy(Request& request);
 
   [[nodiscard]] const std::unordered_map<RequestId, Request*>& all() const { return by_id_; }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [storage, blank, by_id] = self;
     std::vector<RequestId> ids;
-    if constexpr (!Form::kReads) {
+    if constexpr (!Archive::kIsReading) {
       for (const auto& [id, request] : by_id) ids.push_back(id);
       std::ranges::sort(ids);
     }
     form(ids);
     for (const RequestId id : ids) {
-      if constexpr (Form::kReads) form.expect(!by_id.contains(id), "each request is there once");
+      if constexpr (Archive::kIsReading) form.expect(!by_id.contains(id), "each request is in the table once");
       if (!form.is_good()) return;
-      if constexpr (Form::kReads) self.create(id);
+      if constexpr (Archive::kIsReading) self.create(id);
       form(*by_id.at(id));
     }
   }

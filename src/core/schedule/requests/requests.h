@@ -1,5 +1,5 @@
 #pragma once
-// What every part of the scheduler does with a request: what it is made of, its tokens and their names, and how others see it.
+// Operations on requests that every part of the scheduler uses: creation, tokens, block hashes, and views.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,41 +17,43 @@ namespace quire {
 
 class Requests {
  public:
-  // `hash` is null where the seams hand one in.
+  // `hash` is null if the seams provide a hash function.
   Requests(Context& context, KvCacheManager& kv, RequestTable& table, std::unique_ptr<HashFunction> hash)
       : context_(context), kv_(kv), table_(table), hash_(std::move(hash)) {
-    QUIRE_CHECK(!names_blocks() || hash_ != nullptr || context.seams.hash != nullptr, "who names blocks has a function for it");
+    QUIRE_CHECK(!hashes_blocks() || hash_ != nullptr || context.seams.hash != nullptr, "there is a hash function if blocks are hashed");
   }
 
-  // Checked, and in no queue yet.
+  // Creates a request, which must be checked. It is in no queue yet.
   Request& create(const NewRequest& given);
-  void append_token(Request& request, TokenId token);    // an output
-  void fill(Request& request, const NewRequest& given);  // of one that nobody knows; its prompt_storage is moved from
-  void name_blocks(Request& request);                    // update_block_hashes: those that have become full
+  void append_token(Request& request, TokenId token);    // appends an output
+  void fill(Request& request, const NewRequest& given);  // of an unknown request; moves from `given.prompt_storage`
+  void hash_blocks(Request& request);                    // update_block_hashes: hashes blocks that have become full
   void reserve_memory(Request& request) { reserve_memory(request, request.tokens.size()); }
-  void reserve_memory(Request& request, std::size_t num_known_tokens);  // for all it can ever have
-  // One that waits: what was loaded for it goes back, and it is looked up anew.
+  void reserve_memory(Request& request, std::size_t num_known_tokens);  // for all tokens it can ever have
+  // Frees the loaded blocks of a waiting request, which is then looked up again.
   void forget_loaded(Request& request);
-  // A load of its own failed and left nothing of use. A connector may know better the second time, and is not asked for a third
-  // (cures.unloaded_begin_anew).
+  // Frees all blocks of the request. Its computed tokens stay counted.
+  void free_blocks(Request& request);
+  // Records that a load of the request failed and left nothing usable. The connector may know better the second time, and is not asked a
+  // third time (FixOptions::unloaded_begin_anew).
   void note_lost_load(Request& request) const;
   void record(Request& request, RequestEventKind kind, double timestamp);  // with log_stats
 
-  // Names are needed by the prefix cache, and by a connector of its own accord.
-  [[nodiscard]] bool names_blocks() const {
+  // The prefix cache needs block hashes, and so does a connector, even without the prefix cache.
+  [[nodiscard]] bool hashes_blocks() const {
     return context_.config.prefix_cache.enable_prefix_caching || context_.seams.connector != nullptr;
   }
   [[nodiscard]] KvRequest kv_request(Request& request);            // valid until the next call
   [[nodiscard]] GroupBlocks group_blocks(const Request& request);  // valid until the next call
-  // Those of its computed tokens; the same.
+  // Returns the blocks of its computed tokens; valid until the next call.
   [[nodiscard]] GroupBlocks computed_blocks(const Request& request);
   [[nodiscard]] static RequestView view(const Request& request);
   [[nodiscard]] static std::uint32_t num_blocks(const Request& request);
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& /*form*/, Self& self) {
-    // A hash is a pure function, and views are of one call.
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& /*form*/, Self& self) {
+    // A hash is a pure function, and views are valid within one call.
     [[maybe_unused]] auto& [context, kv, table, hash, group_views, kv_content] = self;
   }
 

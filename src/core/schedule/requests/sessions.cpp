@@ -1,6 +1,6 @@
-// The inputs of streaming sessions. Called from Core::continue_session() and when a session has stopped, on the core's thread. Inputs that
-// come too early are copied and queued, so whether one fits can only be said when its turn comes: then a session that would grow too long
-// ends, as one does that is told its end.
+// Handles the inputs of streaming sessions. Called from Core::continue_session() and when a session has stopped, on the core's thread.
+// Early inputs are copied and queued, so whether one fits is known only in its turn. A session that would grow too long then ends, like a
+// session that receives its end.
 #include "core/schedule/requests/sessions.h"
 
 #include <fmt/format.h>
@@ -17,11 +17,11 @@ SessionUpdate kept(const SessionInput& input) {
   return {.tokens = {input.tokens.begin(), input.tokens.end()},
           .features = {input.multimodal.begin(), input.multimodal.end()},
           .arrival_time = input.arrival_time,
-          .max_tokens = input.max_tokens,
-          .min_tokens = input.min_tokens,
-          .eos_ids = {input.eos_ids.begin(), input.eos_ids.end()},
-          .stop_token_ids = {input.stop_token_ids.begin(), input.stop_token_ids.end()},
-          .repetition = input.repetition,
+          .stops = {.max_tokens = input.max_tokens,
+                    .min_tokens = input.min_tokens,
+                    .eos_ids = {input.eos_ids.begin(), input.eos_ids.end()},
+                    .stop_token_ids = {input.stop_token_ids.begin(), input.stop_token_ids.end()},
+                    .repetition = input.repetition},
           .sampling = input.sampling};
 }
 
@@ -31,7 +31,7 @@ Result<void> check_items(const SessionInput& input) {
     const PlaceholderRange& position = feature.position;
     if (position.offset() < last || std::uint64_t{position.offset()} + position.length() > input.tokens.size()) {
       return fail(ErrorCode::invalid_argument, "multimodal",
-                  fmt::format("the item at token {} is out of order or leaves the input", position.offset()),
+                  fmt::format("the item at token {} is out of order or not within the input", position.offset()),
                   "list the items in order, each within the input");
     }
     last = position.offset();
@@ -39,7 +39,7 @@ Result<void> check_items(const SessionInput& input) {
   return {};
 }
 
-// Tokens that the session has when its next input begins.
+// Returns the number of tokens that the session keeps when its next input begins.
 std::size_t num_kept_tokens(const Request& session) {
   return std::min(session.tokens.size(), static_cast<std::size_t>(std::max(session.num_computed_tokens, 0)));
 }
@@ -49,12 +49,13 @@ bool fits(const Request& session, std::size_t num_tokens, const SchedulerOptions
 }
 
 Result<void> check_input(const Request& session, const SessionInput& input, const SchedulerOptions& options) {
-  if (input.tokens.empty()) return fail(ErrorCode::invalid_argument, "tokens", "is empty", "give at least one token, or end the session");
+  if (input.tokens.empty())
+    return fail(ErrorCode::invalid_argument, "tokens", "must not be empty", "send at least one token, or end the session");
   if (!fits(session, input.tokens.size(), options)) {
     return fail(ErrorCode::invalid_argument, "tokens",
-                fmt::format("{} tokens after {}, and all together may be at most {}", input.tokens.size(), num_kept_tokens(session),
+                fmt::format("{} tokens after {} are too many: a session may have at most {}", input.tokens.size(), num_kept_tokens(session),
                             options.max_model_len),
-                "end the session and begin another");
+                "end the session and start a new one");
   }
   return check_items(input);
 }
@@ -66,7 +67,7 @@ Result<void> Sessions::check(const Request& session, const SessionInput& input) 
 }
 
 bool Sessions::give(Request& session, const SessionInput* input) {
-  QUIRE_CHECK(session.resumable && session.known, "a session takes inputs");
+  QUIRE_CHECK(session.resumable && session.known, "only a known session takes inputs");
   if (session.status != RequestStatus::waiting_for_input)
     session.next_inputs.push_back(input == nullptr ? std::nullopt : std::optional(kept(*input)));
   else if (input != nullptr)
@@ -76,20 +77,20 @@ bool Sessions::give(Request& session, const SessionInput* input) {
   return true;
 }
 
-bool Sessions::go_on(Request& session, RequestStatus before) {
-  QUIRE_CHECK(session.resumable && session.known, "a session");
-  if (context_.rules.sessions_cut) cut(session);
+bool Sessions::advance(Request& session, RequestStatus before) {
+  QUIRE_CHECK(session.resumable && session.known, "the request is a known session");
+  if (context_.rules.truncates_session_answers) cut(session);
   if (session.next_inputs.empty()) {
     session.status = RequestStatus::waiting_for_input;
     queues_.num_waiting_for_input += before == RequestStatus::waiting_for_input ? 0 : 1;
   } else {
     const std::optional<SessionUpdate> next = std::move(session.next_inputs.front());
     session.next_inputs.erase(session.next_inputs.begin());
-    // One that was given in time, and does not fit behind what was put out since, ends the session too.
+    // A queued input that does not fit after the newest outputs ends the session too.
     if (!next || !fits(session, next->tokens.size(), context_.config.scheduler)) return false;
     take_input(session, *next);
   }
-  // One that was stopped while it waited is in a queue already.
+  // A session that was stopped while it waited is in a queue already.
   if (session.status == RequestStatus::waiting_for_input && queues_.waiting.contains(session)) {
     Request* moved = &session;
     queues_.waiting.remove({&moved, 1});
@@ -98,62 +99,61 @@ bool Sessions::go_on(Request& session, RequestStatus before) {
   return true;
 }
 
-// What is computed for good is kept; what is in flight behind it will be dropped.
+// Keeps tokens that are computed for good. Tokens in flight after them will be dropped.
 void Sessions::cut(Request& session) {
   session.num_computed_tokens = std::max(session.num_computed_tokens - session.num_output_placeholders, 0);
   session.draft_tokens.clear();
-  session.drops_stale = true;
-  session.num_stale_tokens = session.num_tokens_in_flight;
+  session.in_flight.drops_stale_tokens = true;
+  session.in_flight.num_stale_tokens = session.in_flight.num_tokens;
   session.num_output_placeholders = 0;
 }
 
-// Named blocks end before: they are full of tokens that were known, and computed, before the last of the answer was.
-void Sessions::forget_behind(Request& session, std::int32_t num_kept) const {
+// Cached blocks end before `num_kept`: they are full of tokens that were known and computed before the answer's last token was.
+void Sessions::forget_after(Request& session, std::int32_t num_kept) const {
   session.num_computed_tokens = num_kept;
   session.num_output_placeholders = 0;
   session.draft_tokens.clear();
-  forget_names_behind(session, num_kept);
+  forget_hashes_after(session, num_kept);
 }
 
-void Sessions::forget_names_behind(Request& session, std::int32_t num_kept) const {
+void Sessions::forget_hashes_after(Request& session, std::int32_t num_kept) const {
   session.hashes.resize(std::min(session.hashes.size(), static_cast<std::size_t>(num_kept) / context_.config.block_size));
 }
 
-bool Sessions::lacks_blocks(const Request& session) const {
-  // Without the cure as vLLM, which goes on from states that have gone on behind the tokens, and knows no forks.
-  if (!context_.config.cures.cut_sessions || !context_.config.kv.has_mamba_layers()) return false;
+bool Sessions::has_missing_blocks(const Request& session) const {
+  if (context_.rules.idle_sessions_yield && session.num_computed_tokens > 0 && Requests::num_blocks(session) == 0) return true;
+  // Without the fix this behaves like vLLM, which continues from states that have advanced past the tokens, and has no forks.
+  if (!context_.rules.cut_sessions || !context_.config.kv.has_mamba_layers()) return false;
   if (session.num_computed_tokens > session.num_tokens()) return true;
   return session.num_computed_tokens > 0 && Requests::num_blocks(session) == 0;
 }
 
-// The last sampled token was never computed: it is dropped, and so is everything after the computed ones.
+// The last sampled token was never computed. It is dropped, and so is everything after the computed tokens.
 void Sessions::take_input(Request& session, const SessionUpdate& input) {
   const std::int32_t num_kept = std::min(session.num_computed_tokens, session.num_tokens());
-  const bool begins_anew = lacks_blocks(session);
-  QUIRE_CHECK(num_kept >= 0, "a count");
-  QUIRE_CHECK(!input.tokens.empty(), "an input was checked for tokens");
+  const bool starts_again = has_missing_blocks(session);
+  QUIRE_CHECK(num_kept >= 0, "the number of kept tokens is not negative");
+  QUIRE_CHECK(!input.tokens.empty(), "an input has tokens");
   session.tokens.resize(static_cast<std::size_t>(num_kept));
   session.num_output_tokens = 0;
-  if (context_.config.cures.cut_sessions)
-    forget_behind(session, num_kept);
-  else if (context_.rules.sessions_cut)
-    forget_names_behind(session, num_kept);
-  if (begins_anew) requests_.forget_loaded(session);
+  if (context_.rules.cut_sessions)
+    forget_after(session, num_kept);
+  else if (context_.rules.truncates_session_answers)
+    forget_hashes_after(session, num_kept);
+  if (starts_again) requests_.forget_loaded(session);
   for (const MultimodalFeature& feature : input.features)
-    // Items count from the input's begin; in the request they lie behind what was kept.
+    // Positions of items are relative to the input. In the request they come after the kept tokens.
     session.features.push_back({feature.identifier, feature.position.moved_by(static_cast<std::uint32_t>(num_kept))});
   session.tokens.insert(session.tokens.end(), input.tokens.begin(), input.tokens.end());
   session.num_prompt_tokens = session.num_tokens();
-  requests_.name_blocks(session);
+  requests_.hash_blocks(session);
   session.arrival_time = input.arrival_time;
-  if (context_.rules.sessions_cut) session.max_tokens = input.max_tokens;
-  session.min_tokens = input.min_tokens;
-  session.eos_ids = input.eos_ids;
-  session.stop_token_ids = input.stop_token_ids;
-  session.repetition = input.repetition;
+  const std::uint32_t max_tokens = context_.rules.truncates_session_answers ? input.stops.max_tokens : session.stops.max_tokens;
+  session.stops = input.stops;
+  session.stops.max_tokens = max_tokens;
   session.sampling = input.sampling;
   QUIRE_CHECK(session.status != RequestStatus::waiting_for_input || queues_.num_waiting_for_input > 0,
-              "sessions between two inputs are counted");
+              "num_waiting_for_input counts the sessions that wait for input");
   queues_.num_waiting_for_input -= session.status == RequestStatus::waiting_for_input ? 1 : 0;
   session.status = RequestStatus::waiting;
   requests_.record(session, RequestEventKind::queued, context_.now);

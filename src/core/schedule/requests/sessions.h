@@ -1,12 +1,12 @@
 #pragma once
-// Streaming sessions: requests whose input comes in parts. After each part the session stops like a request; what it put out, but the last
-// token, becomes prompt, and the next part is appended. The rules are vLLM V1's _handle_stopped_request and _update_request_as_session
+// Streaming sessions: requests with input in several parts. After each part the session stops like a request. Its outputs, except the last
+// token, become prompt, and the next part is appended. The rules are vLLM V1's _handle_stopped_request and _update_request_as_session
 // (v0.19.0).
 //
-//   stopped -> waiting               the next input is there
-//   stopped -> waiting_for_input     it is not
-//   waiting_for_input -> waiting     it comes
-//   waiting_for_input -> finished    no more will come
+//   stopped -> waiting               the next input is queued
+//   stopped -> waiting_for_input     no input is queued
+//   waiting_for_input -> waiting     the next input arrives
+//   waiting_for_input -> finished    no more input will come
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/queues.h"
 #include "core/schedule/requests/request.h"
@@ -16,25 +16,27 @@
 namespace quire {
 
 // Called by the facade (a new input) and by the results (an answer is over), on the core's thread. A session keeps its blocks between two
-// inputs: nobody takes them from it, so the engine bounds how long it may be silent.
+// inputs, unless it yields them (block_reclaimer.h). The engine bounds how long it may be silent.
 class Sessions {
  public:
   Sessions(Context& context, Requests& requests, Queues& queues) : context_(context), requests_(requests), queues_(queues) {}
 
   [[nodiscard]] Result<void> check(const Request& session, const SessionInput& input) const;
-  // Null: no more will come. False: the session, which waits for input, is over.
+  // Gives the session an input; null: no more will come. Returns false if the session, which waits for input, is over.
   bool give(Request& session, const SessionInput* input);
-  // It has stopped; false: no more input will come.
-  bool go_on(Request& session, RequestStatus before);
+  // Called when the session has stopped. Returns false if no more input will come.
+  bool advance(Request& session, RequestStatus before);
 
  private:
   static void cut(Request& session);
   void take_input(Request& session, const SessionUpdate& input);
-  // Its states have gone on behind its tokens, or it was forked without blocks: it is looked up anew.
-  [[nodiscard]] bool lacks_blocks(const Request& session) const;
-  // What it has beyond its first tokens, under CureOptions::cut_sessions.
-  void forget_behind(Request& session, std::int32_t num_kept) const;
-  void forget_names_behind(Request& session, std::int32_t num_kept) const;
+  // Returns whether the session has computed tokens without blocks, or states that have advanced past its tokens. It is then looked up
+  // again.
+  [[nodiscard]] bool has_missing_blocks(const Request& session) const;
+  // These forget what the session has after its first `num_kept` tokens (FixOptions::cut_sessions,
+  // DecisionRules::truncates_session_answers).
+  void forget_after(Request& session, std::int32_t num_kept) const;
+  void forget_hashes_after(Request& session, std::int32_t num_kept) const;
 
   Context& context_;
   Requests& requests_;

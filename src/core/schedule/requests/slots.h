@@ -1,5 +1,5 @@
 #pragma once
-// The rows of the worker's batch: each is free or a running request's.
+// The rows of the worker's batch. Each row is free or belongs to a running request.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Last in, first out, so that the rows in use stay few and near each other. A slot that is released may be given out in the same plan: the
+// Last in, first out, so that the rows in use stay few and close together. A released slot may be assigned again in the same plan: the
 // worker handles `released` before `admitted`.
 class Slots {
  public:
@@ -20,16 +20,16 @@ class Slots {
     for (std::uint32_t i = num_slots; i > 0; --i) free_.push_back(Slot{i - 1});
   }
 
-  // When it begins to run.
+  // Called when the request begins to run.
   void take(Request& request) {
-    QUIRE_CHECK(request.slot == kNoSlot, "one row of the batch for each request");
-    QUIRE_CHECK(!free_.empty(), "a slot for each that may run");
+    QUIRE_CHECK(request.slot == kNoSlot, "a request has at most one slot");
+    QUIRE_CHECK(!free_.empty(), "there is a free slot");
     request.slot = free_.back();
     free_.pop_back();
   }
-  // When it stops running.
+  // Called when the request stops running.
   void release(Request& request) {
-    QUIRE_CHECK(request.slot != kNoSlot, "who runs has a slot");
+    QUIRE_CHECK(request.slot != kNoSlot, "a running request has a slot");
     QUIRE_CHECK(free_.size() < num_slots_, "a slot has one owner");
     free_.push_back(request.slot);
     released_.push_back(request.slot);
@@ -37,13 +37,13 @@ class Slots {
   }
 
   [[nodiscard]] std::span<const Slot> free() const { return free_; }
-  // Since the last forget_released().
+  // Returns the slots released since the last forget_released().
   [[nodiscard]] std::span<const Slot> released() const { return released_; }
   void forget_released() { released_.clear(); }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [num_slots, free, released] = self;
     form(free, released);
   }

@@ -1,6 +1,7 @@
 #pragma once
-// When blocks of a request may go back to the pool. At once, as a rule: what is written to them next is ordered behind the steps under way.
-// A load is not, so with NewerOptions::defer_block_free they wait until the newest step that may write to them is over.
+// Decides when blocks of a request may return to the pool. As a rule they return immediately: later writes to them are ordered after the
+// steps in flight. A load is not ordered, so with Vllm032Options::defer_block_free blocks wait until the newest step that may write to them
+// is over.
 #include <cstdint>
 
 #include "base/check.h"
@@ -10,22 +11,23 @@
 
 namespace quire {
 
-// Told of each step by step.cpp, asked by who frees, on the core's thread. Steps without tokens write nothing and are not counted.
+// step.cpp reports each step to it, and code that frees blocks queries it, on the core's thread. Steps without tokens write nothing and are
+// not counted.
 class StepFences {
  public:
   StepFences(const Context& context, KvCacheManager& kv) : context_(context), kv_(kv) {}
 
   void begin(std::uint32_t num_tokens) { num_begun_ += num_tokens > 0 ? 1 : 0; }
-  // Its result has come; results come in the order of their steps.
+  // The result of a step has arrived. Results arrive in the order of their steps.
   void end(std::uint32_t num_tokens) {
     if (num_tokens == 0 || !context_.config.newer.defer_block_free) return;
-    QUIRE_CHECK(num_over_ < num_begun_, "a step is over after it has begun");
+    QUIRE_CHECK(num_over_ < num_begun_, "a step ends after it has begun");
     kv_.free_due(++num_over_);
   }
-  // It is in the step that has begun last.
-  void note(Request& request) const { request.last_fence = num_begun_; }
+  // Records that the request is in the newest step.
+  void note(Request& request) const { request.in_flight.last_fence = num_begun_; }
   [[nodiscard]] bool may_free(const Request& request) const {
-    return !context_.config.newer.defer_block_free || request.last_fence <= num_over_;
+    return !context_.config.newer.defer_block_free || request.in_flight.last_fence <= num_over_;
   }
   void free(Request& request) {
     if (may_free(request))
@@ -34,9 +36,9 @@ class StepFences {
       kv_.free_later(request.blocks, num_begun_);
   }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& form, Self& self) {
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, num_begun, num_over] = self;
     form(num_begun, num_over);
   }

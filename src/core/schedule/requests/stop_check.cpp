@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// Each of the last `count` - 1 groups of `length` tokens equals the one before: token i equals token i - length.
+// Returns whether each of the last `count` - 1 groups of `length` tokens equals the group before it: token i equals token i - length.
 bool repeats(std::span<const TokenId> tokens, std::size_t length, std::size_t count) {
   const std::span<const TokenId> tail = tokens.last(length * count);
   return std::equal(tail.begin() + static_cast<std::ptrdiff_t>(length), tail.end(), tail.begin());
@@ -32,15 +32,15 @@ bool ends_in_repetition(std::span<const TokenId> tokens, const RepetitionDetecti
 
 std::optional<Stop> check_stop(const Request& request, std::uint32_t max_model_len, const DecisionRules& rules) {
   const std::span<const TokenId> outputs = request.outputs();
-  QUIRE_CHECK(!outputs.empty(), "only a new output stops a request");
-  const bool is_held = outputs.size() < request.min_tokens;
-  if (is_held && !rules.min_tokens_hold_repetition) return std::nullopt;
+  QUIRE_CHECK(!outputs.empty(), "a request stops only after a new output");
+  const bool is_held = outputs.size() < request.stops.min_tokens;
+  if (is_held && !rules.min_tokens_limits_only_repetition) return std::nullopt;
   const TokenId last = outputs.back();
-  if (contains(request.eos_ids, last)) return Stop{RequestStatus::finished_stopped, std::nullopt};
-  if (contains(request.stop_token_ids, last)) return Stop{RequestStatus::finished_stopped, last};
-  if (request.tokens.size() >= max_model_len || outputs.size() >= request.max_tokens)
+  if (contains(request.stops.eos_ids, last)) return Stop{RequestStatus::finished_stopped, std::nullopt};
+  if (contains(request.stops.stop_token_ids, last)) return Stop{RequestStatus::finished_stopped, last};
+  if (request.tokens.size() >= max_model_len || outputs.size() >= request.stops.max_tokens)
     return Stop{RequestStatus::finished_length, std::nullopt};
-  if (!is_held && ends_in_repetition(outputs, request.repetition)) return Stop{RequestStatus::finished_repetition, std::nullopt};
+  if (!is_held && ends_in_repetition(outputs, request.stops.repetition)) return Stop{RequestStatus::finished_repetition, std::nullopt};
   return std::nullopt;
 }
 
@@ -59,7 +59,7 @@ FinishReason finish_reason(RequestStatus status) {
     case RequestStatus::finished_repetition:
       return FinishReason::repetition;
     default:
-      QUIRE_CHECK(false, "a live request has no finish reason");
+      QUIRE_CHECK(false, "only a finished request has a finish reason");
   }
 }
 

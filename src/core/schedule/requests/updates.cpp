@@ -12,7 +12,7 @@ void Updates::begin(std::size_t num_tokens) {
 }
 
 RequestUpdate& Updates::report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens) {
-  QUIRE_CHECK(num_events_ <= events_.size(), "lists of events are used again one by one");
+  QUIRE_CHECK(num_events_ <= events_.size(), "event lists are reused in order");
   RequestUpdate& update = updates_.emplace_back();
   update.id = request.id;
   update.client_index = request.client_index;

@@ -1,5 +1,5 @@
 #pragma once
-// What an outcome says of single requests, and the memory behind it. Vectors keep their capacity from step to step.
+// The updates of single requests in an outcome, and their memory. Vectors keep their capacity from step to step.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace quire {
 
-// Filled while one result is taken, read until the next: all views in an outcome point here. So nothing may be added once report() has made
-// its views of the events, and the tokens must not move: begin() makes room for all of them.
+// Filled while one result is taken, and read until the next one: all views in an outcome point into it. So nothing may be added once the
+// outcome views its events, and the tokens must not move: begin() makes room for all of them.
 class Updates {
  public:
   Updates(std::uint32_t max_num_seqs, std::uint32_t num_spec_tokens) {
@@ -20,33 +20,33 @@ class Updates {
     tokens_.reserve(std::size_t{max_num_seqs} * (1 + num_spec_tokens));
   }
 
-  // What there was is no longer valid; no more than `num_tokens` are to be added.
+  // Ends the validity of all earlier updates. At most `num_tokens` tokens may follow.
   void begin(std::size_t num_tokens);
-  // Copies of tokens; views of them live as long as the updates.
+  // Adds a copy of a token. Views of the tokens live as long as the updates.
   void add_token(TokenId token) {
-    QUIRE_CHECK(tokens_.size() < tokens_.capacity(), "views of the tokens before stay valid");
+    QUIRE_CHECK(tokens_.size() < tokens_.capacity(), "memory is reserved, so that earlier views stay valid");
     tokens_.push_back(token);
   }
   [[nodiscard]] std::size_t num_tokens() const { return tokens_.size(); }
   [[nodiscard]] std::span<const TokenId> tokens_from(std::size_t begin) const {
-    QUIRE_CHECK(begin <= tokens_.size(), "tokens that were added");
+    QUIRE_CHECK(begin <= tokens_.size(), "the first token was added before");
     return std::span(tokens_).subspan(begin);
   }
-  // The request's events go with it.
+  // Adds an update, and moves the request's events into it.
   RequestUpdate& report(Request& request, std::uint32_t result_index, std::span<const TokenId> tokens);
   [[nodiscard]] std::span<const RequestUpdate> all() const { return updates_; }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& /*form*/, Self& self) {
-    // Of the outcome.
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& /*form*/, Self& self) {
+    // All members belong to the outcome.
     [[maybe_unused]] auto& [updates, tokens, events, num_events] = self;
   }
 
  private:
   std::vector<RequestUpdate> updates_;
   std::vector<TokenId> tokens_;
-  std::vector<std::vector<RequestEvent>> events_;  // the first num_events_ count
+  std::vector<std::vector<RequestEvent>> events_;  // the first num_events_ are valid
   std::size_t num_events_ = 0;
 };
 

@@ -1,4 +1,5 @@
-// What a result must be to be taken. vLLM trusts its workers and stops where they err; here nothing has changed when an error is returned.
+// Checks whether a result can be taken. vLLM trusts its workers and stops where they err; here nothing has changed when an error is
+// returned.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,10 +11,10 @@ namespace quire {
 namespace {
 
 std::unexpected<Error> mismatch(const char* field, std::string message) {
-  return fail(ErrorCode::invalid_argument, field, std::move(message), "give the result of the oldest plan that is not applied yet");
+  return fail(ErrorCode::invalid_argument, field, std::move(message), "pass the result of the oldest plan that is not applied yet");
 }
 
-// The number of leading entries that belong to the request.
+// Returns the number of leading entries that belong to the request.
 std::size_t count_of(std::span<const SampledToken> sampled, RequestId id) {
   const auto end = std::ranges::find_if(sampled, [id](const SampledToken& s) { return s.id != id; });
   return static_cast<std::size_t>(end - sampled.begin());
@@ -27,7 +28,7 @@ Result<void> check_tokens(const PlanArena& arena, const StepResult& result) {
     const ScheduledRequest& scheduled = arena.plan().scheduled[i];
     const std::size_t num_tokens = count_of(sampled, request.id);
     if (num_tokens > (scheduled.samples && !request.pooling ? 1 + scheduled.drafts.size() : 0)) {
-      return mismatch("sampled", fmt::format("{} tokens of request {}, which was given {} drafts{}", num_tokens, request.id.value,
+      return mismatch("sampled", fmt::format("{} tokens for request {}, which has {} draft tokens{}", num_tokens, request.id.value,
                                              scheduled.drafts.size(), scheduled.samples ? "" : " and does not sample"));
     }
     sampled = sampled.subspan(num_tokens);
@@ -36,8 +37,8 @@ Result<void> check_tokens(const PlanArena& arena, const StepResult& result) {
       pooled = pooled.subspan(1);
     }
   }
-  if (!sampled.empty()) return mismatch("sampled", fmt::format("request {} is not in the plan at this place", sampled.front().id.value));
-  if (!pooled.empty()) return mismatch("pooled", fmt::format("request {} is not in the plan at this place", pooled.front().value));
+  if (!sampled.empty()) return mismatch("sampled", fmt::format("request {} is not at this position of the plan", sampled.front().id.value));
+  if (!pooled.empty()) return mismatch("pooled", fmt::format("request {} is not at this position of the plan", pooled.front().value));
   return {};
 }
 

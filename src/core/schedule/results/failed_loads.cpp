@@ -1,6 +1,6 @@
-// Which requests a failed load spoils, and what becomes of them. Called by step.cpp within apply(): find() before the results are taken and
-// handle() behind it. The order of everything is vLLM's, even where vLLM iterates over Python sets, since a host that compares must see the
-// same events. It never touches blocks that another transfer still fills.
+// Finds the requests that a failed load affects, and ends them or lets them be computed again. step.cpp calls it within apply(): find()
+// before the results are taken, and handle() after. The order is vLLM's everywhere, even where vLLM iterates over Python sets, because a
+// host that compares must see the same events. It never touches blocks that another transfer still fills.
 #include "core/schedule/results/failed_loads.h"
 
 #include <algorithm>
@@ -23,38 +23,38 @@ std::int32_t num_scheduled_tokens(const PlanArena& arena, const Request& request
 
 void FailedLoads::find(const PlanArena& arena, const StepResult& result) {
   const std::span<const BlockId> invalid = result.invalid_blocks;
-  QUIRE_CHECK(failed_.empty(), "failures of the result before were handled");
+  QUIRE_CHECK(failed_.empty(), "the failures of the previous result were handled");
   invalid_.assign(invalid.begin(), invalid.end());
   std::ranges::sort(invalid_);
   to_evict_.clear();
   marked_.clear();
   has_found_ = true;
-  if (begins_anew()) {
-    unloaded_.find(&arena, invalid);
-    invalid_.assign(unloaded_.bad_blocks().begin(), unloaded_.bad_blocks().end());
+  if (starts_again()) {
+    failed_load_tracker_.find(&arena, invalid);
+    invalid_.assign(failed_load_tracker_.bad_blocks().begin(), failed_load_tracker_.bad_blocks().end());
   } else {
-    forks_.give_up_shares_of(invalid_);
+    forks_.release_shares_of(invalid_);
   }
-  find_named(result.failed_receiving);
+  find_reported(result.failed_receiving);
   find_waiting(arena);
   num_failed_async_ = failed_.size();
   marked_.clear();
-  if (begins_anew())
-    take_spoiled();
+  if (starts_again())
+    take_invalidated();
   else
     find_running(arena);
 }
 
-// Where a block's number does not tell whose it is.
-void FailedLoads::find_named(std::span<const RequestId> failed) {
+// Finds requests by id, for failures that block numbers do not attribute to a request.
+void FailedLoads::find_reported(std::span<const RequestId> failed) {
   for (const RequestId id : failed) {
     Request* request = table_.find(id);
     if (request == nullptr || request->status != RequestStatus::waiting_for_remote_kv) continue;
     if (context_.config.kv_load_failure == KvLoadFailurePolicy::recompute) {
       request->num_computed_tokens = 0;
-      request->failed_receiving = true;
+      if (request->load.failure == LoadFailure::none) request->load.failure = LoadFailure::partial;
     } else {
-      request->load_failed = true;
+      request->load.skips_result = true;
       failed_.push_back(request);
     }
   }
@@ -65,34 +65,40 @@ void FailedLoads::find_waiting(const PlanArena& arena) {
   const bool keeps_all_blocks = context_.num_groups == 1 && is_full_attention(context_.config.kv.groups[0].spec);
   const auto look = [&](Request& request) {
     if (request.status != RequestStatus::waiting_for_remote_kv) return;
-    const bool is_listed = request.load_failed;  // find_named()
-    if (begins_anew()) marked_.clear();          // who has an invalid block too does not rely on the other one
-    const bool can_be_cut = keeps_all_blocks || !begins_anew();
-    // What a lost load leaves is given back when the last load of its request is over.
-    if (request.lost_load ? !recompute : can_be_cut && cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
-      (recompute ? request.failed_receiving : request.load_failed) = true;
-      if (!recompute && !is_listed) failed_.push_back(&request);
+    const bool is_listed = request.load.skips_result;  // set by find_reported()
+    if (starts_again()) marked_.clear();               // no request relies on another one to compute its invalid block
+    const bool can_be_cut = keeps_all_blocks || !starts_again();
+    // Blocks of a lost load are given back when the last load of the request is over.
+    if (request.load.failure == LoadFailure::lost
+            ? !recompute
+            : can_be_cut && cut_at_invalid_block(request, num_scheduled_tokens(arena, request), false)) {
+      if (recompute) {
+        request.load.failure = LoadFailure::partial;
+        return;
+      }
+      request.load.skips_result = true;
+      if (!is_listed) failed_.push_back(&request);
     }
   };
   queues_.skipped_waiting.for_each(look);
-  if (context_.config.cures.early_loads) queues_.waiting.for_each(look);
+  if (context_.rules.early_loads) queues_.waiting.for_each(look);
 }
 
 void FailedLoads::find_running(const PlanArena& arena) {
   for (Request* request : queues_.running) {
     if (cut_at_invalid_block(*request, num_scheduled_tokens(arena, *request), true)) {
-      request->load_failed = true;
+      request->load.skips_result = true;
       failed_.push_back(request);
     }
   }
   if (context_.config.kv_load_failure == KvLoadFailurePolicy::fail) evict_invalid();
 }
 
-void FailedLoads::take_spoiled() {
-  for (const Unloaded::Spoiled& spoiled : unloaded_.spoiled()) {
-    if (!spoiled.request->known || spoiled.request->finished()) continue;
-    spoiled.request->load_failed = true;
-    failed_.push_back(spoiled.request);
+void FailedLoads::take_invalidated() {
+  for (const FailedLoadTracker::InvalidatedRequest& invalidated : failed_load_tracker_.invalidated()) {
+    if (!invalidated.request->known || invalidated.request->finished()) continue;
+    invalidated.request->load.skips_result = true;
+    failed_.push_back(invalidated.request);
   }
 }
 
@@ -107,12 +113,12 @@ bool FailedLoads::cut_at_invalid_block(Request& request, std::int32_t num_schedu
     const BlockId block = blocks[static_cast<std::size_t>(i)];
     if (!std::ranges::binary_search(invalid_, block)) continue;
     affected = true;
-    // An earlier request of this scan computes that block again: it will be good for this one too, and what lies behind it stays.
+    // An earlier request of this scan computes this block again. The block will be valid for this request too, so later blocks stay.
     if (std::ranges::find(marked_, block) != marked_.end()) continue;
     marked_.push_back(block);
     if (!std::exchange(cut, true)) {
       request.num_computed_tokens = i * block_size;
-      if (!context_.rules.lookups_tell_cached) request.num_external_computed_tokens -= num_computed - request.num_computed_tokens;
+      if (!context_.rules.reports_cached_of_last_lookup) request.num_external_computed_tokens -= num_computed - request.num_computed_tokens;
       for (BlockId lost : evict ? blocks.subspan(static_cast<std::size_t>(i)) : std::span<const BlockId>()) add_to_evict(lost);
     }
   }
@@ -124,7 +130,7 @@ void FailedLoads::add_to_evict(BlockId block) {
   if (std::ranges::find(to_evict_, block.value) == to_evict_.end()) to_evict_.push_back(block.value);
 }
 
-// In the order in which CPython iterates over the set, which shows in the events.
+// Evicts in the order in which CPython iterates over the set, because the events show it.
 void FailedLoads::evict_invalid() {
   evict_order_.apply(to_evict_);
   evicted_.clear();
@@ -135,18 +141,19 @@ void FailedLoads::evict_invalid() {
 bool FailedLoads::handle() {
   ids_.clear();
   for (Request* request : failed_) {
-    QUIRE_CHECK(request->load_failed && request->known, "its result was skipped");
-    request->load_failed = false;
+    QUIRE_CHECK(request->load.skips_result && request->known, "the result of a failed request was skipped");
+    request->load.skips_result = false;
     ids_.push_back(request->id);
   }
   const bool recompute = context_.config.kv_load_failure == KvLoadFailurePolicy::recompute;
-  const bool has_spoiled = std::exchange(has_found_, false) && begins_anew();
-  if (has_spoiled && context_.seams.connector != nullptr)
-    for (const Unloaded::Spoiled& spoiled : unloaded_.spoiled())
-      if (spoiled.request->known) context_.seams.connector->spoiled(Requests::view(*spoiled.request), spoiled.num_good_tokens);
+  const bool has_invalidated = std::exchange(has_found_, false) && starts_again();
+  if (has_invalidated && context_.seams.connector != nullptr)
+    for (const FailedLoadTracker::InvalidatedRequest& invalidated : failed_load_tracker_.invalidated())
+      if (invalidated.request->known)
+        context_.seams.connector->invalidated(Requests::view(*invalidated.request), invalidated.num_valid_tokens);
   if (!recompute && !failed_.empty()) finish();
   failed_.clear();
-  return has_spoiled;
+  return has_invalidated;
 }
 
 void FailedLoads::finish() {
@@ -155,10 +162,10 @@ void FailedLoads::finish() {
   if (context_.seams.connector != nullptr) context_.seams.connector->order_failed(num_failed_async_, finishing_, reported_);
   ending_now_.clear();
   for (RequestId id : finishing_) ending_now_.push_back(table_.find(id));
-  QUIRE_CHECK(std::ranges::find(ending_now_, nullptr) == ending_now_.end(), "the connector orders only what failed");
+  QUIRE_CHECK(std::ranges::find(ending_now_, nullptr) == ending_now_.end(), "the connector orders only failed requests");
   ending_.finish(ending_now_, RequestStatus::finished_error);
   for (RequestId id : reported_) {
-    QUIRE_CHECK(table_.find_any(id) != nullptr, "the connector reports only what failed");
+    QUIRE_CHECK(table_.find_any(id) != nullptr, "the connector reports only failed requests");
     Request& request = *table_.find_any(id);
     RequestUpdate& update = updates_.report(request, UINT32_MAX, {});
     update.finished = true;

@@ -1,9 +1,9 @@
 #pragma once
-// Blocks that could not be loaded. The rules are vLLM V1's _handle_invalid_blocks (v0.19.0).
+// Handles blocks that could not be loaded. The rules are vLLM V1's _handle_invalid_blocks (v0.19.0).
 //
-// With cures.unloaded_begin_anew what ran on them is found by Unloaded.
+// With FixOptions::unloaded_begin_anew, FailedLoadTracker finds the requests that ran on them.
 //
-//   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with what was loaded well
+//   waiting_for_remote_kv -> same, failed_receiving     recompute: promoted with the part that was loaded
 //   running, waiting_* -> finished                      fail; also where a load was lost (Transfers)
 //   waiting -> same, without its share                  a fork that has not run, in either case
 #include <cstddef>
@@ -13,57 +13,59 @@
 
 #include "core/kv/encoder_cache_order.h"
 #include "core/kv/kv_cache_manager.h"
-#include "core/schedule/moves/unloaded.h"
+#include "core/schedule/moves/failed_load_tracker.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/forks.h"
-#include "core/schedule/requests/foundation.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/queues.h"
 #include "core/schedule/requests/request.h"
 #include "core/schedule/requests/request_table.h"
+#include "core/schedule/requests/shared_state.h"
 #include "core/schedule/requests/updates.h"
 #include "core/schedule/results/ending.h"
 
 namespace quire {
 
-// Called from apply() alone, on the core's thread, around the taking of results: find() before, handle() after. In between the requests
-// that were found carry `load_failed`, and nothing else may end them.
+// Called from apply() alone, on the core's thread, around the taking of results: find() before, handle() after. In between, the requests
+// that were found have `load_failed` set, and nothing else may end them.
 class FailedLoads {
  public:
-  FailedLoads(const Foundation& base, const RequestTable& table, Forks& forks, Ending& ending, Unloaded& unloaded, Updates& updates)
+  FailedLoads(const SharedState& base, const RequestTable& table, Forks& forks, Ending& ending, FailedLoadTracker& failed_load_tracker,
+              Updates& updates)
       : context_(base.context),
         kv_(base.kv),
         table_(table),
         queues_(base.queues),
         forks_(forks),
         ending_(ending),
-        unloaded_(unloaded),
+        failed_load_tracker_(failed_load_tracker),
         updates_(updates) {}
 
-  // Before the plan's results are taken: those of requests that hold an invalid block are not.
+  // Called before the plan's results are taken. Results of requests that hold an invalid block are skipped.
   void find(const PlanArena& arena, const StepResult& result);
-  // After: what becomes of the requests that were found. True: those who were spoiled are to give back what they have (Unloaded).
+  // Called after. Ends the requests that were found, or lets them be computed again. Returns whether affected requests must give their
+  // blocks back (FailedLoadTracker).
   bool handle();
-  // As they were found, by the handle() before.
+  // The requests of the last handle(), in the order in which they were found.
   [[nodiscard]] std::span<const RequestId> ids() const { return ids_; }
 
-  // For checkpoints (schedule/checkpoint/state_form.h): without a name for each member it does not compile.
-  template <class Form, class Self>
-  static void fields(Form& /*form*/, Self& self) {
-    // What is found is handled in the same call; `ids` are of the outcome.
-    [[maybe_unused]] auto& [context, kv, table, queues, forks, ending, unloaded, updates, has_found, failed, num_failed_async, ids,
-                            finishing, reported, ending_now, invalid, marked, to_evict, evicted, evict_order] = self;
+  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  template <class Archive, class Self>
+  static void fields(Archive& /*form*/, Self& self) {
+    // Requests that were found are handled in the same call; `ids` belongs to the outcome.
+    [[maybe_unused]] auto& [context, kv, table, queues, forks, ending, failed_load_tracker, updates, has_found, failed, num_failed_async,
+                            ids, finishing, reported, ending_now, invalid, marked, to_evict, evicted, evict_order] = self;
   }
 
  private:
-  // The request keeps the computed tokens before its first invalid block, unless an earlier request in the scan computes that block again.
-  // True: it holds an invalid block.
+  // Cuts the request to the computed tokens before its first invalid block, unless an earlier request in the scan computes that block
+  // again. Returns whether the request holds an invalid block.
   bool cut_at_invalid_block(Request& request, std::int32_t num_scheduled, bool evict);
-  void find_named(std::span<const RequestId> failed);
+  void find_reported(std::span<const RequestId> failed);
   void find_waiting(const PlanArena& arena);
   void find_running(const PlanArena& arena);
-  void take_spoiled();
-  [[nodiscard]] bool begins_anew() const { return context_.config.cures.unloaded_begin_anew; }
+  void take_invalidated();
+  [[nodiscard]] bool starts_again() const { return context_.rules.unloaded_begin_anew; }
   void add_to_evict(BlockId block);
   void evict_invalid();
   void finish();
@@ -74,16 +76,16 @@ class FailedLoads {
   Queues& queues_;
   Forks& forks_;
   Ending& ending_;
-  Unloaded& unloaded_;
+  FailedLoadTracker& failed_load_tracker_;
   Updates& updates_;
-  bool has_found_ = false;                       // since the last handle()
+  bool has_found_ = false;                       // find() ran since the last handle()
   std::vector<Request*> failed_;                 // their results are skipped
-  std::size_t num_failed_async_ = 0;             // the first so many of them wait for their blocks
-  std::vector<RequestId> ids_;                   // as they were found
-  std::vector<RequestId> finishing_, reported_;  // as they end, where they do
+  std::size_t num_failed_async_ = 0;             // leading requests of `failed_` that wait for their blocks
+  std::vector<RequestId> ids_;                   // in the order in which they were found
+  std::vector<RequestId> finishing_, reported_;  // `finishing_` in the order of the ends, `reported_` of their updates
   std::vector<Request*> ending_now_;
   std::vector<BlockId> invalid_, marked_;  // invalid_ is ascending
-  std::vector<std::uint32_t> to_evict_;    // each once
+  std::vector<std::uint32_t> to_evict_;    // each block once
   std::vector<BlockId> evicted_;
   SmallIntSetOrder evict_order_;
 };

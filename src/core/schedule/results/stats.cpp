@@ -57,7 +57,7 @@ std::span<const FinishedSet> Stats::collect_finished_sets(std::vector<std::pair<
     });
     finished_sets_.push_back({client, std::span(finished_ids_).subspan(begin)});
   }
-  QUIRE_CHECK(finished_ids_.size() == num_ended, "each that ended is told once, in memory that did not move");
+  QUIRE_CHECK(finished_ids_.size() == num_ended, "each finished request is reported once, in memory that does not move");
   return finished_sets_;
 }
 

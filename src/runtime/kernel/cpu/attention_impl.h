@@ -1,12 +1,12 @@
 #pragma once
-// Paged attention over Vec; include a vec_*.h first. Contract in attention.h, bits in reference/attention.cpp.
+// Paged attention over Vec; include a vec_*.h first. The contract is in attention.h, the bits are in reference/attention.cpp.
 //
-// Up to 32 rows times the query heads of one KV head walk over the keys in tiles of 64. Keys of a tile are transposed and widened once,
-// values widened once; then a few queries at a time take scores, exponentials and the weighted sum of values. A decoding row with few query
-// heads uses each key and value once only: it takes them from registers, without the scratch. While a tile is worked on the next one is
-// fetched, because blocks lie anywhere and no hardware guesses where.
-// Included by one file per instruction set, which is compiled for it; everything is local to that file. Called by the decoder's attention
-// phase, on every thread of the pool, each with scratch of its own. It reads the cache that the phase before has written.
+// Up to 32 rows times the query heads of one KV head process the keys in tiles of 64. Keys of a tile are transposed and widened once,
+// values widened once. A few queries at a time then compute scores, exponentials and the weighted sum of values. A decoding row with few
+// query heads uses each key and value only once: it takes them from registers, without the scratch. The next tile is prefetched meanwhile,
+// because blocks are scattered in memory and hardware prefetchers do not predict them.
+// One file per instruction set includes this header and is compiled for it; everything is local to that file. The decoder's attention phase
+// calls it on every thread of the pool, each with separate scratch. It reads the cache that the phase before has written.
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -21,28 +21,28 @@ namespace quire {
 namespace {
 
 // Tokens of a tile that a query sees.
-struct Seen {
+struct VisibleRange {
   std::uint32_t begin;
   std::uint32_t end;
 
-  [[nodiscard]] bool covers() const { return begin == 0 && end == kTileTokens; }
-  // Of 16 values from 16 * sub on: those of tokens that are seen, else `other`.
+  [[nodiscard]] bool is_full_tile() const { return begin == 0 && end == kTileTokens; }
+  // Returns `values`, which are tokens from 16 * sub on, with `other` in place of tokens that are not seen.
   [[nodiscard]] Vec keep(Vec values, std::uint32_t sub, Vec other) const {
     const Vec before_end = values.keep_first(end > 16 * sub ? end - 16 * sub : 0, other);
     return begin <= 16 * sub ? before_end : other.keep_first(begin - 16 * sub, before_end);
   }
 };
 
-Seen seen_of(const Pass& pass, std::uint32_t query, const Tile& tile) {
+VisibleRange visible_range(const Pass& pass, std::uint32_t query, const Tile& tile) {
   const std::uint32_t position = pass.position(query);
   const std::uint32_t begin = pass.begin(query);
   const std::uint32_t end = position < tile.first ? 0 : position - tile.first + 1;
   return {begin > tile.first ? begin - tile.first : 0, end < tile.count ? end : tile.count};
 }
 
-// The sum of a tile's weights, and their maximum, join those of the query; returns the factor for what it has summed so far.
-float take_sum(const Pass& pass, std::uint32_t query, float maximum, float sum) {
-  float lanes[16] = {1.0F};  // exp(0), as exp_polynomial has it
+// Adds the sum and the maximum of a tile's weights to the totals of the query. Returns the factor for the query's earlier sums.
+float compute_sum(const Pass& pass, std::uint32_t query, float maximum, float sum) {
+  float lanes[16] = {1.0F};  // exp(0), as exp_polynomial() computes it
   const float before = std::exchange(pass.scratch.maxima[query], maximum);
   if (before != maximum) exp_polynomial(Vec::set(before - maximum)).store(lanes);
   Vec::fma(Vec::set(pass.scratch.sums[query]), Vec::set(lanes[0]), Vec::set(sum)).store_first(&pass.scratch.sums[query], 1);
@@ -52,7 +52,7 @@ float take_sum(const Pass& pass, std::uint32_t query, float maximum, float sum) 
 template <int>
 void store_as_bf16(Vec values, std::uint16_t* to);
 
-// 16 weights to their place among the scores of a query; of pairs rounded, where the processor multiplies pairs in half the room.
+// Stores 16 weights among the scores of a query. Pairs are rounded, and take half the space if the processor multiplies pairs.
 void put_weights(const Pass& pass, float* scores, std::uint32_t sub, Vec weights) {
   if constexpr (Vec::kMultipliesPairs)
     store_as_bf16<0>(weights, reinterpret_cast<std::uint16_t*>(scores) + std::size_t{16} * sub);
@@ -60,9 +60,9 @@ void put_weights(const Pass& pass, float* scores, std::uint32_t sub, Vec weights
     (pass.item->in_pairs ? weights.to_bf16() : weights).store(scores + std::size_t{16} * sub);
 }
 
-// Scores of one query to weights, in place; updates its maximum and sum and returns the factor for what it has summed so far.
-// The running softmax of the contract: a new maximum scales down what was summed before.
-float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen seen, std::uint32_t num_subtiles) {
+// Turns the scores of one query into weights, in place. Updates its maximum and sum, and returns the factor for the earlier sums. This is
+// the running softmax of the contract: a new maximum scales down the earlier sums.
+float compute_weights(const Pass& pass, std::uint32_t query, float* scores, VisibleRange seen, std::uint32_t num_subtiles) {
   if (seen.begin >= seen.end) {
     for (std::uint32_t sub = 0; sub < num_subtiles; ++sub) put_weights(pass, scores, sub, Vec::zero());
     return 1.0F;
@@ -80,12 +80,12 @@ float take_weights(const Pass& pass, std::uint32_t query, float* scores, Seen se
     put_weights(pass, scores, sub, p);
     sums = sums + p;
   }
-  return take_sum(pass, query, maximum, sums.sum());
+  return compute_sum(pass, query, maximum, sums.sum());
 }
 
-// take_weights of R queries that see all of a tile: side by side, because one by one they wait for their own maxima and sums.
+// compute_weights() for R queries that see a whole tile. They are interleaved, because one by one each waits for its own maximum and sum.
 template <int R>
-[[gnu::noinline]] void take_whole_weights(const Pass& pass, std::uint32_t query, float* factors) {
+[[gnu::noinline]] void compute_full_tile_weights(const Pass& pass, std::uint32_t query, float* factors) {
   Vec largest[R];
   float maxima[R];
   Vec sums[R];
@@ -106,10 +106,10 @@ template <int R>
       sums[r] = sums[r] + p;
     }
   }
-  for (int r = 0; r < R; ++r) factors[r] = take_sum(pass, query + static_cast<std::uint32_t>(r), maxima[r], sums[r].sum());
+  for (int r = 0; r < R; ++r) factors[r] = compute_sum(pass, query + static_cast<std::uint32_t>(r), maxima[r], sums[r].sum());
 }
 
-// Weights of R queries that are summed, to those of codes.
+// Multiplies the weights of R queries by the scales of the values, after the weights are summed.
 template <int R>
 void scale_weights(const Pass& pass, const Tile& tile, std::uint32_t num_subtiles) {
   for (int r = 0; r < R; ++r) {
@@ -121,18 +121,18 @@ void scale_weights(const Pass& pass, const Tile& tile, std::uint32_t num_subtile
 }
 
 template <int R, int C, class Load>
-void add_value_pairs(const Pass& pass, std::uint32_t query, const float* factors, Seen tokens, std::uint32_t d, Load load);
+void add_value_pairs(const Pass& pass, std::uint32_t query, const float* factors, VisibleRange tokens, std::uint32_t d, Load load);
 
-// In which order the tokens of a tile are added, `t` ascending from `begin` to `end`: in pairs the odd one first, if both are seen.
+// Returns the token that is added at step `t`, from `begin` to `end`: in pairs the odd token comes first, if both are seen.
 template <bool kPairs>
-std::uint32_t in_order(std::uint32_t t, Seen tokens) {
+std::uint32_t in_order(std::uint32_t t, VisibleRange tokens) {
   const std::uint32_t other = t ^ 1U;
   return kPairs && other >= tokens.begin && other < tokens.end ? other : t;
 }
 
-// C vectors of R outputs from dim d on; load(t, i) is vector i of the values of token t there, or of the pair t.
+// Updates C vectors of R outputs from dim d on. load(t, i) returns vector i of the values of token t there, or of the pair t.
 template <int R, int C, bool kPairs, class Load>
-void add_values(const Pass& pass, std::uint32_t query, const float* factors, Seen tokens, std::uint32_t d, Load load) {
+void add_values(const Pass& pass, std::uint32_t query, const float* factors, VisibleRange tokens, std::uint32_t d, Load load) {
   if constexpr (Vec::kMultipliesPairs) return add_value_pairs<R, C>(pass, query, factors, tokens, d, load);
   const std::uint32_t dim = pass.layer->head_dim;
   float* out = pass.scratch.out + std::size_t{query} * dim + d;
@@ -153,20 +153,20 @@ void add_values(const Pass& pass, std::uint32_t query, const float* factors, See
     for (int c = 0; c < C; ++c) acc[r][c].store(out + r * dim + 16 * c);
 }
 
-// R queries against the tile in the scratch.
+// Processes R queries against the tile in the scratch.
 template <int R, bool kPairs>
 [[gnu::noinline]] void attend_tile(const Pass& pass, std::uint32_t query, const Tile& tile) {
-  // What any of them sees: windows move on with the rows.
-  const Seen seen{seen_of(pass, query, tile).begin, seen_of(pass, query + R - 1, tile).end};
+  // The tokens that any of the queries sees: windows move with the rows.
+  const VisibleRange seen{visible_range(pass, query, tile).begin, visible_range(pass, query + R - 1, tile).end};
   if (seen.begin >= seen.end) return;
   const std::uint32_t num_subtiles = (seen.end + 15) / 16;
-  take_scores<R, kPairs>(pass, tile, query, num_subtiles);
+  compute_scores<R, kPairs>(pass, tile, query, num_subtiles);
   float factors[R];
-  const bool whole = seen_of(pass, query, tile).covers() && seen_of(pass, query + R - 1, tile).covers();
-  if (whole) take_whole_weights<R>(pass, query, factors);
+  const bool whole = visible_range(pass, query, tile).is_full_tile() && visible_range(pass, query + R - 1, tile).is_full_tile();
+  if (whole) compute_full_tile_weights<R>(pass, query, factors);
   for (int r = 0; r < R && !whole; ++r) {
     const std::uint32_t one = query + static_cast<std::uint32_t>(r);
-    factors[r] = take_weights(pass, one, pass.scratch.scores + r * kTileTokens, seen_of(pass, one, tile), num_subtiles);
+    factors[r] = compute_weights(pass, one, pass.scratch.scores + r * kTileTokens, visible_range(pass, one, tile), num_subtiles);
   }
   if (pass.layer->dtype == KvDtype::int8) scale_weights<R>(pass, tile, num_subtiles);
   const std::uint32_t dim = pass.layer->head_dim;
@@ -178,18 +178,19 @@ template <int R, bool kPairs>
 }
 
 template <int>
-Vec value_pair(const Tile& tile, Seen seen, std::uint32_t pair, std::uint32_t d);
+Vec value_pair(const Tile& tile, VisibleRange seen, std::uint32_t pair, std::uint32_t d);
 
-// One row with R query heads, all of which see the same of the tile. The next tile's keys are fetched beside the products with this one's
-// keys, and its values beside those with its values: all at once they are more than can be under way, and memory rests thereafter.
+// Processes one row with R query heads, which all see the same part of the tile. The next tile's keys are prefetched during the products
+// with this tile's keys, and its values during the products with this tile's values. All prefetches together would exceed the loads that
+// can be in flight, and memory would then be idle.
 template <int R, bool kPairs>
 [[gnu::noinline]] void attend_tile_once(const Pass& pass, const Tile& tile, const Tile& next) {
-  take_scores_once<R, kPairs>(pass, tile, next);
-  const Seen seen = seen_of(pass, 0, tile);
+  compute_scores_once<R, kPairs>(pass, tile, next);
+  const VisibleRange seen = visible_range(pass, 0, tile);
   float factors[R];
-  if (seen.covers()) take_whole_weights<R>(pass, 0, factors);
-  for (int r = 0; r < R && !seen.covers(); ++r)
-    factors[r] = take_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, seen, (tile.count + 15) / 16);
+  if (seen.is_full_tile()) compute_full_tile_weights<R>(pass, 0, factors);
+  for (int r = 0; r < R && !seen.is_full_tile(); ++r)
+    factors[r] = compute_weights(pass, static_cast<std::uint32_t>(r), pass.scratch.scores + r * kTileTokens, seen, (tile.count + 15) / 16);
   std::uint32_t d = 0;
   const auto fetch_beside = [&](std::uint32_t t, int c) {
     if (c == 0 && d == 0) fetch_values(pass, next, t, t + 1);
@@ -218,7 +219,7 @@ template <int R, bool kPairs>
   });
 }
 
-// Takes queries R at a time and the rest in fewer, so that no loop has a variable number of registers.
+// Processes R queries at a time, and the rest in smaller groups, so that no loop has a variable number of registers.
 template <int R, bool kPairs>
 void attend_queries(const Pass& pass, std::uint32_t query, const Tile& tile) {
   for (; query + R <= pass.num_queries; query += R) attend_tile<R, kPairs>(pass, query, tile);
@@ -231,7 +232,7 @@ void attend_once(const Pass& pass, const Tile& tile, const Tile& next) {
   if constexpr (R > 1) attend_once<R - 1, kPairs>(pass, tile, next);
 }
 
-// All queries against a tile.
+// Processes all queries against a tile.
 template <bool kPairs>
 void attend_to(const Pass& pass, const Tile& tile, const Tile& next, bool once) {
   if (once) return attend_once<Vec::kQueries, kPairs>(pass, tile, next);
@@ -249,7 +250,7 @@ void begin_segment(const Pass& pass) {
   for (std::size_t at = 0; at < floats; at += 16) Vec::zero().store(pass.scratch.out + at);
 }
 
-// The first tile that the next item sees; none where nothing is next.
+// Finds the first tile that the next item sees; its count is 0 if there is no next item.
 void find_next_item(const Pass& pass, Tile& tile) {
   tile.count = 0;
   if (pass.item->next == nullptr) return;
@@ -264,34 +265,35 @@ void find_next_item(const Pass& pass, Tile& tile) {
   find_tile(next, first, there < kTileTokens ? there : kTileTokens, tile);
 }
 
-// Positions first .. last of a walk, from the start of a tile on. With `goes_on` the scratch holds what lies before in the segment.
-struct Stretch {
+// Positions first .. last of a walk, from the start of a tile on. With `is_continuation`, the scratch holds the earlier part of the
+// segment.
+struct PositionRange {
   std::uint32_t first;
   std::uint32_t last;
-  bool goes_on;
+  bool is_continuation;
 
-  // The tile that begins at `begin`, of which nothing is wanted behind the end.
+  // Finds the tile that begins at `begin`, cut off after `last`.
   void find(const Pass& pass, std::uint32_t begin, Tile& tile) const {
     tile.count = 0;
     if (begin <= last) find_tile(pass, begin, last - begin + 1 < kTileTokens ? last - begin + 1 : kTileTokens, tile);
   }
 };
 
-// All queries against a stretch; finish(segment) takes what the scratch holds of each, find_after(tile) says what is wanted behind it.
+// Processes all queries over a range. finish(segment) uses the scratch of each segment; find_after(tile) finds the tile to prefetch next.
 template <class Finish, class FindAfter>
-void walk_segments(const Pass& pass, Stretch stretch, Finish finish, FindAfter find_after) {
+void walk_segments(const Pass& pass, PositionRange range, Finish finish, FindAfter find_after) {
   const bool once = pass.num_queries == pass.item->group && pass.num_queries <= Vec::kQueries && pass.layer->dtype != KvDtype::f32;
   Tile tiles[2];
   Tile after;
-  stretch.find(pass, stretch.first, tiles[0]);
+  range.find(pass, range.first, tiles[0]);
   for (std::uint32_t sub = 0; sub < kSubtiles; ++sub) fetch_keys(pass, tiles[0], sub);
   fetch_values(pass, tiles[0], 0, kTileTokens);
-  const std::uint32_t first = stretch.first / kTileTokens;
-  for (std::uint32_t i = first; i <= stretch.last / kTileTokens; ++i) {
+  const std::uint32_t first = range.first / kTileTokens;
+  for (std::uint32_t i = first; i <= range.last / kTileTokens; ++i) {
     Tile& tile = tiles[(i - first) % 2];
     Tile& next = tiles[(i - first + 1) % 2];
-    stretch.find(pass, (i + 1) * kTileTokens, next);
-    if (i % kSegmentTiles == 0 || (i == first && !stretch.goes_on)) begin_segment(pass);
+    range.find(pass, (i + 1) * kTileTokens, next);
+    if (i % kSegmentTiles == 0 || (i == first && !range.is_continuation)) begin_segment(pass);
     if (next.count == 0) find_after(after);
     const Tile& fetched = next.count == 0 ? after : next;
     if (pass.layer->dtype == KvDtype::int8) load_scales(pass, tile);
@@ -308,7 +310,7 @@ void walk_segments(const Pass& pass, std::uint32_t first, std::uint32_t last, Fi
   walk_segments(pass, {first, last, false}, finish, [&](Tile& tile) { find_next_item(pass, tile); });
 }
 
-// (maximum, sum, out) of a stretch of the context joins that of what lies before it.
+// Joins (maximum, sum, out) of a part of the context with the totals of the context before it.
 void join(float maximum, float sum, const float* out, std::uint32_t dim, float* total_maximum, float* total_sum, float* total_out) {
   const float largest = maximum > *total_maximum ? maximum : *total_maximum;
   const Vec a = exp_polynomial(Vec::set(*total_maximum - largest));
@@ -318,7 +320,7 @@ void join(float maximum, float sum, const float* out, std::uint32_t dim, float* 
   for (std::uint32_t d = 0; d < dim; d += 16) Vec::fma(Vec::load(total_out + d), a, Vec::load(out + d) * b).store(total_out + d);
 }
 
-// The outcome of query head i of the item, of which all segments have joined.
+// Writes the output of query head i of the item, when all of its segments have joined.
 void finish_head(const AttentionItem& item, std::uint32_t i, const float* out, float maximum, float sum, std::uint32_t dim,
                  float* quotient) {
   if (item.sinks == nullptr) {
@@ -332,7 +334,7 @@ void finish_head(const AttentionItem& item, std::uint32_t i, const float* out, f
   for (std::uint32_t d = 0; d < dim; d += 16) (Vec::load(out + d) * factor / total).store(quotient + d);
 }
 
-// The scratch of a segment to the totals of the queries that see it.
+// Adds the scratch of a segment to the totals of the queries that see it.
 void fold_segment(const Pass& pass, std::uint32_t segment) {
   const AttentionScratch& s = pass.scratch;
   const std::uint32_t dim = pass.layer->head_dim;
@@ -366,12 +368,12 @@ void run_pass(const Pass& pass) {
   finish_queries(pass);
 }
 
-// One row of several that share, with its own part of the scratch.
-struct OwnRow {
+// One row of several that share a prefix, with its part of the scratch.
+struct UnsharedRow {
   AttentionItem item;
   Pass pass;
 
-  OwnRow(const Pass& shared, std::uint32_t row) : item(*shared.item), pass(shared) {
+  UnsharedRow(const Pass& shared, std::uint32_t row) : item(*shared.item), pass(shared) {
     const SharingRow& own = item.sharing[shared.first_row + row];
     item.q = own.q;
     item.out = own.out;
@@ -387,18 +389,18 @@ struct OwnRow {
     for (float** part : {&s.maxima, &s.sums, &s.total_maxima, &s.total_sums}) *part += at;
     for (float** part : {&s.queries, &s.out, &s.total_out}) *part += at * pass.layer->head_dim;
   }
-  OwnRow(const OwnRow&) = delete;
-  OwnRow& operator=(const OwnRow&) = delete;
+  UnsharedRow(const UnsharedRow&) = delete;
+  UnsharedRow& operator=(const UnsharedRow&) = delete;
 };
 
-// All rows against what they share, then each against what is its own: the same steps in the same order as alone.
+// Processes all rows over the shared tokens, then each row over the rest: the same steps in the same order as alone.
 void run_sharing(const Pass& pass) {
   const std::uint32_t shared = pass.item->shared_tokens;
   const std::uint32_t num_rows = pass.num_queries / pass.item->group;
   const auto find_own = [&](std::uint32_t row, Tile& tile) {
     if (row == num_rows) return find_next_item(pass, tile);
-    const OwnRow own(pass, row);
-    Stretch{shared, own.item.first_position, true}.find(own.pass, shared, tile);
+    const UnsharedRow own(pass, row);
+    PositionRange{shared, own.item.first_position, true}.find(own.pass, shared, tile);
   };
   walk_segments(
       pass, {0, shared - 1, false},
@@ -407,7 +409,7 @@ void run_sharing(const Pass& pass) {
       },
       [&](Tile& tile) { find_own(0, tile); });
   for (std::uint32_t row = 0; row < num_rows; ++row) {
-    const OwnRow own(pass, row);
+    const UnsharedRow own(pass, row);
     walk_segments(
         own.pass, {shared, own.item.first_position, true}, [&](std::uint32_t segment) { fold_segment(own.pass, segment); },
         [&](Tile& tile) { find_own(row + 1, tile); });
@@ -415,7 +417,7 @@ void run_sharing(const Pass& pass) {
   }
 }
 
-// Some segments of one row, each to its place in the partials.
+// Processes some segments of one row and writes each to its part of the partials.
 void run_partial(const Pass& pass) {
   const std::uint32_t end = pass.item->end_segment * kSegmentTokens - 1;
   const std::uint32_t last = end < pass.item->first_position ? end : pass.item->first_position;

@@ -1,24 +1,24 @@
 #pragma once
-// Scores of queries against a tile of keys, from the scratch or straight from the cache; include a vec_*.h first.
-// Included by attention_impl.h alone; on every thread of the pool, each with scratch of its own.
+// Scores of queries against a tile of keys, from the scratch or straight from the cache; include a vec_*.h first. Only attention_impl.h
+// includes it. It runs on every thread of the pool, each with separate scratch.
 #include "runtime/kernel/cpu/attention_tile.h"
 #include "runtime/kernel/cpu/vec_math.h"
 
 namespace quire {
 namespace {
 
-// Products of queries and keys to scores.
-// A score that is NaN or infinite becomes NaN, so that it reaches the whole row and no other.
+// Turns products of queries and keys into scores. A score that is NaN or infinite becomes NaN, so that it reaches its whole row and no
+// other.
 Vec to_scores(const Pass& pass, const Tile& tile, std::uint32_t sub, Vec products) {
   if (pass.layer->dtype == KvDtype::int8) products = products * Vec::load(tile.key_scales + std::size_t{16} * sub);
   const Vec scores = products * Vec::set(pass.item->scale);
   return pass.item->soft_cap == 0.0F ? finite_or_nan(scores) : soft_capped(scores, Vec::set(pass.item->soft_cap));
 }
 
-// S subtiles from `sub` on against R queries: a query's value, once loaded, meets the keys of all. In pairs the dims of a pair join one
-// chain, the odd one first.
+// Computes S subtiles from `sub` on for R queries: a query's value is loaded once and multiplied with the keys of all subtiles. In pairs,
+// the dims of a pair join one chain, the odd one first.
 template <int R, int S, bool kPairs>
-[[gnu::noinline]] void take_scores_of(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
+[[gnu::noinline]] void compute_scores_with(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
   const std::uint32_t dim = pass.layer->head_dim;
   const std::size_t subtile = std::size_t{dim} * 16;
   const float* k = pass.scratch.keys + sub * subtile;
@@ -48,27 +48,27 @@ template <int R, int S, bool kPairs>
 }
 
 template <int R, int S>
-void take_scores_of_pairs(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub);
+void compute_scores_of_pairs(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub);
 
 template <int R, bool kPairs>
-void take_scores(const Pass& pass, const Tile& tile, std::uint32_t query, std::uint32_t num_subtiles) {
+void compute_scores(const Pass& pass, const Tile& tile, std::uint32_t query, std::uint32_t num_subtiles) {
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = pass.factor(query + static_cast<std::uint32_t>(r));
   constexpr int kTogether = kPairs ? Vec::kPairSubtiles : Vec::kScoreSubtiles;
   std::uint32_t sub = 0;
   if constexpr (Vec::kMultipliesPairs) {
-    for (; sub + kTogether <= num_subtiles; sub += kTogether) take_scores_of_pairs<R, kTogether>(pass, tile, q, sub);
-    for (; sub < num_subtiles; ++sub) take_scores_of_pairs<R, 1>(pass, tile, q, sub);
+    for (; sub + kTogether <= num_subtiles; sub += kTogether) compute_scores_of_pairs<R, kTogether>(pass, tile, q, sub);
+    for (; sub < num_subtiles; ++sub) compute_scores_of_pairs<R, 1>(pass, tile, q, sub);
   } else {
-    for (; sub + kTogether <= num_subtiles; sub += kTogether) take_scores_of<R, kTogether, kPairs>(pass, tile, q, sub);
-    for (; sub < num_subtiles; ++sub) take_scores_of<R, 1, kPairs>(pass, tile, q, sub);
+    for (; sub + kTogether <= num_subtiles; sub += kTogether) compute_scores_with<R, kTogether, kPairs>(pass, tile, q, sub);
+    for (; sub < num_subtiles; ++sub) compute_scores_with<R, 1, kPairs>(pass, tile, q, sub);
   }
 }
 
 template <int R, int N>
 void add_pairs(const Words& words, const float* const* q, std::uint32_t dim, Vec* sums);
 
-// N words of 16 keys, that is 2 N dims from `dim` on, against R queries; in pairs in one chain, the odd dim first.
+// Adds the products of R queries with N words of 16 keys (2 N dims from `dim` on). In pairs they form one chain, the odd dim first.
 template <int R, int N, bool kPairs>
 void add_products(const Words& words, const float* const* q, std::uint32_t dim, Vec* even, Vec* odd) {
   if constexpr (Vec::kMultipliesPairs) return add_pairs<R, N>(words, q, dim, even);
@@ -81,7 +81,7 @@ void add_products(const Words& words, const float* const* q, std::uint32_t dim, 
   }
 }
 
-// N words of 16 keys in codes, that is 4 N dims from `dim` on.
+// Adds the products of R queries with N words of 16 keys in int8 codes (4 N dims from `dim` on).
 template <int R>
 void add_products_of_codes(const Words& words, std::uint32_t n, const float* const* q, std::uint32_t dim, Vec* even, Vec* odd) {
   for (std::uint32_t w = 0; w < n; ++w, dim += 4) {
@@ -93,9 +93,9 @@ void add_products_of_codes(const Words& words, std::uint32_t n, const float* con
   }
 }
 
-// take_scores<R> of queries 0 .. R - 1, straight from the cache.
+// Like compute_scores() for queries 0 .. R - 1, but reads keys straight from the cache.
 template <int R, bool kPairs>
-[[gnu::noinline]] void take_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
+[[gnu::noinline]] void compute_scores_once(const Pass& pass, const Tile& tile, const Tile& next) {
   const float* q[R];
   for (int r = 0; r < R; ++r) q[r] = pass.factor(static_cast<std::uint32_t>(r));
   const std::uint32_t dim = pass.layer->head_dim;

@@ -1,8 +1,7 @@
 #pragma once
-// The rows of one pass of paged attention, and tiles of keys and values on their way from the cache to the scratch; include a vec_*.h
-// first.
-// Included by attention_impl.h and attention_scores.h. Tiles are aligned to absolute positions, so which keys are summed together does not
-// depend on where a chunk begins.
+// The rows of one pass of paged attention, and tiles of keys and values that move from the cache to the scratch; include a vec_*.h first.
+// Included by attention_impl.h and attention_scores.h. Tiles are aligned to absolute positions, so the start of a chunk does not change
+// which keys are summed together.
 #include "runtime/kernel/attention_scratch.h"
 
 namespace quire {
@@ -11,7 +10,7 @@ namespace {
 constexpr std::uint32_t kSubtiles = kTileTokens / 16;
 constexpr std::uint32_t kSegmentTiles = kSegmentTokens / kTileTokens;
 
-// What stays the same for the rows of one pass.
+// Data that all rows of one pass share.
 struct Pass {
   const PagedKvLayer* layer;
   const AttentionItem* item;
@@ -23,7 +22,7 @@ struct Pass {
     const std::uint32_t row = first_row + query / item->group;
     return item->sharing == nullptr ? item->first_position + row : item->sharing[row].position;
   }
-  // The first position that the query sees.
+  // Returns the first position that the query sees.
   [[nodiscard]] std::uint32_t begin(std::uint32_t query) const { return window_begin(item->window, position(query)); }
   [[nodiscard]] std::size_t head(std::uint32_t query) const {
     return std::size_t{item->kv_head * item->group + query % item->group} * layer->head_dim;
@@ -32,7 +31,7 @@ struct Pass {
     const std::uint32_t row = first_row + query / item->group;
     return (item->sharing == nullptr ? item->q + row * item->q_stride : item->sharing[row].q) + head(query);
   }
-  // What the keys meet.
+  // Returns the values that are multiplied with the keys: the query, rounded for an item in pairs.
   [[nodiscard]] const float* factor(std::uint32_t query) const {
     return item->in_pairs ? scratch.queries + std::size_t{query} * layer->head_dim : q(query);
   }
@@ -42,13 +41,13 @@ struct Pass {
   }
 };
 
-// 64 positions from `first` on, `count` of them wanted, and where their rows lie; keys from `count` on repeat the last one.
+// 64 positions from `first` on, of which `count` are used, and the addresses of their rows. Keys from `count` on repeat the last one.
 struct Tile {
   std::uint32_t first;
   std::uint32_t count;
   const std::byte* keys[kTileTokens];
   const std::byte* values[kTileTokens];
-  // Of int8, from load_scales() on; as many as there are keys.
+  // For int8, set by load_scales(); as many as there are keys.
   float key_scales[kTileTokens];
   float value_scales[kTileTokens];
 };
@@ -57,7 +56,9 @@ std::size_t element_bytes(const Pass& pass) {
   return element_bytes(pass.layer->dtype);
 }
 
-// Rows of a block lie together; blocks lie anywhere.
+// Finds the rows of a tile. Rows of a block are adjacent; blocks are scattered. Blocks before the window of the first query may belong to
+// other requests by now, so their rows are replaced by the first token that the query sees. They are loaded with the rest and never
+// counted.
 void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile& tile) {
   const PagedKvLayer& layer = *pass.layer;
   tile.first = first;
@@ -76,15 +77,20 @@ void find_tile(const Pass& pass, std::uint32_t first, std::uint32_t count, Tile&
     tile.keys[t] = tile.keys[count - 1];
     tile.values[t] = tile.values[count - 1];
   }
+  const std::uint32_t begin = pass.begin(0);
+  for (std::uint32_t t = 0; first + t < begin; ++t) {
+    tile.keys[t] = tile.keys[begin - first];
+    tile.values[t] = tile.values[begin - first];
+  }
 }
 
-// A row of keys or of values on its way to the cache.
+// Prefetches a row of keys or values.
 void fetch_row(const Pass& pass, const std::byte* row) {
   const std::size_t row_bytes = row_elements(pass.layer->dtype, pass.layer->head_dim) * element_bytes(pass);
   for (std::size_t at = 0; at < row_bytes; at += 64) __builtin_prefetch(row + at);
 }
 
-// Keys of tokens 16 * sub .. 16 * sub + 15 of a tile, and values of tokens from `begin` to `end`, as far as there are any.
+// Prefetch the keys of tokens 16 * sub .. 16 * sub + 15 of a tile, and the values of tokens from `begin` to `end`, as far as there are any.
 void fetch_keys(const Pass& pass, const Tile& tile, std::uint32_t sub) {
   const std::uint32_t end = 16 * sub + 16 < tile.count ? 16 * sub + 16 : tile.count;
   for (std::uint32_t t = 16 * sub; t < end; ++t) fetch_row(pass, tile.keys[t]);
@@ -93,7 +99,7 @@ void fetch_values(const Pass& pass, const Tile& tile, std::uint32_t begin, std::
   for (std::uint32_t t = begin; t < end && t < tile.count; ++t) fetch_row(pass, tile.values[t]);
 }
 
-float scale_behind(const std::byte* row, std::uint32_t dim) {
+float read_scale_after_row(const std::byte* row, std::uint32_t dim) {
   float scale = 0.0F;
   __builtin_memcpy(&scale, row + dim, sizeof scale);
   return scale;
@@ -101,13 +107,13 @@ float scale_behind(const std::byte* row, std::uint32_t dim) {
 
 void load_scales(const Pass& pass, Tile& tile) {
   for (std::uint32_t t = 0; t < tile.count || t % 16 != 0; ++t) {
-    tile.key_scales[t] = scale_behind(tile.keys[t], pass.layer->head_dim);
-    tile.value_scales[t] = scale_behind(tile.values[t], pass.layer->head_dim);
+    tile.key_scales[t] = read_scale_after_row(tile.keys[t], pass.layer->head_dim);
+    tile.value_scales[t] = read_scale_after_row(tile.values[t], pass.layer->head_dim);
   }
 }
 
-// Nearest even; NaN stays NaN, and what is smaller than the smallest normal number becomes zero. (base/half.h would be shared with files
-// that are compiled for other processors.)
+// Rounds to the nearest bf16, ties to even; NaN stays NaN, and denormal numbers become zero. (Functions of base/half.h would be shared with
+// files that are compiled for other processors.)
 std::uint16_t rounded_to_bf16(float value) {
   std::uint32_t bits = 0;
   __builtin_memcpy(&bits, &value, sizeof bits);
@@ -117,7 +123,7 @@ std::uint16_t rounded_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16U & 1U)) >> 16U);
 }
 
-// Queries of an item in pairs to the scratch. They are few beside the products.
+// Rounds the queries of an item in pairs and writes them to the scratch. This takes little time compared with the products.
 void round_queries(const Pass& pass) {
   const std::uint32_t dim = pass.layer->head_dim;
   for (std::uint32_t i = 0; i < pass.num_queries; ++i) {
@@ -134,7 +140,7 @@ void round_queries(const Pass& pass) {
   }
 }
 
-// Defined where Vec::kMultipliesPairs (x86/attention_bf16.cpp), as are its like in the other headers.
+// Defined if Vec::kMultipliesPairs is set (x86/attention_bf16.cpp), like similar functions in the other headers.
 template <int>
 void load_value_pairs(const Pass& pass, const Tile& tile);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Bodies of the elementwise kernels over Vec; include a vec_*.h first. Contracts in kernel.h, bits in reference/.
+// Bodies of the elementwise kernels over Vec; include a vec_*.h first. The contracts are in kernel.h, the bits in reference/.
 #include <cmath>
 
 #include "runtime/kernel/cpu/vec_math.h"

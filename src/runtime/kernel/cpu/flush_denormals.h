@@ -1,5 +1,5 @@
 #pragma once
-// For as long as one lives, its thread takes numbers smaller than the smallest normal float for zeros, as inputs and as results.
+// While an object lives, its thread treats denormal floats as zeros, both as inputs and as results.
 #ifdef __aarch64__
 #include <cstdint>
 #else

@@ -1,5 +1,5 @@
 #pragma once
-// Products with float activations over Vec; include a vec_*.h first. Contract in matmul.h. Included by one file per instruction set.
+// Products with float activations over Vec; include a vec_*.h first. The contract is in matmul.h. One file per instruction set includes it.
 #include "runtime/kernel/cpu/flush_denormals.h"
 #include "runtime/kernel/cpu/matmul_walk.h"
 #include "runtime/kernel/cpu/unrolled.h"
@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-// 32 columns of a panel of an integer format as floats, [column][16].
+// Converts 32 columns of a panel of an integer format to floats, [column][16].
 void widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::uint32_t column, float* scratch) {
   const bool nibbles = w.format != WeightFormat::q8;
   float values[16];
@@ -39,7 +39,7 @@ void widen_block(const PackedMatrix& w, const std::uint8_t* panel, std::uint32_t
   }
 }
 
-// Weights in integers, activations in floats.
+// Multiplies integer weights with float activations.
 struct WidenedPanel {
   template <int R, int P>
   [[gnu::noinline]] static void run(const PanelTask& task) {
@@ -59,8 +59,8 @@ struct WidenedPanel {
   }
 };
 
-// Weights that are floats as they lie, against R rows of inputs; products of one output wait for each other, so several panels are under
-// way, P of them. Rounded inputs are multiplied in pairs of columns, the second first, with denormal numbers taken for zeros.
+// Multiplies float weights, read in place, with R rows of inputs. Products of one output wait for each other, so P panels are processed
+// together. Rounded inputs are multiplied in pairs of columns, the second first, with denormal numbers taken as zeros.
 template <WeightFormat kFormat, bool kRounded>
 struct FloatPanels {
   static constexpr std::size_t kColumnBytes = kPanelRows * (kFormat == WeightFormat::bf16 ? 2 : 4);
@@ -106,7 +106,7 @@ struct FloatPanels {
 };
 
 void multiply_floats(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
-  // As many kinds as are wanted fast: each costs the compiler a second.
+  // Only combinations that must be fast are compiled: each takes the compiler a second.
   constexpr int kRows = Vec::kFloatRows, kPanels = Vec::kFloatPanels;
   if (w.format == WeightFormat::bf16 && x.mode == ActivationMode::bf16) {
     const FlushDenormals scope;
@@ -122,7 +122,7 @@ void multiply_floats(const PackedMatrix& w, const Activations& x, float* y, std:
   }
 }
 
-// R rows of a RowProduct, from row i on, against one panel, of whose 16 outputs `outputs` exist.
+// Multiplies R rows of a RowProduct, from row i on, with one panel, which has `outputs` of 16 outputs.
 template <int R>
 void multiply_some_rows(const PackedMatrix& w, const RowProduct& product, std::uint32_t i, std::uint32_t panel, std::uint32_t outputs) {
   const std::uint8_t* weights = w.storage.data() + panel * w.panel_bytes;

@@ -1,14 +1,14 @@
 #pragma once
-// The walk of a product over panels and rows; include a vec_*.h first. Panels stay in registers while rows pass; rows stay in the
-// second-level cache while panels pass.
+// Loops of a product over panels and rows; include a vec_*.h first. Panels stay in registers while rows pass; rows stay in the second-level
+// cache while panels pass.
 #include "runtime/kernel/cpu/matmul_parts.h"
 
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kCachedRows = 64;  // rows of activations kept in the second-level cache while panels pass by
+constexpr std::uint32_t kCachedRows = 64;  // rows of activations that stay in the second-level cache while panels pass
 
-// One panel of weights against some rows. y points at the panel's first output of row 0; `outputs` of the 16 exist.
+// One panel of weights against some rows. `y` points to the panel's first output of row 0; `outputs` of the 16 exist.
 struct PanelTask {
   const PackedMatrix* w;
   const Activations* x;
@@ -18,7 +18,7 @@ struct PanelTask {
   std::uint32_t outputs;
   std::uint32_t first_row;
 
-  // Where several panels are under way, all 16 outputs of each exist.
+  // If several panels are processed together, all 16 outputs of each exist.
   void put(int r, Vec acc, int panel_after = 0) const {
     float* at =
         y + (first_row + static_cast<std::uint32_t>(r)) * y_stride + std::size_t{kPanelRows} * static_cast<std::size_t>(panel_after);
@@ -41,8 +41,8 @@ inline PanelTask task_of(const PackedMatrix& w, const Activations& x, float* y, 
           .first_row = first_row};
 }
 
-// Walks row tiles, panels, and blocks of R rows; Kernel::run<R>(task) takes R rows. Each run() is a function of its own (noinline): all of
-// them in one took the compiler twice as long, and a call is nothing beside a panel.
+// Loops over row tiles, panels, and blocks of R rows; Kernel::run<R>(task) processes R rows. Each run() is a separate function (noinline):
+// as one function, they took the compiler twice as long, and a call is cheap compared with a panel.
 template <class Kernel, int R>
 void for_row_blocks(PanelTask& task, std::uint32_t row_end) {
   for (; task.first_row + R <= row_end; task.first_row += R) Kernel::template run<R>(task);
@@ -60,8 +60,8 @@ void for_panels(const PackedMatrix& w, const Activations& x, float* y, std::size
   }
 }
 
-// Asks for `bytes` of each of P panels, from some way ahead of place `at` on, where these rows are the first to meet them: then they lie in
-// memory.
+// Prefetches `bytes` of each of P panels, some distance after offset `at`. Only the first rows do this: the panels are still in memory
+// then.
 template <int P>
 [[gnu::always_inline]] inline void fetch_ahead(const PanelTask& task, std::size_t at, std::size_t bytes) {
   constexpr std::size_t kAheadBytes = 4096;
@@ -70,14 +70,14 @@ template <int P>
     for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(task.panel + p * task.w->panel_bytes + at + kAheadBytes + line);
 }
 
-// Blocks of R rows, those that are left in halves of that.
+// Processes blocks of R rows, then the remaining rows in blocks of half the size.
 template <class Kernel, int R, int P>
 void for_halved_rows(PanelTask& task, std::uint32_t row_end) {
   for (; task.first_row + R <= row_end; task.first_row += R) Kernel::template run<R, P>(task);
   if constexpr (R > 1) for_halved_rows<Kernel, R / 2, P>(task, row_end);
 }
 
-// The walk of for_panels with P panels at a time, where as many are whole; Kernel::run<R, P>(task) takes R rows against them.
+// Like for_panels(), with P panels at a time while P whole panels are left; Kernel::run<R, P>(task) multiplies R rows with them.
 template <class Kernel, int R, int P>
 void for_groups_of(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   for (std::uint32_t tile = 0; tile < x.rows; tile += kCachedRows) {
@@ -91,7 +91,7 @@ void for_groups_of(const PackedMatrix& w, const Activations& x, float* y, std::s
   }
 }
 
-// Integers<format, scale groups per block> for that of w.
+// Runs Integers<format, scale groups per block> for the format of w.
 template <template <WeightFormat, int> class Integers>
 void multiply_integers(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin,
                        std::uint32_t end) {

@@ -1,7 +1,7 @@
 #pragma once
-// Bodies of the kernels of state.h over Vec; include a vec_*.h first. Contracts in state.h, bits in reference/.
-// Included by one file per instruction set, called within a pass on every thread of the pool, each with heads or channels of its own.
-// Nothing allocates, and how channels are shared out must not show in the bits.
+// Bodies of the kernels of state.h over Vec; include a vec_*.h first. The contracts are in state.h, the bits in reference/. One file per
+// instruction set includes it. It is called within a pass on every thread of the pool, each with separate heads or channels. Nothing
+// allocates, and the split of channels over threads must not change the bits.
 #include <algorithm>
 #include <array>
 
@@ -22,7 +22,7 @@ void store_lanes(Vec v, float* p, std::uint32_t valid) {
     v.store_first(p, valid);
 }
 
-// Channels [at, at + valid): the inputs that the next token needs stay in registers.
+// Processes channels [at, at + valid). The inputs that the next token needs stay in registers.
 template <std::uint32_t kTaps>
 void conv_lanes(const ConvRun& run, std::uint32_t at, std::uint32_t valid) {
   std::array<Vec, kTaps> weights, inputs;
@@ -65,7 +65,7 @@ void causal_conv_impl(const ConvRun& run, std::uint32_t begin, std::uint32_t end
   }
 }
 
-// Some tokens together, so that the state is read and written once for all of them. `state`: null before the first token.
+// Processes some tokens together, so that the state is read and written once for all of them. `state`: null before the first token.
 template <std::uint32_t kTokens>
 void scan_tokens(const ScanRun& run, std::uint32_t first, const float* state) {
   std::array<Vec, kTokens> inputs, decays, outputs;

@@ -1,12 +1,12 @@
 #pragma once
-// A loop whose index is a constant: lanes of instructions are constants, and g++ 12 keeps arrays of vectors in registers only so. Local to
+// A loop with a constant index. Instructions need constant lanes, and g++ 12 keeps arrays of vectors in registers only this way. Local to
 // the including file.
 #include <utility>
 
 namespace quire {
 namespace {
 
-// f(0) .. f(N - 1), each a std::integral_constant.
+// Calls f(0) .. f(N - 1), each with a std::integral_constant.
 template <int N, class F>
 [[gnu::always_inline]] inline void unrolled(F f) {
   [&]<int... I>(std::integer_sequence<int, I...>)

@@ -1,6 +1,6 @@
-// Paged attention in plain C++: the contract of attention.h written down as a program. Every fast kernel is compared with it bit for bit,
-// and builds for other processors use it. Called like the others, on every thread of the pool. It is written to be read, not to be fast; a
-// change here changes the bits of all.
+// Paged attention in plain C++: the contract of attention.h as a program. Tests compare every fast kernel with it bit for bit, and builds
+// for other processors use it. Called on every thread of the pool, like the other kernels. It is written for readability, not for speed. A
+// change here changes the bits of all kernels.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -25,7 +25,7 @@ float element(const PagedKvLayer& layer, const std::byte* cache, std::size_t at)
   return bf16_to_float(bits);
 }
 
-// What the codes of the row that begins at `at` are multiplied with.
+// Returns the factor of the codes in the row that begins at `at`.
 float row_scale(const PagedKvLayer& layer, const std::byte* cache, std::size_t at) {
   float scale = 1.0F;
   if (layer.dtype == KvDtype::int8) std::memcpy(&scale, cache + at + layer.head_dim, sizeof scale);
@@ -37,7 +37,7 @@ std::size_t offset_of(const PagedKvLayer& layer, const AttentionItem& item, std:
          position % layer.block_size * layer.token_stride;
 }
 
-// An item in pairs: a number that is multiplied, and one that was computed.
+// For an item in pairs: factor_of() rounds a number that is multiplied, kept() flushes a number that was computed.
 float factor_of(const AttentionItem& item, float value) {
   return item.in_pairs ? bf16_to_float(float_to_bf16(flushed(value))) : value;
 }
@@ -45,7 +45,7 @@ float kept(const AttentionItem& item, float value) {
   return item.in_pairs ? flushed(value) : value;
 }
 
-// acc = acc + x[1] * y[1], then + x[0] * y[0].
+// Computes acc + x[1] * y[1], then adds x[0] * y[0].
 float add_pair(float acc, std::array<float, 2> x, std::array<float, 2> y) {
   acc = flushed(std::fma(x[1], flushed(y[1]), acc));
   return flushed(std::fma(x[0], flushed(y[0]), acc));
@@ -70,14 +70,14 @@ float score(const PagedKvLayer& layer, const AttentionItem& item, const float* q
   return std::isfinite(product) ? product : NAN;
 }
 
-// What a stretch of the context gives one query: the weighted values relative to exp(maximum).
+// Results of one query over a part of the context; the weighted values are relative to exp(maximum).
 struct Sums {
   float maximum = -INFINITY;
   float sum = 0.0F;
   float* out = nullptr;
 };
 
-// Tokens begin .. count - 1 of a tile.
+// Processes tokens begin .. count - 1 of a tile.
 void attend_tile(const PagedKvLayer& layer, const AttentionItem& item, const float* q, std::uint32_t tile, std::uint32_t begin,
                  std::uint32_t count, Sums& sums) {
   float p[kTileTokens] = {};
@@ -128,7 +128,7 @@ void join(const AttentionItem& item, const Sums& next, std::uint32_t head_dim, S
   for (std::uint32_t d = 0; d < head_dim; ++d) sums.out[d] = kept(item, std::fma(sums.out[d], a, kept(item, next.out[d] * b)));
 }
 
-// The outcome of query head i of the item, when all of its segments have joined.
+// Writes the output of query head i of the item, when all of its segments have joined.
 void finish(const PagedKvLayer& layer, const AttentionItem& item, std::uint32_t i, Sums sums, float* out) {
   float factor = 1.0F;
   if (item.sinks != nullptr) {

@@ -1,5 +1,5 @@
 #pragma once
-// exp and sums as the numeric contracts of elementwise.h and attention.h mean them.
+// exp and sums as the numeric contracts of elementwise.h and attention.h define them.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -10,13 +10,13 @@
 
 namespace quire::reference {
 
-// What is smaller than the smallest normal number counts as zero.
+// Returns zero for denormal numbers, with their sign, and other numbers unchanged.
 inline float flushed(float value) {
   return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0F, value) : value;
 }
 
-// exp(x) for x clamped to [-87.3, 88.3], NaN for NaN; relative error below 2e-7. Vector versions perform the same operations in the same
-// order.
+// Returns exp(x) for x clamped to [-87.3, 88.3], and NaN for NaN; the relative error is below 2e-7. Vector versions perform the same
+// operations in the same order.
 inline float exp_polynomial(float x) {
   if (std::isnan(x)) return x;
   x = x > -87.3F ? x : -87.3F;
@@ -30,7 +30,7 @@ inline float exp_polynomial(float x) {
   return e * std::bit_cast<float>((static_cast<std::int32_t>(n) + 127) << 23);
 }
 
-// tanh(x) as (e^2x - 1) / (e^2x + 1), with e^2x - 1 computed without cancellation; NaN for NaN.
+// Returns tanh(x) as (e^2x - 1) / (e^2x + 1), with e^2x - 1 computed without cancellation, and NaN for NaN.
 inline float tanh_polynomial(float x) {
   if (std::isnan(x)) return x;
   const float clamped = x > -20.0F ? x : -20.0F;
@@ -49,7 +49,7 @@ inline float soft_capped(float x, float cap) {
   return cap * tanh_polynomial((std::isfinite(x) ? x : NAN) / cap);
 }
 
-// 16 partial sums, value i in lane i % 16, added as a tree: lanes 8 apart, then 4, 2, 1.
+// 16 partial sums, with value i in lane i % 16. sum_lanes() adds them as a tree: lanes 8 apart, then 4, 2, 1.
 using Lanes = std::array<float, 16>;
 
 inline float sum_lanes(Lanes lanes) {

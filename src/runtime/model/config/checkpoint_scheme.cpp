@@ -1,6 +1,6 @@
-// quantization_config as transformers, GPTQModel, AutoAWQ and compressed-tensors write it. Called once per model, when its headers are
-// read. Which matrices are quantised is not read here: their tensors say so, by what they are called (quantised_tensors.cpp), so that lists
-// of modules left out need not be understood. What would change answers and is not known is refused by name.
+// Reads quantization_config as transformers, GPTQModel, AutoAWQ and compressed-tensors write it. Called once per model, when its headers
+// are read. The names of the tensors say which matrices are quantised (quantised_tensors.cpp), so lists of excluded modules are not read.
+// An unknown setting that would change answers is refused by name.
 #include "runtime/model/config/checkpoint_scheme.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 using SchemeFields = ConfigFields<JsonRef>;
 
 constexpr const char* kRemedy =
-    "use a folder quantised by GPTQ, AWQ, compressed-tensors (int4, int8, float8, NVFP4, MXFP4) or as fp8, the unquantised folder, or a "
+    "use a folder quantised with GPTQ, AWQ, compressed-tensors (int4, int8, float8, NVFP4, MXFP4) or fp8, the unquantised folder, or a "
     "GGUF file";
 
 std::unexpected<Error> refuse(std::string field, std::string message) {
@@ -37,7 +37,7 @@ bool is_empty(const boost::json::value& value) {
   return value.is_null();
 }
 
-// Keys that change what the weights mean, and that are not implemented.
+// Refuses keys that change the meaning of the weights and are not implemented.
 Result<void> refuse_if_set(const JsonRef& json, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto value = json.find(key); value && !is_empty(value->value())) return refuse(value->path(), "is not implemented");
@@ -51,17 +51,17 @@ Result<std::uint32_t> read_bits(const JsonRef& json, const char* key, bool may_b
   return refuse(path_of(json, key), fmt::format("{} bits are not implemented", *bits));
 }
 
-// -1 and null: one scale for the whole row, which is 0 here.
+// Returns the group size in columns. -1 and null mean one scale for the whole row, which is 0 here.
 Result<std::uint32_t> read_group(const JsonRef& json, std::int64_t fallback) {
   auto group = json.get_or<std::int64_t>("group_size", fallback);
   if (!group) return std::unexpected(std::move(group.error()));
   if (*group == -1) return 0;
   if (*group < 16 || *group % 16 != 0 || *group > (1 << 20))
-    return refuse(path_of(json, "group_size"), fmt::format("{} is no multiple of 16", *group));
+    return refuse(path_of(json, "group_size"), fmt::format("{} is not a multiple of 16", *group));
   return static_cast<std::uint32_t>(*group);
 }
 
-// GPTQModel may name modules with settings of their own ("+:" or nothing before the pattern), or modules that it left as they were ("-:").
+// GPTQModel may list modules with separate settings ("+:" or no prefix), or modules that it left as they were ("-:").
 Result<void> check_dynamic(const JsonRef& json) {
   const auto dynamic = json.find("dynamic");
   if (!dynamic || is_empty(dynamic->value())) return {};
@@ -69,7 +69,8 @@ Result<void> check_dynamic(const JsonRef& json) {
   if (!entries) return std::unexpected(entries.error());
   for (const auto& [pattern, settings] : **entries)
     if (!std::string_view(pattern.data(), pattern.size()).starts_with("-:") && !is_empty(settings))
-      return refuse(dynamic->path(), fmt::format("other settings for {} are not implemented", in_quotes({pattern.data(), pattern.size()})));
+      return refuse(dynamic->path(),
+                    fmt::format("separate settings for {} are not implemented", in_quotes({pattern.data(), pattern.size()})));
   return {};
 }
 
@@ -91,7 +92,7 @@ Result<CheckpointScheme> read_gptq(const JsonRef& json) {
   const char* key = json.find("checkpoint_format") ? "checkpoint_format" : "format";
   if (format != "gptq" && format != "gptq_v2") return refuse(path_of(json, key), fmt::format("{} is not implemented", in_quotes(format)));
   if (words != "int32") return refuse(path_of(json, "pack_dtype"), fmt::format("{} is not implemented", in_quotes(words)));
-  scheme.adds_one = format == "gptq";
+  scheme.has_offset_zeros = format == "gptq";
   return scheme;
 }
 
@@ -111,7 +112,7 @@ Result<CheckpointScheme> read_awq(const JsonRef& json) {
   return CheckpointScheme{.method = CheckpointMethod::awq, .weights = {{.bits = *bits, .has_zeros = true, .group = *group}}};
 }
 
-// One of config_groups, of which the targets are left to the tensors' names.
+// Reads one of config_groups. Its targets are not read: the names of the tensors decide.
 Result<CheckpointWeights> read_weights(const JsonRef& json) {
   SchemeFields fields(json);
   const std::string type = fields.get_or<std::string>("type", "int");

@@ -1,5 +1,5 @@
 #pragma once
-// How a Hugging Face folder says that its matrices are quantised: `quantization_config` of config.json.
+// Describes how a Hugging Face folder quantises its matrices: `quantization_config` of config.json.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,24 +15,24 @@ enum class CheckpointMethod : std::uint8_t { none, gptq, awq, compressed_tensors
 struct CheckpointWeights {
   std::uint32_t bits = 0;
   bool is_float = false;
-  bool has_zeros = false;   // zero points
-  std::uint32_t group = 0;  // columns that share a scale; 0: it is for whole rows, for blocks, or for the whole matrix
+  bool has_zeros = false;   // the groups have zero points
+  std::uint32_t group = 0;  // columns that share a scale; 0: one scale per row, per block or for the whole matrix
 
   bool operator==(const CheckpointWeights&) const = default;
 };
 
 struct CheckpointScheme {
   CheckpointMethod method = CheckpointMethod::none;
-  std::vector<CheckpointWeights> weights;  // one, but for compressed-tensors, where there may be several
-  bool adds_one = false;                   // GPTQ: the file keeps zero points less 1
-  bool reorders = false;                   // GPTQ: columns of a group lie anywhere in the row
-  bool has_activations = false;            // the model was made for quantised activations, too
+  std::vector<CheckpointWeights> weights;  // one entry; compressed-tensors may have several
+  bool has_offset_zeros = false;           // GPTQ: the file stores zero points less 1
+  bool reorders = false;                   // GPTQ: the columns of a group may lie anywhere in the row
+  bool has_activations = false;            // the config also quantises activations
 };
 
-// Without a quantization_config the method is none. Errors: `unsupported` or `corrupt`, naming the key.
+// Returns the scheme; its method is `none` if there is no quantization_config. Errors: `unsupported` or `corrupt`, naming the key.
 Result<CheckpointScheme> checkpoint_scheme(const JsonRef& config);
 
-// "GPTQ, 4 bits in groups of 128".
+// Returns a text such as "GPTQ, 4 bits in groups of 128".
 std::string describe(const CheckpointScheme& scheme);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Nemotron-H: its files count blocks, of which each either looks back (a state, or attention) or is a feed-forward part.
+// Reads Nemotron-H. Its files count blocks: each block is either a state, attention or a feed-forward part.
 #include "format/gguf.h"
 #include "format/json.h"
 #include "runtime/model/config/config_fields.h"
@@ -7,11 +7,12 @@
 
 namespace quire {
 
-constexpr bool has_blocks(std::string_view architecture) {
-  return architecture.starts_with("nemotron_h");
-}
+// Refuses a `time_step_limit` that would change answers. Steps are never below 0 and softplus never exceeds 1e30, so wider bounds are
+// harmless.
+void check_step_limit(const JsonRef& json, JsonFields& fields);
 
-// Makes layers of them: one that looks back, and what follows it. What the rest of the config says is known; `num_layers` are the blocks.
+// Makes layers from the blocks: each attention or state block with the feed-forward block after it. The other members of `config` must be
+// set. `num_layers` is the number of blocks on entry and the number of layers on return.
 void read_blocks(const JsonRef& json, JsonFields& fields, ModelConfig& config);
 void read_blocks(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config);
 

@@ -1,18 +1,17 @@
 #pragma once
-// What config.json says of a mixture of experts.
-#include <string_view>
-
+// Reads the part of config.json that describes a mixture of experts. families_experts.cpp says which family has which reader.
 #include "format/json.h"
-#include "runtime/model/config/config_fields.h"
-#include "runtime/model/config/model_config.h"
+#include "runtime/model/config/families.h"
 
 namespace quire {
 
-// Whether an architecture has experts, dense layers beside them or not.
-bool is_mixture(std::string_view architecture);
-
-// Fills what `config` has of experts, their router and the layers that have none; the shape is known. What does not fit is an error of
-// `fields`.
-void read_experts(const JsonRef& json, JsonFields& fields, ModelConfig& config);
+// All of them fill the members of `config` for the experts, their router and the dense layers. The shape and expert_tensors must be set.
+// A value that does not fit becomes the error of `fields`.
+void read_plain_experts(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config);
+void read_granite_experts(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config);
+void read_ernie_experts(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config);
+void read_hunyuan_experts(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config);
+void read_lfm2_experts(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config);
+void read_routed_experts(const ExpertTraits& traits, const JsonRef& json, JsonFields& fields, ModelConfig& config);
 
 }  // namespace quire

@@ -1,24 +1,25 @@
 #pragma once
-// What differs from layer to layer of a model.
+// Reads the differences between the layers of a model.
 #include <string_view>
 #include <vector>
 
 #include "format/gguf.h"
 #include "format/json.h"
 #include "runtime/model/config/config_fields.h"
+#include "runtime/model/config/families.h"
 #include "runtime/model/config/model_config.h"
 
 namespace quire {
 
-// A list with one entry per layer; empty if the config has none. A list of another length is an error of `fields`.
+// Returns a list with one entry per layer; empty if the config has no such list. A list of another length becomes the error of `fields`.
 std::vector<JsonRef> layer_list(const JsonRef& json, std::string_view key, JsonFields& fields, const ModelConfig& config);
 
-// Both fill config.sliding_windows; the architecture, the number of layers and which of them rotate are known. A window of no tokens and a
-// list of layers that does not fit are errors of `fields`.
-void read_windows(const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config);
-void read_windows(const JsonRef& json, JsonFields& fields, ModelConfig& config);
+// Both fill config.sliding_windows. The number of layers and the layers that rotate must be set. A window of 0 tokens and
+// a list of another length become the error of `fields`.
+void read_windows(const ModelFamily& family, const GgufFile& file, ConfigFields<GgufFile>& fields, ModelConfig& config);
+void read_windows(const ModelFamily& family, const JsonRef& json, JsonFields& fields, ModelConfig& config);
 
-// Where some layers have a window the others do not rotate (EXAONE 4).
-void set_still_layers(ModelConfig& config);
+// Turns off the rotation in the layers without a window, if some layers have one (EXAONE 4).
+void set_nope_layers(ModelConfig& config);
 
 }  // namespace quire

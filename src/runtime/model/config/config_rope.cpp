@@ -1,11 +1,10 @@
-// How q and k of a Hugging Face folder turn with the position. Called while its config is read (config_hf.cpp), on that thread. A kind of
-// scaling that is not known here is refused by its name: with a wrong angle a model answers, only worse.
+// Reads the rotation of q and k from the config of a Hugging Face folder. Called while the config is read (config_hf.cpp), on that thread.
+// An unknown kind of scaling is refused by name: with wrong angles a model still answers, only worse.
 #include "runtime/model/config/config_rope.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -31,8 +30,9 @@ std::vector<float> read_factors(const JsonRef& scaling, std::string_view key, Js
   return factors;
 }
 
-// The original context is a member of the config, or of the scaling itself; without one it is the whole context.
-void read_longrope(const JsonRef& scaling, JsonFields& fields, JsonFields& rope, ModelConfig& config) {
+// The original context is a member of the config or of the scaling. Without it, the whole context is used, unless the family has another
+// default.
+void read_longrope(const HfTraits& hf, const JsonRef& scaling, JsonFields& fields, JsonFields& rope, ModelConfig& config) {
   config.rope_scaling = RopeScaling::longrope;
   config.rope_short_factors = read_factors(scaling, "short_factor", fields);
   config.rope_long_factors = read_factors(scaling, "long_factor", fields);
@@ -42,14 +42,14 @@ void read_longrope(const JsonRef& scaling, JsonFields& fields, JsonFields& rope,
   double factor = rope.get_or<double>("factor", 1.0);
   auto original = fields.get_optional<double>("original_max_position_embeddings");
   if (!original) original = rope.get_optional<double>("original_max_position_embeddings");
-  if (!original && config.architecture == "phi3") original = 4096.0;
+  if (!original && hf.longrope_context > 0.0) original = hf.longrope_context;
   if (original) factor = context / *original;
   config.rope_original_context = original.value_or(context);
   const double usual = factor > 1.0 ? std::sqrt(1.0 + std::log(factor) / std::log(config.rope_original_context)) : 1.0;
   config.rope_attention_factor = static_cast<float>(rope.get_or<double>("attention_factor", usual));
 }
 
-// transformers' _compute_yarn_parameters; what is missing, or 0, has the usual value.
+// Follows transformers' _compute_yarn_parameters. A value that is missing or 0 takes its default.
 void read_yarn(JsonFields& rope, ModelConfig& config) {
   config.rope_scaling = RopeScaling::yarn;
   config.rope_factor = rope.need<double>("factor");
@@ -60,7 +60,7 @@ void read_yarn(JsonFields& rope, ModelConfig& config) {
   config.rope_original_context = given("original_max_position_embeddings", config.context_length);
   config.rope_beta_fast = given("beta_fast", 32.0);
   config.rope_beta_slow = given("beta_slow", 1.0);
-  config.rope_whole_pairs = rope.get_or<bool>("truncate", true);
+  config.rope_truncates = rope.get_or<bool>("truncate", !rope.is_null("truncate"));
   const double some = given("mscale", 0.0), all = given("mscale_all_dim", 0.0);
   const bool both = some != 0.0 && all != 0.0;
   const double usual = yarn_scale(config.rope_factor, both ? some : 1.0) / (both ? yarn_scale(config.rope_factor, all) : 1.0);
@@ -72,7 +72,8 @@ void read_sections(const JsonRef& scaling, JsonFields& fields, ModelConfig& conf
   const auto elements = list ? list->elements() : std::unexpected(list.error());
   if (!elements) return fields.refuse(elements.error());
   if (elements->size() != config.rope_sections.size())
-    return refuse_key(fields, "rope_scaling.mrope_section", fmt::format("has {} entries", elements->size()), "use a model with three");
+    return refuse_key(fields, "rope_scaling.mrope_section", fmt::format("has {} entries", elements->size()),
+                      "use a model with three entries");
   for (std::size_t i = 0; i < elements->size(); ++i) {
     const auto pairs = (*elements)[i].as<std::uint32_t>();
     if (!pairs) fields.refuse(pairs.error());
@@ -80,17 +81,16 @@ void read_sections(const JsonRef& scaling, JsonFields& fields, ModelConfig& conf
   }
 }
 
-void read_rope_scaling(const JsonRef& scaling, JsonFields& fields, ModelConfig& config) {
+void read_rope_scaling(const ModelFamily& family, const JsonRef& scaling, JsonFields& fields, ModelConfig& config) {
   JsonFields rope(scaling);
   auto type = rope.get_optional<std::string>("rope_type");
   if (!type) type = rope.get_or<std::string>("type", "default");
-  if (has_rope_sections(config.architecture)) {
+  if (family.has_rope_sections) {
     read_sections(scaling, fields, config);
     if (*type == "mrope") type = "default";
   }
   config.rope_theta = rope.get_or<double>("rope_theta", config.rope_theta);
-  const bool is_hunyuan = config.architecture.starts_with("hunyuan") && *type == "dynamic";
-  const bool old_longrope = config.architecture == "phi3" && (*type == "su" || *type == "yarn");
+  const bool old_longrope = family.hf.longrope_context > 0.0 && (*type == "su" || *type == "yarn");
   if (*type == "linear") {
     config.rope_scaling = RopeScaling::linear;
     config.rope_factor = rope.need<double>("factor");
@@ -101,30 +101,29 @@ void read_rope_scaling(const JsonRef& scaling, JsonFields& fields, ModelConfig& 
     config.rope_high_freq_factor = rope.need<double>("high_freq_factor");
     config.rope_original_context = rope.need<double>("original_max_position_embeddings");
   } else if (*type == "longrope" || old_longrope) {
-    read_longrope(scaling, fields, rope, config);
+    read_longrope(family.hf, scaling, fields, rope, config);
   } else if (*type == "yarn") {
     read_yarn(rope, config);
-  } else if (is_hunyuan) {
-    // The base is another one, whatever the context; there are at least two pairs (config.check()).
+  } else if (*type == "dynamic" && family.hf.has_dynamic_base) {
+    // `alpha` changes the base for every context length. A head has at least two pairs (config.check()).
     const double pairs = std::max(config.head_dim, 4U);
     config.rope_theta *= std::pow(rope.need<double>("alpha"), pairs / (pairs - 2.0));
   } else if (*type != "default") {
     refuse_key(fields, "rope_scaling.rope_type", fmt::format("{} is not implemented", in_quotes(*type)),
-               "use a model with linear, llama3, yarn or longrope scaling, or none");
+               "use a model with linear, llama3, yarn, longrope or no RoPE scaling");
   }
   if (const auto& error = rope.error()) fields.refuse(*error);
 }
 
-void read_rotated_share(JsonFields& fields, std::string_view where, ModelConfig& config) {
-  const bool is_half = config.architecture == "bamba" || config.architecture.starts_with("glm");
-  const bool is_next = config.architecture == "qwen3_next";
-  const auto share = fields.get_or<double>("partial_rotary_factor", is_half ? 0.5 : is_next ? 0.25 : 1.0);
+// `usual` is HfTraits::rotated_share.
+void read_rotated_share(JsonFields& fields, std::string_view where, double usual, ModelConfig& config) {
+  const auto share = fields.get_or<double>("partial_rotary_factor", usual > 0.0 ? usual : 1.0);
   if (share == 1.0) return;
-  if ((config.architecture == "phi3" || is_half || is_next) && share > 0.0 && share < 1.0)
+  if (usual > 0.0 && share > 0.0 && share < 1.0)
     config.rotary_dim = static_cast<std::uint32_t>(config.head_dim * share);
   else
     refuse_key(fields, fmt::format("{}partial_rotary_factor", where), fmt::format("{} is not implemented", share),
-               "use a model that rotates whole heads");
+               "use a model that applies RoPE to all dimensions of a head");
 }
 
 }  // namespace
@@ -133,28 +132,22 @@ double yarn_scale(double factor, double multiplier) {
   return factor <= 1.0 ? 1.0 : 0.1 * multiplier * std::log(factor) + 1.0;
 }
 
-bool has_rope_sections(std::string_view architecture) {
-  return architecture == "qwen2_vl" || architecture == "qwen2_5_vl";
-}
-
-void read_rope(const JsonRef& json, JsonFields& fields, ModelConfig& config) {
+void read_rope(const ModelFamily& family, const JsonRef& json, JsonFields& fields, ModelConfig& config) {
   config.rotary_dim = config.head_dim;
-  constexpr std::array kInterleaved{"ernie4_5", "ernie4_5_moe", "glm", "glm4"};
-  const bool is_interleaved = std::ranges::find(kInterleaved, config.architecture) != kInterleaved.end();
-  config.rope_style = is_interleaved ? RopeStyle::interleaved : RopeStyle::half_split;
-  read_rotated_share(fields, "", config);
-  // transformers 5 calls it rope_parameters and moves rope_theta and partial_rotary_factor inside.
+  config.rope_style = family.hf.rope_style;
+  read_rotated_share(fields, "", family.hf.rotated_share, config);
+  // transformers 5 calls the object rope_parameters and moves rope_theta and partial_rotary_factor into it.
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (const auto scaling = json.find(key)) {
-      // One for each kind of layer, where these differ.
+      // If kinds of layers differ, there is one object per kind.
       const JsonRef own = scaling->find("full_attention").value_or(*scaling);
       JsonFields inside(own);
-      read_rotated_share(inside, fmt::format("{}.", key), config);
+      read_rotated_share(inside, fmt::format("{}.", key), family.hf.rotated_share, config);
       if (const auto& error = inside.error()) fields.refuse(*error);
-      read_rope_scaling(own, fields, config);
+      read_rope_scaling(family, own, fields, config);
     }
   }
-  if (has_rope_sections(config.architecture) && !config.has_rope_sections())
+  if (family.has_rope_sections && !config.has_rope_sections())
     refuse_key(fields, "rope_scaling.mrope_section", "is missing", "use the config that belongs to the weights");
 }
 

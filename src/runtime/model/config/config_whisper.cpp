@@ -1,4 +1,4 @@
-// config.json of Whisper: a decoder that attends to what an encoder has made of a window of sound. Norms are LayerNorms, positions are
+// Reads config.json of Whisper: a decoder that attends to an encoder's output for a window of audio. Norms are LayerNorms, positions are
 // learned, nothing rotates, and the feed-forward parts have no gate.
 #include <fmt/format.h>
 
@@ -12,9 +12,9 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kMostFeatures = 1024, kMostPositions = 1U << 16U;
+constexpr std::uint32_t kMaxFeatures = 1024, kMaxPositions = 1U << 16U;
 
-// Heads share the width evenly; check() says where they cannot.
+// Heads share the width evenly. check_encoder() refuses a width that they cannot share.
 void set_heads(ModelConfig& config, std::uint32_t num_heads) {
   config.num_heads = config.num_kv_heads = num_heads;
   config.head_dim = num_heads == 0 ? 0 : config.hidden_size / num_heads;
@@ -24,15 +24,16 @@ void set_heads(ModelConfig& config, std::uint32_t num_heads) {
 
 std::optional<Error> check_encoder(const ModelConfig& config) {
   const EncoderShape& shape = config.encoder;
-  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {{"encoder_layers", shape.num_layers, kMostLayers},
-                                                                          {"num_mel_bins", shape.num_features, kMostFeatures},
-                                                                          {"max_source_positions", shape.num_positions, kMostPositions}};
+  const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {{"encoder_layers", shape.num_layers, kMaxLayers},
+                                                                          {"num_mel_bins", shape.num_features, kMaxFeatures},
+                                                                          {"max_source_positions", shape.num_positions, kMaxPositions}};
   for (const auto& [name, value, limit] : ranges)
     if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
   for (const ModelConfig& part : {config, config.encoder_config()}) {
     if (auto error = part.check()) return error;
     if (part.num_heads * part.head_dim != part.hidden_size)
-      return Error{ErrorCode::corrupt, "d_model", fmt::format("{} heads cannot share {} values", part.num_heads, part.hidden_size), {}};
+      return Error{
+          ErrorCode::corrupt, "d_model", fmt::format("{} heads cannot divide {} values evenly", part.num_heads, part.hidden_size), {}};
   }
   return std::nullopt;
 }
@@ -45,15 +46,15 @@ ModelConfig ModelConfig::encoder_config() const {
   config.intermediate_size = encoder.intermediate_size;
   config.context_length = encoder.num_positions;
   config.cross_positions = 0;
-  config.whole_attention = true;
-  config.still_layers.assign(std::min(encoder.num_layers, kMostLayers), true);
+  config.is_bidirectional = true;
+  config.nope_layers.assign(std::min(encoder.num_layers, kMaxLayers), true);
   set_heads(config, encoder.num_heads);
   return config;
 }
 
-Result<ModelConfig> config_of_whisper(const JsonRef& json) {
+Result<ModelConfig> config_from_whisper(const JsonRef& json) {
   ModelConfig config;
-  JsonFields fields(json);
+  JsonFields fields(json, NullMeans::none);
   config.architecture = "whisper";
   config.hidden_size = fields.need<std::uint32_t>("d_model");
   config.num_layers = fields.need<std::uint32_t>("decoder_layers");
@@ -71,12 +72,13 @@ Result<ModelConfig> config_of_whisper(const JsonRef& json) {
   config.layer_norms = config.learned_positions = config.tied_embeddings = true;
   config.activation = GateActivation::gelu;
   config.qkv_bias = config.output_bias = config.mlp_bias = true;
-  config.still_layers.assign(std::min(config.num_layers, kMostLayers), true);
+  config.nope_layers.assign(std::min(config.num_layers, kMaxLayers), true);
   if (const auto act = fields.get_or<std::string>("activation_function", "gelu"); act != "gelu")
     refuse_key(fields, "activation_function", fmt::format("{} is not implemented", in_quotes(act)), "use a model with gelu");
   if (fields.get_or<bool>("scale_embedding", false)) refuse_key(fields, "scale_embedding", "is not implemented", "use a model without it");
   if (!fields.get_or<bool>("tie_word_embeddings", true))
-    refuse_key(fields, "tie_word_embeddings", "an output matrix of its own is not implemented", "use a model that shares the embeddings");
+    refuse_key(fields, "tie_word_embeddings", "a separate output matrix is not implemented",
+               "use a model that ties the output matrix to the embeddings");
   if (const auto& error = fields.error()) return std::unexpected(*error);
   if (auto error = check_encoder(config)) return std::unexpected(std::move(*error));
   return config;

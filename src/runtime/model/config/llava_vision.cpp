@@ -1,4 +1,4 @@
-// LLaVA: the tower of CLIP or SigLIP, and a projector of two matrices.
+// Reads the encoder of LLaVA: the tower of CLIP or SigLIP, and a projector of two matrices.
 #include <fmt/format.h>
 
 #include <string>
@@ -9,20 +9,20 @@
 namespace quire {
 namespace {
 
-constexpr UsualTower kSiglipTower{"siglip_vision_model", 768, 3072, 12, 12, 224, 16, 1e-6F, "gelu_pytorch_tanh"};
-constexpr UsualTower kClipTower{"clip_vision_model", 768, 3072, 12, 12, 224, 32, 1e-5F, "quick_gelu"};
+constexpr DefaultTower kSiglipTower{"siglip_vision_model", 768, 3072, 12, 12, 224, 16, 1e-6F, "gelu_pytorch_tanh"};
+constexpr DefaultTower kClipTower{"clip_vision_model", 768, 3072, 12, 12, 224, 32, 1e-5F, "quick_gelu"};
 
-// Features are the outputs of a layer, counted from the back if it is below 0 (-1: the last); 0 are the patches themselves.
+// Features are the outputs of one layer. A negative number counts from the end (-1: the last layer); 0 means the patches themselves.
 void read_llava_features(const JsonRef& json, JsonFields& outer, VisionConfig& config) {
   const auto listed = json.find("vision_feature_layer");
   if (listed && listed->value().is_array()) {
-    refuse_key(outer, "vision_feature_layer", "is a list, which is not implemented", "use a model whose features are one layer's");
+    refuse_key(outer, "vision_feature_layer", "is a list, which is not implemented", "use a model that takes features from one layer");
     return;
   }
   const auto layer = outer.get_or<std::int32_t>("vision_feature_layer", -2);
   const std::int64_t count = config.num_layers, used = layer < 0 ? count + 1 + layer : layer;
   if (used < 1 || used > count) {
-    refuse_key(outer, "vision_feature_layer", fmt::format("is {}, and the encoder has {} layers", layer, count),
+    refuse_key(outer, "vision_feature_layer", fmt::format("is {}, but the encoder has {} layers", layer, count),
                "use the config that belongs to the weights");
     return;
   }
@@ -37,17 +37,17 @@ void read_llava_features(const JsonRef& json, JsonFields& outer, VisionConfig& c
 
 }  // namespace
 
-// The norm behind the last layer is not part of any layer's outputs.
+// The outputs of a layer do not include the norm after the last layer.
 Result<VisionConfig> read_llava_vision(const JsonRef& json, std::uint32_t output_size) {
   const auto vision = json.at("vision_config");
   if (!vision) return std::unexpected(vision.error());
-  JsonFields fields(*vision), outer(json);
+  JsonFields fields(*vision, NullMeans::none), outer(json, NullMeans::none);
   VisionConfig config{.processor = "llava", .tower = "vision_tower.vision_model.", .token_key = "image_token_index"};
   const auto type = fields.get_or<std::string>("model_type", std::string(kClipTower.type));
   const bool is_clip = type == kClipTower.type;
   if (!is_clip && type != kSiglipTower.type)
     refuse_key(fields, "vision_config.model_type", fmt::format("{} is not implemented", in_quotes(type)),
-               "use a model that sees with CLIP or SigLIP");
+               "use a model with a CLIP or SigLIP encoder");
   read_tower(fields, is_clip ? kClipTower : kSiglipTower, config);
   config.class_token = config.pre_norm = is_clip;
   config.patch_bias = !is_clip;
@@ -58,9 +58,9 @@ Result<VisionConfig> read_llava_vision(const JsonRef& json, std::uint32_t output
   if (!config.projector)
     refuse_key(outer, "projector_hidden_act", fmt::format("{} is not implemented", in_quotes(activation)), "use a model with gelu");
   config.projector_bias = outer.get_or<bool>("multimodal_projector_bias", true);
-  config.token = outer.get_or<std::int32_t>("image_token_id", outer.get_or<std::int32_t>("image_token_index", 32000));
+  config.token = read_image_token(outer, {"image_token_id", "image_token_index"}, 32000);
   config.output_size = output_size;
-  return checked_tower(config, {&fields, &outer});
+  return validate_tower(config, {&fields, &outer});
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// What a decoder's description means, and whether it can be one. check() is called on what a file said, before anything is computed with
-// it: all limits here keep later arithmetic within its types. Pure functions.
+// Implements ModelConfig: derived sizes, rotation frequencies and checks. check() is called on a file's values before anything is computed
+// with them: its limits keep later arithmetic within its types. Pure functions.
 #include "runtime/model/config/model_config.h"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@
 namespace quire {
 namespace {
 
-// Llama 3.1: long wavelengths are stretched by the factor, short ones kept, those between blended.
-// As in transformers' _compute_llama3_parameters.
+// Llama 3.1's scaling: long wavelengths are stretched by the factor, short ones are kept, and wavelengths between them are blended. Follows
+// transformers' _compute_llama3_parameters.
 double llama3_frequency(const ModelConfig& config, double frequency) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double low_wavelength = config.rope_original_context / config.rope_low_freq_factor;
@@ -29,8 +29,8 @@ double llama3_frequency(const ModelConfig& config, double frequency) {
   return (1.0 - smooth) * frequency / config.rope_factor + smooth * frequency;
 }
 
-// YaRN (Peng et al., 2023): pairs that turn often within the original context keep their frequency, those that hardly turn are stretched
-// by the factor, and those between go from one to the other along a ramp. As in transformers' _compute_yarn_parameters.
+// YaRN (Peng et al., 2023): pairs that turn often within the original context keep their frequency. Pairs that hardly turn are stretched by
+// the factor. Pairs between them are blended along a ramp. Follows transformers' _compute_yarn_parameters.
 std::vector<float> yarn_frequencies(const ModelConfig& config) {
   const double dim = config.rotary_dim;
   const auto pair_of = [&](double turns) {
@@ -38,8 +38,8 @@ std::vector<float> yarn_frequencies(const ModelConfig& config) {
   };
   const double fast = pair_of(config.rope_beta_fast);
   const double slow = pair_of(config.rope_beta_slow);
-  const double low = std::max(config.rope_whole_pairs ? std::floor(fast) : fast, 0.0);
-  double high = std::min(config.rope_whole_pairs ? std::ceil(slow) : slow, dim - 1.0);
+  const double low = std::max(config.rope_truncates ? std::floor(fast) : fast, 0.0);
+  double high = std::min(config.rope_truncates ? std::ceil(slow) : slow, dim - 1.0);
   if (low == high) high += 0.001;
   std::vector<float> frequencies(config.rotary_dim / 2);
   for (std::uint32_t i = 0; i < frequencies.size(); ++i) {
@@ -53,8 +53,8 @@ std::vector<float> yarn_frequencies(const ModelConfig& config) {
 double scaled_frequency(const ModelConfig& config, double frequency) {
   switch (config.rope_scaling) {
     case RopeScaling::none:
-    case RopeScaling::longrope:  // its factors divide later
-    case RopeScaling::yarn:      // takes all of them together
+    case RopeScaling::longrope:  // the decoder divides by its factors
+    case RopeScaling::yarn:      // yarn_frequencies() computes all pairs together
       return frequency;
     case RopeScaling::linear:
       return frequency / config.rope_factor;
@@ -70,22 +70,24 @@ bool positive(double value) {
 
 std::optional<Error> check_longrope(const ModelConfig& c) {
   if (!positive(c.rope_original_context)) {
-    return Error{
-        ErrorCode::corrupt, "original_max_position_embeddings", fmt::format("{} is no context length", c.rope_original_context), {}};
+    return Error{ErrorCode::corrupt,
+                 "original_max_position_embeddings",
+                 fmt::format("{} is not a valid context length", c.rope_original_context),
+                 {}};
   }
   if (!positive(c.rope_attention_factor))
-    return Error{ErrorCode::corrupt, "rope_scaling.attention_factor", fmt::format("{} is no factor", c.rope_attention_factor), {}};
+    return Error{ErrorCode::corrupt, "rope_scaling.attention_factor", fmt::format("{} is not a valid factor", c.rope_attention_factor), {}};
   if (c.rope_short_factors.empty() && c.rope_long_factors.empty()) return std::nullopt;
   for (const auto& [name, factors] : {std::pair("short_factor", &c.rope_short_factors), {"long_factor", &c.rope_long_factors}}) {
     if (factors->size() != c.rotary_dim / 2) {
       return Error{ErrorCode::corrupt,
                    fmt::format("rope_scaling.{}", name),
-                   fmt::format("{} factors for {} pairs of dimensions", factors->size(), c.rotary_dim / 2),
+                   fmt::format("has {} factors, but the model has {} pairs of rotary dimensions", factors->size(), c.rotary_dim / 2),
                    {}};
     }
     for (const float factor : *factors)
       if (!positive(factor))
-        return Error{ErrorCode::corrupt, fmt::format("rope_scaling.{}", name), fmt::format("{} is no factor", factor), {}};
+        return Error{ErrorCode::corrupt, fmt::format("rope_scaling.{}", name), fmt::format("{} is not a valid factor", factor), {}};
   }
   return std::nullopt;
 }
@@ -97,11 +99,11 @@ std::optional<Error> check_yarn(const ModelConfig& c) {
     if (!positive(value))
       return Error{ErrorCode::corrupt, fmt::format("rope_scaling.{}", name), fmt::format("{} is not positive", value), {}};
   if (!(c.rope_beta_fast >= c.rope_beta_slow) || !std::isfinite(c.rope_beta_fast) || c.rope_theta <= 1.0) {
-    return Error{ErrorCode::corrupt,
-                 "rope_scaling",
-                 fmt::format("beta_fast {}, beta_slow {} and rope_theta {} do not fit one another", c.rope_beta_fast, c.rope_beta_slow,
-                             c.rope_theta),
-                 {}};
+    return Error{
+        ErrorCode::corrupt,
+        "rope_scaling",
+        fmt::format("beta_fast {}, beta_slow {} and rope_theta {} are inconsistent", c.rope_beta_fast, c.rope_beta_slow, c.rope_theta),
+        {}};
   }
   return std::nullopt;
 }
@@ -117,7 +119,7 @@ std::optional<Error> check_scales(const ModelConfig& c) {
   if (c.activation == GateActivation::swiglu_limited && !positive(c.swiglu_limit))
     return Error{ErrorCode::corrupt, "swiglu_limit", fmt::format("{} is not positive", c.swiglu_limit), {}};
   for (const auto& [name, cap] : {std::pair("attn_logit_softcapping", c.attention_soft_cap), {"final_logit_softcapping", c.logit_soft_cap}})
-    if (cap != 0.0F && !positive(cap)) return Error{ErrorCode::corrupt, name, fmt::format("{} caps nothing", cap), {}};
+    if (cap != 0.0F && !positive(cap)) return Error{ErrorCode::corrupt, name, fmt::format("{} is not a valid cap", cap), {}};
   return std::nullopt;
 }
 
@@ -126,27 +128,29 @@ std::optional<Error> check_sections(const ModelConfig& c) {
   std::uint64_t pairs = 0;
   for (const std::uint32_t section : c.rope_sections) pairs += section;
   if (pairs == c.rotary_dim / 2) return std::nullopt;
-  return Error{ErrorCode::corrupt, "rope_scaling.mrope_section", fmt::format("{} pairs of {}", pairs, c.rotary_dim / 2),
+  return Error{ErrorCode::corrupt, "rope_scaling.mrope_section",
+               fmt::format("has sections for {} pairs of dimensions, but the model has {}", pairs, c.rotary_dim / 2),
                "use the config that belongs to the weights"};
 }
 
 std::optional<Error> check_rope(const ModelConfig& c) {
   if (c.window_rope_theta != 0.0 && !positive(c.window_rope_theta))
-    return Error{ErrorCode::corrupt, "rope_local_base_freq", fmt::format("{} is no base", c.window_rope_theta), {}};
-  if (!positive(c.rope_theta)) return Error{ErrorCode::corrupt, "rope_theta", fmt::format("{} is no base", c.rope_theta), {}};
+    return Error{ErrorCode::corrupt, "rope_local_base_freq", fmt::format("{} is not a valid RoPE base", c.window_rope_theta), {}};
+  if (!positive(c.rope_theta)) return Error{ErrorCode::corrupt, "rope_theta", fmt::format("{} is not a valid RoPE base", c.rope_theta), {}};
   if (c.rotary_dim == 0 || c.rotary_dim % 2 != 0 || c.rotary_dim > c.head_dim) {
     return Error{
-        ErrorCode::corrupt, "rope.dimension_count", fmt::format("{} of {} dimensions cannot be rotated", c.rotary_dim, c.head_dim), {}};
+        ErrorCode::corrupt, "rope.dimension_count", fmt::format("RoPE cannot apply to {} of {} dimensions", c.rotary_dim, c.head_dim), {}};
   }
   if (auto error = check_sections(c)) return error;
-  if (!positive(c.rope_factor)) return Error{ErrorCode::corrupt, "rope_scaling.factor", fmt::format("{} is no factor", c.rope_factor), {}};
+  if (!positive(c.rope_factor))
+    return Error{ErrorCode::corrupt, "rope_scaling.factor", fmt::format("{} is not a valid factor", c.rope_factor), {}};
   if (c.rope_scaling == RopeScaling::longrope) return check_longrope(c);
   if (c.rope_scaling == RopeScaling::yarn) return check_yarn(c);
   if (c.rope_scaling != RopeScaling::llama3) return std::nullopt;
   if (!positive(c.rope_original_context) || !positive(c.rope_low_freq_factor) || !(c.rope_high_freq_factor > c.rope_low_freq_factor)) {
     return Error{ErrorCode::corrupt,
                  "rope_scaling",
-                 fmt::format("low_freq_factor {}, high_freq_factor {} and original_max_position_embeddings {} do not fit one another",
+                 fmt::format("low_freq_factor {}, high_freq_factor {} and original_max_position_embeddings {} are inconsistent",
                              c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_context),
                  {}};
   }
@@ -164,8 +168,8 @@ std::optional<Error> check_latents(const ModelConfig& c) {
     if (value < least || value > most)
       return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range ({} to {})", value, least, most), {}};
   if (c.qkv_bias || c.output_bias || !c.sliding_windows.empty())
-    return Error{ErrorCode::unsupported, "attention_bias", "biases and windows of latent attention are not implemented",
-                 "use a model without"};
+    return Error{ErrorCode::unsupported, "attention_bias", "biases and sliding windows in latent attention are not implemented",
+                 "use a model without them"};
   return std::nullopt;
 }
 
@@ -173,12 +177,13 @@ std::optional<Error> check_expert_groups(const ModelConfig& c) {
   if (c.num_expert_groups == 0) return std::nullopt;
   const std::uint32_t groups = c.num_expert_groups;
   if (groups > kMaxExpertGroups || groups > c.num_experts || c.num_experts % groups != 0)
-    return Error{ErrorCode::corrupt, "n_group", fmt::format("{} experts are no {} groups", c.num_experts, groups), {}};
+    return Error{ErrorCode::corrupt, "n_group", fmt::format("{} experts cannot be divided into {} groups", c.num_experts, groups), {}};
   if (c.groups_per_token == 0 || c.groups_per_token > groups ||
       c.experts_per_token > std::uint64_t{c.groups_per_token} * (c.num_experts / groups))
     return Error{ErrorCode::corrupt,
                  "topk_group",
-                 fmt::format("{} of {} groups do not hold the {} experts of a token", c.groups_per_token, groups, c.experts_per_token),
+                 fmt::format("{} of {} groups do not contain enough experts for the {} experts of a token", c.groups_per_token, groups,
+                             c.experts_per_token),
                  {}};
   return std::nullopt;
 }
@@ -217,32 +222,36 @@ std::optional<Error> check_scan(const StateShape& state) {
   for (const auto& [name, value, limit] : ranges)
     if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
   if (state.heads % state.groups != 0)
-    return Error{ErrorCode::corrupt, groups, fmt::format("{} heads cannot share {} groups", state.heads, state.groups), {}};
+    return Error{ErrorCode::corrupt, groups, fmt::format("{} heads cannot be divided into {} groups", state.heads, state.groups), {}};
   if (state.head_dim % kScanLanes != 0) {
-    return Error{ErrorCode::unsupported, head_dim, fmt::format("{} is no multiple of {}", state.head_dim, kScanLanes),
+    return Error{ErrorCode::unsupported, head_dim, fmt::format("{} is not a multiple of {}", state.head_dim, kScanLanes),
                  "use a model with another head size"};
   }
   if (is_delta && state.size % 4 != 0) {
-    return Error{ErrorCode::unsupported, "linear_key_head_dim", fmt::format("{} is no multiple of 4", state.size),
+    return Error{ErrorCode::unsupported, "linear_key_head_dim", fmt::format("{} is not a multiple of 4", state.size),
                  "use a model with another head size"};
   }
   if (state.norm_groups == 0 || state.heads * state.head_dim % state.norm_groups != 0)
-    return Error{ErrorCode::corrupt, "mamba_n_groups", fmt::format("{} groups cannot be normed", state.norm_groups), {}};
+    return Error{ErrorCode::corrupt,
+                 "mamba_n_groups",
+                 fmt::format("{} norm groups cannot divide the values of a state evenly", state.norm_groups),
+                 {}};
   for (const float scale : {state.input_scale, state.output_scale, state.part_scales[0], state.part_scales[1], state.part_scales[2],
                             state.part_scales[3], state.part_scales[4]})
-    if (!std::isfinite(scale)) return Error{ErrorCode::corrupt, "ssm_multipliers", fmt::format("{} is no factor", scale), {}};
+    if (!std::isfinite(scale)) return Error{ErrorCode::corrupt, "ssm_multipliers", fmt::format("{} is not a valid factor", scale), {}};
   return std::nullopt;
 }
 
 std::optional<Error> check_states(const ModelConfig& c) {
   const auto has_state = [](LayerMemory memory) { return memory != LayerMemory::attention; };
   if (std::ranges::none_of(c.layer_memories, has_state)) return std::nullopt;
-  QUIRE_CHECK(c.layer_memories.size() == c.num_layers && c.state.kind != StateKind::none, "states of a kind, by layer");
+  QUIRE_CHECK(c.layer_memories.size() == c.num_layers && c.state.kind != StateKind::none,
+              "a model with states lists its layer kinds and has a kind of state");
   if (std::ranges::all_of(c.layer_memories, [](LayerMemory memory) { return memory == LayerMemory::state; }))
-    return Error{ErrorCode::unsupported, "layer_types", "no layer attends to tokens", "use a model in which some do"};
+    return Error{ErrorCode::unsupported, "layer_types", "no layer has attention", "use a model with at least one attention layer"};
   if (c.state.conv_taps < 2 || c.state.conv_taps > kMaxConvTaps) {
     return Error{ErrorCode::unsupported, "conv_kernel", fmt::format("{} is out of range (2 to {})", c.state.conv_taps, kMaxConvTaps),
-                 "use a model with short convolutions"};
+                 "use a model with a convolution of supported length"};
   }
   return c.state.kind == StateKind::short_conv ? std::nullopt : check_scan(c.state);
 }
@@ -286,7 +295,7 @@ LayerConfig ModelConfig::layer(std::uint32_t index) const {
   return layer;
 }
 
-// Where a number is out of range, check() says so.
+// check() reports numbers that are out of range.
 void ModelConfig::set_latent_heads() {
   num_kv_heads = 1;
   head_dim = latent.kv_rank + rotary_dim;
@@ -309,7 +318,7 @@ std::vector<float> ModelConfig::window_rope_frequencies() const {
 }
 
 std::optional<Error> ModelConfig::check() const {
-  // Limits far above any real model, low enough that no product of two overflows 32 bits by much or 64 bits at all.
+  // Limits are far above any real model, and low enough that no product of two values overflows 64 bits.
   constexpr std::uint32_t kMax = 1U << 20;
   const std::tuple<const char*, std::uint32_t, std::uint32_t> ranges[] = {{"num_layers", num_layers, 4096},
                                                                           {"hidden_size", hidden_size, kMax},
@@ -322,9 +331,10 @@ std::optional<Error> ModelConfig::check() const {
   for (const auto& [name, value, limit] : ranges)
     if (value == 0 || value > limit) return Error{ErrorCode::corrupt, name, fmt::format("{} is out of range (1 to {})", value, limit), {}};
   if (num_heads % num_kv_heads != 0)
-    return Error{ErrorCode::corrupt, "num_kv_heads", fmt::format("{} heads cannot share {} KV heads", num_heads, num_kv_heads), {}};
+    return Error{
+        ErrorCode::corrupt, "num_kv_heads", fmt::format("{} heads are not a multiple of {} KV heads", num_heads, num_kv_heads), {}};
   if (head_dim % 16 != 0 || head_dim > kMaxHeadDim) {
-    return Error{ErrorCode::unsupported, "head_dim", fmt::format("{} is no multiple of 16 up to {}", head_dim, kMaxHeadDim),
+    return Error{ErrorCode::unsupported, "head_dim", fmt::format("{} is not a multiple of 16 from 16 to {}", head_dim, kMaxHeadDim),
                  "use a model with another head size"};
   }
   if (!(norm_epsilon > 0.0F) || !(norm_epsilon < 1.0F))

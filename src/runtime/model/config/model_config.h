@@ -1,11 +1,12 @@
 #pragma once
-// A decoder described by numbers and switches: what the files of every supported architecture boil down to.
-// Read from a model's files (config_gguf.cpp, config_hf.cpp), checked once, and never changed. Everything that differs between
-// architectures is a field here: the decoder asks for no name.
+// Describes a decoder by numbers and switches, for all supported architectures. It is read from a model's files (config_gguf.cpp,
+// config_hf.cpp), checked once, and never changed. Every difference between architectures is a field here: the decoder does not ask for an
+// architecture's name.
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "format/gguf.h"
@@ -13,6 +14,7 @@
 #include "quire/base/error.h"
 #include "quire/base/model_info.h"
 #include "runtime/kernel/elementwise.h"
+#include "runtime/model/config/tensor_role.h"
 #include "runtime/model/config/vision_config.h"
 
 namespace quire {
@@ -21,8 +23,8 @@ inline constexpr std::uint32_t kMaxExpertGroups = 64;
 
 enum class RopeScaling : std::uint8_t { none, linear, llama3, longrope, yarn };
 
-// Of the gate in the feed-forward part. relu2 and gelu: there is none, and one product (the file's up, the gate of the weights); what is
-// above 0 of it is squared, or it goes through the GELU with erf.
+// Activation in the feed-forward part. relu2 and gelu have no gate and only one product (up in the file, gate in the weights). relu2
+// squares its values above 0; gelu is the GELU with erf.
 enum class GateActivation : std::uint8_t { silu, gelu_tanh, swiglu_limited, relu2, gelu };
 constexpr bool has_gate(GateActivation activation) {
   return activation != GateActivation::relu2 && activation != GateActivation::gelu;
@@ -31,165 +33,171 @@ constexpr bool has_gate(GateActivation activation) {
 // RMS norm of q and k before the rotation: of each head, or of all heads together.
 enum class QkNorm : std::uint8_t { none, per_head, whole };
 
-// How q and k turn with the position: not at all, by the model's frequencies, or by those of layers with a window.
+// How q and k rotate with the position: not at all, by the model's frequencies, or by the frequencies of layers with a window.
 enum class Rotation : std::uint8_t { none, model, window };
 
-// How a file keeps the experts: one matrix for each (their names as in Qwen's folders, or as in Mixtral's), one for all of them below one
-// another, or that with each one's gate above its up; or (gpt-oss) turned: [expert][input][output], outputs of gate and up in turns.
-// apart_shared: as Qwen's, with another name for the shared one (DeepSeek).
-enum class ExpertTensors : std::uint8_t { apart, apart_in_block, stacked, stacked_gate_up, turned, apart_shared };
+// How a file stores the experts. separate: one matrix per expert, with the names of Qwen's folders. separate_in_block: the same, with
+// Mixtral's names. separate_shared: like separate, with DeepSeek's name for the shared expert. stacked: one matrix, with the experts one
+// below another. stacked_gate_up: like stacked, with each expert's gate above its up. transposed (gpt-oss): [expert][input][output], where
+// outputs of gate and up alternate.
+enum class ExpertTensors : std::uint8_t { separate, separate_in_block, stacked, stacked_gate_up, transposed, separate_shared };
 
-// How a router's scores become shares: a softmax of them, or the sigmoid of each.
+// How a router's scores become weights: by a softmax over all scores, or by the sigmoid of each score.
 enum class ExpertScoring : std::uint8_t { softmax, sigmoid };
 
-// Multi-head latent attention (DeepSeek): what a token keeps is one vector for all heads, kv_rank values and those that turn, and a head's
-// keys and values are products of it. Those products are taken on the queries' side, so that attention is one of head_dim = kv_rank +
-// rotary_dim with one KV head, whose values are its keys (W_UK into q, W_UV behind attention; DeepSeek-V2, section 2.1).
+// Multi-head latent attention (DeepSeek). The cache keeps one vector per token for all heads: kv_rank values and the rotated part. The keys
+// and values of a head are products of that vector. These products are computed on the queries' side: W_UK goes into q, and W_UV comes
+// after attention (DeepSeek-V2, section 2.1). Attention then has head_dim = kv_rank + rotary_dim and one KV head, and its keys are also its
+// values.
 struct LatentShape {
-  std::uint32_t kv_rank = 0;    // 0: attention is of another kind
-  std::uint32_t q_rank = 0;     // of what queries are made from; 0: from the stream itself
-  std::uint32_t key_dim = 0;    // of a head's key, without what turns
-  std::uint32_t value_dim = 0;  // of a head's value
+  std::uint32_t kv_rank = 0;    // 0: the model has no latent attention
+  std::uint32_t q_rank = 0;     // rank of the latent from which queries are made; 0: they are made from the residual stream
+  std::uint32_t key_dim = 0;    // size of a head's key without the rotated part
+  std::uint32_t value_dim = 0;  // size of a head's value
+
+  bool operator==(const LatentShape&) const = default;
 };
 
-// What files call the tensors, where the usual names are not theirs.
-enum class TensorNames : std::uint8_t { usual, lfm2, granite_hybrid, bamba, qwen3_next, glm4, ernie, hunyuan, nemotron_h };
-
-// How a state changes with a token: by a short convolution over the last inputs, gated before and behind; or by one with a selective scan
-// or a gated delta rule behind it.
+// How a token changes a state. short_conv: a short convolution over the last inputs, gated before and after. mamba2: a short convolution
+// and a selective scan. gated_delta: a short convolution and a gated delta rule.
 enum class StateKind : std::uint8_t { none, short_conv, mamba2, gated_delta };
 
-// Of the layers with a state, which are alike.
+// Shape of the layers with a state. All of them have the same shape.
 struct StateShape {
   StateKind kind = StateKind::none;
-  std::uint32_t conv_taps = 0;  // tokens that the convolution sees, the current one among them
+  std::uint32_t conv_taps = 0;  // tokens that the convolution reads, including the current one
   bool conv_bias = false;
-  bool input_bias = false, output_bias = false;  // of the projections
+  bool input_bias = false, output_bias = false;  // biases of the projections
 
-  // Of mamba2 and gated_delta.
+  // Members for mamba2 and gated_delta.
   std::uint32_t heads = 0;
-  std::uint32_t head_dim = 0;  // values of a head
-  std::uint32_t groups = 0;    // of heads that share b and c, or query and key
-  std::uint32_t size = 0;      // numbers of a value's state; of a key
-  bool decay_as_log = false;   // the file keeps log(-decay)
-  bool has_norm = false;       // of what comes out of the scan: as one, or cut into norm_groups
+  std::uint32_t head_dim = 0;  // values per head
+  std::uint32_t groups = 0;    // groups of heads that share b and c, or query and key
+  std::uint32_t size = 0;      // numbers in the state of one value; for gated_delta the size of a key
+  bool decay_as_log = false;   // the file stores log(-decay)
+  bool has_norm = false;       // norm over the output of the scan: of all of it, or in norm_groups parts
   std::uint32_t norm_groups = 1;
-  bool gates_normed = false;                                          // the gate comes behind the norm
-  float input_scale = 1.0F;                                           // of the projected input, before its bias
-  std::array<float, 5> part_scales = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F};  // of its parts: gate, values, b, c, steps
-  float output_scale = 1.0F;                                          // where attention is beside it
+  bool is_gate_after_norm = false;                                    // the gate is applied after the norm
+  float input_scale = 1.0F;                                           // factor of the projected input, before its bias
+  std::array<float, 5> part_scales = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F};  // factors of its parts: gate, values, b, c, steps
+  float output_scale = 1.0F;                                          // factor of the output, in layers that also attend
+
+  bool operator==(const StateShape&) const = default;
 };
 
-// What all layers of a model have in common.
+// The shape that all layers of a model share.
 struct LayerShape {
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
   std::uint32_t num_heads = 0;
   std::uint32_t num_kv_heads = 0;
-  std::uint32_t head_dim = 0;  // need not be hidden_size / num_heads
+  std::uint32_t head_dim = 0;  // may differ from hidden_size / num_heads
   float norm_epsilon = 1e-5F;
-  float attention_scale = 0.0F;         // 1 / sqrt(head_dim), unless the model brings its own
-  float attention_soft_cap = 0.0F;      // of the scores: cap * tanh(score / cap); 0: none
-  float attention_output_scale = 1.0F;  // where a state is beside it
-  float gate_scale = 1.0F;              // in the feed-forward part: of the gate before its activation,
-  float down_scale = 1.0F;              // and of what comes out
-  float residual_scale = 1.0F;          // of what each half of a layer adds to the stream
+  float attention_scale = 0.0F;         // 1 / sqrt(head_dim), unless the model has another scale
+  float attention_soft_cap = 0.0F;      // scores become cap * tanh(score / cap); 0: no cap
+  float attention_output_scale = 1.0F;  // factor of the output of attention, in layers that also have a state
+  float gate_scale = 1.0F;              // feed-forward part: factor of the gate before its activation
+  float down_scale = 1.0F;              // feed-forward part: factor of the output
+  float residual_scale = 1.0F;          // factor of the output of each half layer before it is added to the residual stream
   std::uint32_t rotary_dim = 0;
   RopeStyle rope_style = RopeStyle::half_split;
   LatentShape latent{};
 
   bool qkv_bias = false;
-  bool output_bias = false;  // of the attention's output projection
+  bool output_bias = false;  // bias of attention's output projection
   bool mlp_bias = false;
-  bool attention_sinks = false;  // a score of each head that takes a share of the weights and has no value
+  bool attention_sinks = false;  // each head has a learned score that takes part in the softmax but has no value
   QkNorm qk_norm = QkNorm::none;
-  bool late_qk_norm = false;  // behind the rotation instead
+  bool late_qk_norm = false;  // qk_norm is applied after the rotation
   GateActivation activation = GateActivation::silu;
-  float swiglu_limit = 0.0F;     // of swiglu_limited
-  bool pre_norms = true;         // of what goes into attention and feed-forward
-  bool post_norms = false;       // of what comes out of them, before it is added
-  bool late_norm_name = false;   // the file names the norm before feed-forward for the attention that it follows
-  bool fused_qkv = false;        // the file keeps q, k and v as one matrix,
-  bool fused_gate_up = false;    // gate and up as one
-  bool gated_attention = false;  // each head's query comes with a gate of what the head gives
+  float swiglu_limit = 0.0F;     // limit for swiglu_limited
+  bool pre_norms = true;         // norms of the inputs of attention and feed-forward part
+  bool post_norms = false;       // norms of their outputs, before these are added to the residual stream
+  bool late_norm_name = false;   // the file names the norm before the feed-forward part after the attention
+  bool fused_qkv = false;        // the file stores q, k and v as one matrix
+  bool fused_gate_up = false;    // the file stores gate and up as one matrix
+  bool gated_attention = false;  // each head has a gate for its output, next to its query
 
-  // A mixture of experts (0: none): of num_experts feed-forward parts each token goes through those that a router likes best, and through
-  // the shared one where there is one.
+  // Mixture of experts (num_experts 0: the model has no experts). A router chooses some of num_experts feed-forward parts for each token.
+  // If there is a shared expert, every token also goes through it.
   std::uint32_t num_experts = 0;
   std::uint32_t experts_per_token = 0;
-  std::uint32_t expert_size = 0;         // as intermediate_size, of each
-  std::uint32_t shared_expert_size = 0;  // of the one that all tokens go through; 0: there is none
-  bool weighs_shared_expert = true;      // each token by a weight of its own; else it counts whole
-  bool fused_shared_gate_up = false;     // the file keeps its gate and up as one matrix
-  bool normalize_experts = false;        // the weights of a token's experts are made to sum to 1,
-  float expert_sum_floor = 0.0F;         // unless their own sum is less than this; of sigmoids it is added to the sum
+  std::uint32_t expert_size = 0;         // intermediate_size of each expert
+  std::uint32_t shared_expert_size = 0;  // size of the shared expert; 0: the model has none
+  bool has_shared_expert_gate = true;    // each token has a weight for the shared expert; if false, the weight is 1
+  bool fused_shared_gate_up = false;     // the file stores the shared expert's gate and up as one matrix
+  bool normalize_experts = false;        // the weights of a token's experts are scaled to sum to 1
+  float expert_sum_floor = 0.0F;         // lower bound of the sum that they are divided by; with sigmoids it is added to the sum
   ExpertScoring expert_scoring = ExpertScoring::softmax;
-  bool expert_choice_bias = false;  // added to their sigmoids, or to the softmax, where experts are chosen, and not to their weights
-  // A token chooses among the experts of so many groups, those with the best expert, or (sigmoid) the best pair; 0: among all.
+  bool expert_choice_bias = false;  // a bias is added to sigmoids or softmax shares for the choice of experts, but not to their weights
+  // A token chooses among the experts of its best groups only. The score of a group is its best expert's, or with sigmoids the sum of its
+  // two best. 0 groups: it chooses among all experts.
   std::uint32_t num_expert_groups = 0;
   std::uint32_t groups_per_token = 0;
-  float expert_scale = 1.0F;  // of the weights
-  ExpertTensors expert_tensors = ExpertTensors::apart;
-  bool expert_bias = false;  // of the router and of all experts' products
+  float expert_scale = 1.0F;  // factor of the weights
+  ExpertTensors expert_tensors = ExpertTensors::separate;
+  bool expert_bias = false;  // biases of the router and of all products of the experts
 
-  StateShape state;  // of the layers that have one
+  StateShape state;  // for the layers that have one
 
-  bool layer_norms = false;           // norms take the mean away and have biases, which lie behind the weights
-  bool whole_attention = false;       // of an encoder: each row sees all
-  std::uint32_t cross_positions = 0;  // that an encoder has made of the request's input, and each layer attends to as well; 0: none
+  bool layer_norms = false;           // LayerNorm with biases, stored after the weights, in place of RMS norm
+  bool is_bidirectional = false;      // in an encoder: each row attends to all rows
+  std::uint32_t cross_positions = 0;  // encoder output rows that each layer also attends to (cross attention); 0: none
 
+  bool operator==(const LayerShape&) const = default;
   [[nodiscard]] std::uint32_t q_size() const { return num_heads * head_dim; }
   [[nodiscard]] std::uint32_t kv_size() const { return num_kv_heads * head_dim; }
   [[nodiscard]] std::size_t qkv_size() const { return std::size_t{q_size()} + 2 * kv_size(); }
   [[nodiscard]] std::uint32_t group() const { return num_heads / num_kv_heads; }
-  // Of what the attention's output projection reads.
+  // Width of the input of attention's output projection.
   [[nodiscard]] std::uint32_t attended_size() const { return latent.kv_rank > 0 ? num_heads * latent.value_dim : q_size(); }
-  // Of a layer with a state: what its input is projected to, what the convolution sees of that, and what is projected back.
+  // Widths in a layer with a state: of the projected input, of the part that the convolution reads, and of the output before its
+  // projection.
   [[nodiscard]] std::uint32_t state_input_size() const;
   [[nodiscard]] std::uint32_t conv_channels() const;
   [[nodiscard]] std::uint32_t state_output_size() const;
-  // Floats of a row of the workspace that holds all of these.
+  // Floats per row of the workspace buffer that holds all of these.
   [[nodiscard]] std::size_t state_row_size() const;
-  // Of the parts of a state, f32, in the order in which they lie in a page.
+  // Shapes of the parts of a state (f32), in the order in which they lie in a page.
   [[nodiscard]] std::vector<std::vector<std::uint64_t>> state_shapes() const;
-  // Feed-forward parts that a token goes through.
+  // Number of feed-forward parts that a token goes through.
   [[nodiscard]] std::uint32_t parts_per_token() const { return experts_per_token + (shared_expert_size > 0 ? 1 : 0); }
 };
 
-// One layer: what its objects (layer.h) are made from.
+// The description from which the objects of one layer (layer.h) are made.
 struct LayerConfig : LayerShape {
-  std::uint32_t window = 0;  // tokens that a token attends to, itself among them; 0: all before it
+  std::uint32_t window = 0;  // tokens that a token attends to, including itself; 0: all tokens before it
   Rotation rotation = Rotation::model;
   LayerMemory memory = LayerMemory::attention;
   bool has_feed_forward = true;
 };
 
-// What makes rows of an input (the features of a sound) that a decoder attends to: two convolutions over time, of which the second takes
-// every other place, and layers in which each row attends to all. It is as wide as the decoder.
+// Shape of an encoder, which turns an input (audio features) into rows that the decoder attends to. It has two convolutions over time, the
+// second with stride 2, and layers in which each row attends to all rows. It is as wide as the decoder.
 struct EncoderShape {
   std::uint32_t num_layers = 0;  // 0: the model has none
   std::uint32_t num_heads = 0;
   std::uint32_t intermediate_size = 0;
-  std::uint32_t num_features = 0;   // of a place of the input
-  std::uint32_t num_positions = 0;  // of what comes out; the input has twice as many places
+  std::uint32_t num_features = 0;   // features per frame of the input
+  std::uint32_t num_positions = 0;  // rows of the output; the input has twice as many frames
 
-  static constexpr std::uint32_t kTaps = 3;  // of a convolution
+  static constexpr std::uint32_t kTaps = 3;  // taps of a convolution
+
+  bool operator==(const EncoderShape&) const = default;
 };
 
 struct ModelConfig : LayerShape {
-  // "llama", "mistral", "qwen2", "qwen3", "phi3", "granite", "smollm3", "olmo2", "gemma2", ...; SmolLM2 is a llama. Or, with
-  // experts, "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss", "deepseek_v2" or "deepseek_v3". Or, with states,
-  // "lfm2", "granitemoehybrid", "bamba", "falcon_h1" or "qwen3_next" (in GGUF files "granitehybrid" and "falcon-h1"). Or, with pictures,
-  // "idefics3" or "smolvlm", whose decoders are llamas.
+  // Name of the architecture in the file, for people (families.h): "llama", "qwen2_moe", "falcon-h1", "smolvlm", ...
   std::string architecture;
-  TensorNames tensor_names = TensorNames::usual;
+  const TensorNames* tensor_names = nullptr;  // names that differ from the usual ones (families_*.cpp); null: none
+  std::string_view adapter_problem{};         // why the rows of adapters do not fit the rows of the file; empty: they fit
   std::uint32_t num_layers = 0;
   std::uint32_t vocab_size = 0;
   std::uint32_t context_length = 0;  // tokens
-  float embedding_scale = 1.0F;      // of the embeddings on their way into the first layer
+  float embedding_scale = 1.0F;      // factor of the embeddings before the first layer
   float logit_divisor = 1.0F;
-  float logit_soft_cap = 0.0F;  // of the logits, as attention_soft_cap
-  // By layer: tokens that a token attends to, itself among them; 0: all before it. Empty: no layer has a window.
+  float logit_soft_cap = 0.0F;  // cap of the logits, as attention_soft_cap
+  // By layer: tokens that a token attends to, including itself; 0: all tokens before it. Empty: no layer has a window.
   std::vector<std::uint32_t> sliding_windows;
 
   double rope_theta = 10000.0;
@@ -197,64 +205,67 @@ struct ModelConfig : LayerShape {
   double rope_factor = 1.0;                            // linear, llama3 and yarn
   double rope_low_freq_factor = 1.0;                   // llama3
   double rope_high_freq_factor = 4.0;                  // llama3
-  double rope_original_context = 0.0;                  // llama3, longrope and yarn, tokens
-  double rope_beta_fast = 32.0, rope_beta_slow = 1.0;  // yarn: turns within the original context, of pairs that are kept and stretched
-  bool rope_whole_pairs = true;                        // yarn: which pairs these are is rounded
-  // longrope: frequencies are divided by the long factors where more than the original context is served, by the short ones elsewhere.
-  // A GGUF file keeps the factors as tensors, and these stay empty.
+  double rope_original_context = 0.0;                  // llama3, longrope and yarn; in tokens
+  double rope_beta_fast = 32.0, rope_beta_slow = 1.0;  // yarn: turns within the original context, of kept and of stretched pairs
+  bool rope_truncates = true;                          // yarn: the bounds between these pairs are rounded
+  // longrope: frequencies are divided by the long factors if more than the original context is served, else by the short factors. A GGUF
+  // file stores the factors as tensors, and these vectors stay empty.
   std::vector<float> rope_short_factors, rope_long_factors;
-  float rope_attention_factor = 1.0F;  // longrope and yarn: of cosines and sines
-  double window_rope_theta = 0.0;      // of layers with a window, unscaled; 0: they rotate as all others
-  // Pairs of a head that turn with a row's time, with its row and with its column in a picture, in this order (M-RoPE); 0: all turn with
-  // the one position.
+  float rope_attention_factor = 1.0F;  // longrope and yarn: factor of cosines and sines
+  double window_rope_theta = 0.0;      // base for layers with a window, without scaling; 0: they rotate like all others
+  // Numbers of pairs of a head that rotate with a row's time, image row and image column, in this order (M-RoPE). All 0: every pair rotates
+  // with the one position.
   std::array<std::uint32_t, 3> rope_sections{};
-  // Layers that rotate neither q nor k: those listed, or each interval-th (0: none).
-  std::vector<bool> still_layers;  // [layer]; empty: no list
-  std::uint32_t still_layer_interval = 0;
+  // Layers that rotate neither q nor k: the listed layers, or every interval-th layer (0: none).
+  std::vector<bool> nope_layers;  // [layer]; empty: no list
+  std::uint32_t nope_layer_interval = 0;
 
-  std::vector<LayerMemory> layer_memories;  // [layer]; empty: keys and values in all
-  std::vector<bool> dense_layers;           // [layer]: those of a mixture that have no experts; empty: none
-  // Where a file counts what looks back and the feed-forward part as blocks of their own (Nemotron-H), which they are, by layer; empty:
-  // both are the layer's number. kNoBlock: it has no feed-forward part.
-  std::vector<std::uint32_t> look_back_blocks, feed_forward_blocks;
+  std::vector<LayerMemory> layer_memories;  // [layer]; empty: keys and values in all layers
+  std::vector<bool> dense_layers;           // [layer]: layers of an MoE model without experts; empty: none
+  // Block of the file by layer, if a file counts feed-forward parts as separate blocks (Nemotron-H). Empty: both blocks have the layer's
+  // number. kNoBlock: the layer has no feed-forward part.
+  std::vector<std::uint32_t> mixer_blocks, feed_forward_blocks;
   static constexpr std::uint32_t kNoBlock = UINT32_MAX;
 
-  EncoderShape encoder;            // cross_positions are its num_positions
-  bool learned_positions = false;  // a vector of each is added to the embedding
+  EncoderShape encoder;            // cross_positions equals its num_positions
+  bool learned_positions = false;  // a learned vector for each position is added to the embedding
 
-  float norm_offset = 0.0F;  // added to the norms as the file keeps them
+  float norm_offset = 0.0F;  // added to the norm weights that the file stores
   bool tied_embeddings = false;
-  bool takes_images = false;           // the folder has more than what reads and writes text, which is not read
-  std::uint32_t num_draft_layers = 0;  // behind the others in the file, for drafts of other engines: not read
-  std::optional<VisionConfig> vision;  // what sees; its tensors have names of their own
+  bool is_tied_if_no_output = false;   // parts of config.json disagree about ties: embeddings are tied if the file has no output matrix
+  bool has_unread_vision = false;      // the folder also has an image part, which is not read
+  std::uint32_t num_draft_layers = 0;  // draft layers after the others in the file, for other engines; not read
+  std::optional<VisionConfig> vision;  // the vision encoder; its tensors have separate names
 
   [[nodiscard]] bool has_rope_sections() const { return rope_sections != std::array<std::uint32_t, 3>{}; }
   [[nodiscard]] bool layer_rotates(std::uint32_t layer) const {
-    if (!still_layers.empty()) return !still_layers[layer];
-    return still_layer_interval == 0 || (layer + 1) % still_layer_interval != 0;
+    if (!nope_layers.empty()) return !nope_layers[layer];
+    return nope_layer_interval == 0 || (layer + 1) % nope_layer_interval != 0;
   }
   [[nodiscard]] LayerConfig layer(std::uint32_t index) const;
 
-  // The encoder, as a model of its own.
+  // Returns the encoder as the config of a separate model.
   [[nodiscard]] ModelConfig encoder_config() const;
 
-  // The heads that attention sees follow from `latent` and rotary_dim; with the usual scale.
+  // Sets the head shape that attention sees from `latent` and rotary_dim, and the default scale.
   void set_latent_heads();
 
-  // Radians per position of each pair, scaling applied; rotary_dim / 2 entries.
+  // Returns the radians per position of each pair, with scaling; rotary_dim / 2 entries.
   [[nodiscard]] std::vector<float> rope_frequencies() const;
-  // Those of layers with a window; empty where they are no others.
+  // Returns the frequencies of layers with a window; empty if they rotate like all others.
   [[nodiscard]] std::vector<float> window_rope_frequencies() const;
 
-  // What is out of range or does not fit together, if anything.
+  bool operator==(const ModelConfig&) const = default;
+
+  // Returns an error if a value is out of range or values do not fit together.
   [[nodiscard]] std::optional<Error> check() const;
 };
 
-// Errors of both: `unsupported` (architecture or option without an implementation here), `corrupt` (a key missing, of the wrong type or
-// range, or dimensions that do not fit one another), naming the key.
+// Errors of both: `unsupported` (an architecture or option that is not implemented), `corrupt` (a key that is missing or of the wrong type
+// or range, or dimensions that do not fit one another), naming the key.
 Result<ModelConfig> config_from_gguf(const GgufFile& file);
 Result<ModelConfig> config_from_hf(const JsonRef& config);
-// The part of config_from_hf that reads "whisper".
-Result<ModelConfig> config_of_whisper(const JsonRef& config);
+// Reads a "whisper" config for config_from_hf.
+Result<ModelConfig> config_from_whisper(const JsonRef& config);
 
 }  // namespace quire

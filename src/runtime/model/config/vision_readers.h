@@ -1,6 +1,6 @@
 #pragma once
-// What readers of encoders of pictures have in common, one file each, and the readers themselves. A folder's config.json is read once, when
-// its headers are; any thread. Defaults are those of transformers' classes.
+// Readers of vision encoders, one file per family, and their shared functions. A folder's config.json is read once, when its headers are
+// read; any thread. Defaults follow transformers' classes.
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -13,23 +13,26 @@
 
 namespace quire {
 
-// What configs call one of them; none: it is not implemented.
+// Returns the activation of this name in a config, or nothing if it is not implemented.
 [[nodiscard]] std::optional<VisionActivation> vision_activation_of(std::string_view name);
 
-// What a tower's class of transformers takes where the key is missing.
-struct UsualTower {
+// Defaults of a tower's class in transformers.
+struct DefaultTower {
   std::string_view type;  // model_type
   std::uint32_t hidden_size, intermediate_size, num_layers, num_heads, image_size, patch_size;
   float norm_epsilon;
   std::string_view activation;
 };
 
-// Of SigLIP or CLIP.
-void read_tower(JsonFields& fields, const UsualTower& usual, VisionConfig& config);
-// Unless something of it could not be read, or its numbers make no such tower.
-Result<VisionConfig> checked_tower(VisionConfig config, std::initializer_list<const JsonFields*> read);
+// Returns the value of the first key that is present, or `usual`.
+std::int32_t read_image_token(JsonFields& outer, std::initializer_list<const char*> keys, std::int32_t usual);
 
-// Each as VisionFamily::read.
+// Reads a tower of SigLIP or CLIP.
+void read_tower(JsonFields& fields, const DefaultTower& usual, VisionConfig& config);
+// Returns `config`, or an error if a field could not be read or the numbers do not describe such a tower.
+Result<VisionConfig> validate_tower(VisionConfig config, std::initializer_list<const JsonFields*> read);
+
+// Each reader behaves as VisionFamily::read.
 Result<VisionConfig> read_idefics3_vision(const JsonRef& config, std::uint32_t output_size);
 Result<VisionConfig> read_llava_vision(const JsonRef& config, std::uint32_t output_size);
 Result<VisionConfig> read_gemma3_vision(const JsonRef& config, std::uint32_t output_size);

@@ -1,5 +1,5 @@
 #pragma once
-// What a pass over the layers is told, and what it gives out.
+// The inputs and outputs of a pass over the layers.
 #include <cstdint>
 #include <span>
 
@@ -14,42 +14,43 @@ struct BatchSequence {
   Slot slot;
   std::uint32_t first_position = 0;
   std::uint32_t num_tokens = 0;
-  const Adapter* adapter = nullptr;  // lives until the pass is over
-  std::uint32_t num_drafts = 0;      // of its tokens, the last ones: states behind each of them are kept
+  const Adapter* adapter = nullptr;  // must live until the pass is over
+  std::uint32_t num_drafts = 0;      // number of draft tokens, which come last; the states after each of them are kept
 };
 
-// A row that takes an embedding in the place of its token's.
+// A row that takes an embedding in place of its token's embedding.
 struct EmbeddedRow {
   std::uint32_t row = 0;
-  const float* embedding = nullptr;  // [hidden_size]; lives until the pass is over
+  const float* embedding = nullptr;  // [hidden_size]; must live until the pass is over
 };
 
-// With what a row turns by where the model has sections for each (ModelConfig::rope_sections): in a text all three are the same. None is
-// beyond the row's place in its request.
+// Position by which a row rotates, in models with sections (ModelConfig::rope_sections). In text all three are equal. None exceeds the
+// row's position in its request.
 struct RopePosition {
   std::uint32_t time = 0, row = 0, column = 0;
 
   friend bool operator==(const RopePosition&, const RopePosition&) = default;
 };
 
-// Rows are the tokens of the sequences, one sequence after the other. Each slot occurs once.
+// Rows are the tokens of the sequences, one sequence after another. Each slot occurs once.
 struct BatchInput {
   std::span<const TokenId> tokens;             // [row]
-  std::span<const BatchSequence> sequences;    // num_tokens add up to tokens.size()
-  std::span<const std::uint32_t> output_rows;  // rows of which something is wanted, ascending, any number of them
-  std::span<const EmbeddedRow> embedded = {};  // ascending
-  // [row]; empty: each row's place in its request, as where no picture is before it.
+  std::span<const BatchSequence> sequences;    // their num_tokens add up to tokens.size()
+  std::span<const std::uint32_t> output_rows;  // rows for which outputs are needed, ascending, any number of them
+  std::span<const EmbeddedRow> embedded = {};  // ascending by row
+  // [row]; empty: each row's position in its request, if no row has an image before it.
   std::span<const RopePosition> rope_positions = {};
-  // [row]: the last place of its request that it attends to; empty: its own. What is beyond it is of this pass.
+  // [row]: the last position of its request that the row attends to; empty: its own position. Positions after the row's own must belong to
+  // this pass.
   std::span<const std::uint32_t> last_seen = {};
 };
 
-// What a pass gives out of its output rows; what is not wanted is empty.
+// The outputs of a pass for its output rows. An output that is not needed is empty.
 struct PassOutput {
   std::span<float> logits = {};  // [output row][vocab_size]
-  std::span<float> hidden = {};  // [output row][hidden_size]: what the last layer made of the row, normed
-  // [row][layer][experts_per_token]: the experts that the row goes through, the likeliest first. Of layers without experts, and in the last
-  // layer of rows that are no output rows, it is left as it was.
+  std::span<float> hidden = {};  // [output row][hidden_size]: output of the last layer, normed
+  // [row][layer][experts_per_token]: the experts that the row goes through, the likeliest first. Entries of layers without experts are left
+  // unchanged. In the last layer, only entries of output rows are written.
   std::span<std::uint16_t> experts = {};
 };
 

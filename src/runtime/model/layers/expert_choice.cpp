@@ -1,5 +1,6 @@
-// Which experts a token goes to, from a router's scores. Called within a pass, for each token of a layer with experts, on any thread of the
-// pool; pure functions that allocate nothing. Of equal scores the first wins, and sums are taken in one order: the bits decide.
+// Chooses the experts of a token from a router's scores. Called within a pass, for each token of a layer with experts, on any thread of the
+// pool; pure functions that allocate nothing. Of equal scores the first wins, and sums have a fixed order, because results must be equal
+// bit by bit.
 #include "runtime/model/layers/expert_choice.h"
 
 #include <algorithm>
@@ -16,18 +17,18 @@ float sigmoid(float score) {
   return 1.0F / (1.0F + reference::exp_polynomial(-score));
 }
 
-// Keeps `chosen` in order, the scores in the place of weights; the last one falls out.
+// Inserts a candidate into `chosen`, which is sorted by score; the weights hold the scores here. The last entry drops out.
 void insert(ChosenExpert candidate, std::span<ChosenExpert> chosen) {
   std::size_t at = chosen.size() - 1;
   for (; at > 0 && chosen[at - 1].weight < candidate.weight; --at) chosen[at] = chosen[at - 1];
   chosen[at] = candidate;
 }
 
-// What decides between experts: the score, its sigmoid, or, where a bias is added, its share of the softmax.
+// The value by which experts are compared: the score, its sigmoid (plus a bias), or, with softmax and a bias, its share plus the bias.
 struct Choice {
   std::span<const float> scores;
   const ExpertRouting& routing;
-  float best = 0.0F, sum = 1.0F;  // of the softmax
+  float best = 0.0F, sum = 1.0F;  // maximum and sum of the softmax
 
   Choice(std::span<const float> all, const ExpertRouting& how) : scores(all), routing(how) {
     if (routing.scoring == ExpertScoring::sigmoid || routing.choice_bias.empty()) return;
@@ -44,7 +45,7 @@ struct Choice {
   }
 };
 
-// A bit for each group that a token may go to.
+// Returns a bit mask of the groups that a token may use.
 std::uint64_t chosen_groups(const Choice& choice, const ExpertRouting& routing) {
   constexpr float kNone = -std::numeric_limits<float>::infinity();
   std::array<ChosenExpert, kMaxExpertGroups> best;
@@ -66,7 +67,7 @@ std::uint64_t chosen_groups(const Choice& choice, const ExpertRouting& routing) 
   return bits;
 }
 
-// Where hardly a token's share goes to those that a bias chose, they are not made to sum to 1.
+// If the experts that a bias chose have hardly any share, their weights are not scaled to sum to 1.
 float sum_at_least(std::span<const float> scores, const ExpertRouting& routing, float best, float sum) {
   if (!routing.normalize || routing.sum_floor == 0.0F) return sum;
   float all = 0.0F;
@@ -75,7 +76,7 @@ float sum_at_least(std::span<const float> scores, const ExpertRouting& routing, 
 }
 
 void weigh_by_softmax(std::span<const float> scores, const ExpertRouting& routing, std::span<ChosenExpert> chosen) {
-  // The largest of those chosen, or where others count, too, and may be larger, of all.
+  // The largest score of the chosen experts. With a bias other experts may have larger scores: then the largest of all.
   float best = scores[chosen.front().expert];
   for (const ChosenExpert& expert : chosen) best = std::max(best, scores[expert.expert]);
   if (!routing.choice_bias.empty()) best = *std::ranges::max_element(scores);

@@ -1,19 +1,19 @@
-// A mixture of experts. Rows are grouped by expert, so that an expert's weights are read once for all its rows, and those of an expert that
-// no row goes through not at all. What a row goes through depends on that row alone, each expert's products do as all products (kernel.h),
-// and they are added in the order of the row's own choice: which rows share a pass changes nothing in its bits.
-// Called by the decoder, as every half of a layer; phases as there.
+// A mixture of experts. Rows are grouped by expert: an expert's weights are read once for all its rows, and not at all if no row uses it.
+// The experts of a row depend on that row alone, and its products behave like all products (kernel.h). Results are added in the order of
+// the row's own choice. Other rows of a pass therefore do not change a row's bits. Called by the decoder like every half of a layer, with
+// the same phases.
 #include <algorithm>
 #include <array>
 #include <iterator>
 
-#include "runtime/model/layers/adapted_experts.h"
 #include "runtime/model/layers/expert_choice.h"
 #include "runtime/model/layers/layer.h"
+#include "runtime/model/layers/lora_experts.h"
 
 namespace quire {
 namespace {
 
-class ExpertsFeedForward final : public FeedForwardHalf {
+class ExpertsFeedForward final : public FeedForwardSublayer {
  public:
   ExpertsFeedForward(const LayerConfig& config, const LayerWeights& weights, const std::vector<float>* next_norm)
       : config_(config), weights_(weights), next_norm_(next_norm) {}
@@ -24,7 +24,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
       route(pass, first, count);
       group(pass, count);
       gather(pass, first);
-      const AdaptedExperts adapted(pass, first);
+      const LoraExperts adapted(pass, first);
       if (adapted.any()) project_inputs(pass, adapted);
       for (std::uint32_t done = 0; done < pass.workspace.experts.num_parts; done += pass.workspace.experts.num_active) {
         bring(pass, done);
@@ -54,7 +54,8 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     return pass.activations(pairs.gate + inner_begin(part), part.count, width_of(part.expert), pairs.inner_codes.subspan(part.inner_at));
   }
 
-  // Units of all parts in one numbering, of each part count(part), at least one, shared out one by one: body(part, unit).
+  // Numbers the units of all parts consecutively, and shares them out one by one: body(part, unit). A part has count(part) units, at least
+  // one.
   template <class Count, class Body>
   static void for_units(Pass& pass, Count count, Body body) {
     const std::span<ExpertPart> parts = pass.workspace.experts.active();
@@ -72,7 +73,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     });
   }
 
-  // Panels of one of an expert's products that are shared out together.
+  // Returns how many panels of one product of an expert are shared out together.
   static std::uint32_t grain(const Pass& pass, const PackedMatrix& matrix, std::size_t panel_bytes, const ExpertPart& part) {
     return pass.panel_grain(matrix.num_panels(), panel_bytes, part.count);
   }
@@ -84,7 +85,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     const Activations x = pass.stream_input().slice(first, count);
     const std::array products{Product{&weights_.router, pairs.scores, stride},
                               Product{&weights_.shared_weight, pairs.scores + config_.num_experts, stride}};
-    const bool is_weighed = has_shared() && config_.weighs_shared_expert;
+    const bool is_weighed = has_shared() && config_.has_shared_expert_gate;
     pass.multiply(std::span(products).first(is_weighed ? 2 : 1), x);
     const ExpertRouting routing = ExpertRouting::of(config_, weights_.choice_bias);
     const std::size_t per_row = config_.parts_per_token();
@@ -94,14 +95,14 @@ class ExpertsFeedForward final : public FeedForwardHalf {
         if (!weights_.router_bias.empty()) pass.kernels.add(scores, weights_.router_bias.data(), config_.num_experts);
         ChosenExpert* chosen = pairs.chosen + row * per_row;
         choose_experts({scores, config_.num_experts}, routing, {chosen, config_.experts_per_token});
-        pass.tell_experts(first + row, {chosen, config_.experts_per_token});
+        pass.record_experts(first + row, {chosen, config_.experts_per_token});
         if (has_shared())
           chosen[config_.experts_per_token] = {config_.num_experts, is_weighed ? shared_share(scores[config_.num_experts]) : 1.0F};
       }
     });
   }
 
-  // Orders the pairs by expert, and those of one by row.
+  // Sorts the pairs by expert, and within an expert by row.
   void group(Pass& pass, std::uint32_t count) const {
     ExpertPairs& pairs = pass.workspace.experts;
     const std::size_t per_row = config_.parts_per_token();
@@ -129,7 +130,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     }
   }
 
-  // The weights of as many parts as fit, from part `first` on, whose turn it is then.
+  // Loads the weights of as many parts as fit, from part `first` on, and makes these parts active.
   static void bring(Pass& pass, std::uint32_t first) {
     ExpertPairs& pairs = pass.workspace.experts;
     pairs.first_active = first;
@@ -144,7 +145,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     return columns % kGroupColumns == 0 ? activation_scratch_bytes(pass.mode, rows, columns) : 0;
   }
 
-  // body(part, begin, end): tiles of its rows, which no two threads share.
+  // Calls body(part, begin, end) for tiles of a part's rows. No two threads share a tile.
   template <class Body>
   static void for_tiles(Pass& pass, Body body) {
     for_units(
@@ -167,22 +168,22 @@ class ExpertsFeedForward final : public FeedForwardHalf {
     });
   }
 
-  void project_inputs(Pass& pass, const AdaptedExperts& adapted) const {
+  void project_inputs(Pass& pass, const LoraExperts& adapted) const {
     for_tiles(pass, [&](const ExpertPart& part, std::uint32_t begin, std::uint32_t end) {
       adapted.project(part, &ExpertAdapter::gate, 0, stream_of(pass, part), config_.hidden_size, begin, end);
       adapted.project(part, &ExpertAdapter::up, 1, stream_of(pass, part), config_.hidden_size, begin, end);
     });
   }
 
-  void project_inner(Pass& pass, const AdaptedExperts& adapted) const {
+  void project_inner(Pass& pass, const LoraExperts& adapted) const {
     for_tiles(pass, [&](const ExpertPart& part, std::uint32_t begin, std::uint32_t end) {
       const float* inner = pass.workspace.experts.gate + inner_begin(part);
       adapted.project(part, &ExpertAdapter::down, 0, inner, width_of(part.expert), begin, end);
     });
   }
 
-  // The same panels of both products go to one thread, which then joins them and prepares what it made.
-  void gate_and_up(Pass& pass, const AdaptedExperts& adapted) const {
+  // One thread computes the same panels of both products, then joins them and prepares the result.
+  void gate_and_up(Pass& pass, const LoraExperts& adapted) const {
     const ExpertPairs& pairs = pass.workspace.experts;
     const auto panels_at_once = [&](const ExpertPart& part) {
       const ExpertWeights& expert = weights_.experts[part.expert];
@@ -215,7 +216,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
         });
   }
 
-  void down(Pass& pass, const AdaptedExperts& adapted) const {
+  void down(Pass& pass, const LoraExperts& adapted) const {
     const auto panels_at_once = [&](const ExpertPart& part) {
       const PackedMatrix& matrix = weights_.experts[part.expert].down;
       return grain(pass, matrix, matrix.panel_bytes, part);
@@ -231,7 +232,7 @@ class ExpertsFeedForward final : public FeedForwardHalf {
         });
   }
 
-  // A chunk's outcome replaces its own rows of the stream and of the input, which no other chunk reads.
+  // The result of a chunk of at most kFeedForwardRows rows replaces these rows of the stream and of the input, which no other chunk reads.
   void combine(Pass& pass, std::uint32_t first, std::uint32_t count) const {
     const ExpertPairs& pairs = pass.workspace.experts;
     const std::uint32_t width = config_.hidden_size;
@@ -261,8 +262,8 @@ class ExpertsFeedForward final : public FeedForwardHalf {
 
 }  // namespace
 
-std::unique_ptr<const FeedForwardHalf> make_experts(const LayerConfig& config, const LayerWeights& weights,
-                                                    const std::vector<float>* next_norm) {
+std::unique_ptr<const FeedForwardSublayer> make_experts(const LayerConfig& config, const LayerWeights& weights,
+                                                        const std::vector<float>* next_norm) {
   return std::make_unique<ExpertsFeedForward>(config, weights, next_norm);
 }
 

@@ -2,19 +2,19 @@
 #include <array>
 #include <span>
 
-#include "runtime/model/layers/adapted_products.h"
 #include "runtime/model/layers/layer.h"
+#include "runtime/model/layers/lora_products.h"
 
 namespace quire {
 namespace {
 
-// down(activation(gate(x)) * up(x)), or without a gate down(activation(gate(x))).
-class DenseFeedForward final : public FeedForwardHalf {
+// Computes down(activation(gate(x)) * up(x)), or down(activation(gate(x))) if the activation has no gate.
+class DenseFeedForward final : public FeedForwardSublayer {
  public:
   DenseFeedForward(const LayerConfig& config, const LayerWeights& weights, const std::vector<float>* next_norm)
       : config_(config), weights_(weights), next_norm_(next_norm) {}
 
-  // In tiles of rows: a tile's outcome replaces its own rows of the stream and of the input, which no other tile reads.
+  // Works in tiles of rows. The result of a tile replaces its own rows of the stream and of the input, which no other tile reads.
   void run(Pass& pass) const override {
     const Activations all = pass.stream_input();
     for (std::uint32_t first = 0; first < pass.rows; first += kFeedForwardRows) {
@@ -24,7 +24,7 @@ class DenseFeedForward final : public FeedForwardHalf {
       float* out = pass.workspace.input + std::size_t{first} * config_.hidden_size;
       const std::array products{Product{&weights_.down.matrix, out, config_.hidden_size, &LayerAdapter::down}};
       pass.multiply(products, inner, first);
-      const AdaptedProducts adapted(pass, products, first, count);
+      const LoraProducts adapted(pass, products, first, count);
       pass.for_rows(count, [&](std::uint32_t begin, std::uint32_t end) {
         adapted.add(begin, end);
         if (config_.down_scale != 1.0F) scale_rows(pass, first + begin, first + end);
@@ -34,7 +34,7 @@ class DenseFeedForward final : public FeedForwardHalf {
   }
 
  private:
-  // The same panels of both products go to one thread, which then joins them and prepares what it made of `inner`.
+  // One thread computes the same panels of both products, then joins them and prepares the result as part of `inner`.
   void gate_and_up(Pass& pass, std::uint32_t first_row, const Activations& x, const Activations& inner) const {
     const Linear& gate = weights_.gate;
     const Linear& up = weights_.up;
@@ -44,11 +44,11 @@ class DenseFeedForward final : public FeedForwardHalf {
     const std::array both{Product{&gate.matrix, pass.workspace.gate, width, is_gated ? &LayerAdapter::gate : &LayerAdapter::up},
                           Product{&up.matrix, pass.workspace.up, width, &LayerAdapter::up}};
     const std::span<const Product> products = std::span(both).first(is_gated ? 2 : 1);
-    const AdaptedProducts adapted(pass, products, first_row, x.rows);
+    const LoraProducts adapted(pass, products, first_row, x.rows);
     pass.pool.parallel_for(adapted.num_units(), 1,
                            [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) { adapted.project(x, begin, end); });
-    const Activations gate_x = pass.in_order_of(gate.matrix, x, 0);
-    const Activations up_x = !is_gated || up.matrix.input_order == gate.matrix.input_order ? gate_x : pass.in_order_of(up.matrix, x, 1);
+    const Activations gate_x = pass.reordered_input(gate.matrix, x, 0);
+    const Activations up_x = !is_gated || up.matrix.input_order == gate.matrix.input_order ? gate_x : pass.reordered_input(up.matrix, x, 1);
     const std::uint32_t grain = pass.panel_grain(panels, gate.matrix.panel_bytes + up.matrix.panel_bytes, x.rows);
     pass.pool.parallel_for(panels, grain, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
       pass.kernels.matmul(gate.matrix, gate_x, pass.workspace.gate, width, begin, end);
@@ -62,13 +62,13 @@ class DenseFeedForward final : public FeedForwardHalf {
     });
   }
 
-  // The bias comes behind it, so a scaled one is not the file's: models that scale have none.
+  // The bias is added after the scale, without it. Models with a scale have no bias.
   void scale_rows(const Pass& pass, std::uint32_t begin, std::uint32_t end) const {
     pass.kernels.scale(pass.workspace.input + std::size_t{begin} * config_.hidden_size, config_.down_scale,
                        (end - begin) * config_.hidden_size);
   }
 
-  // `count` values of one row, which begin at `at` of the buffers and at output `first`.
+  // Joins `count` values of gate and up of one row, which begin at `at` in the buffers and at output `first`.
   void join(const Pass& pass, std::size_t at, std::size_t first, std::uint32_t count) const {
     float* gate = pass.workspace.gate + at;
     float* up = pass.workspace.up + at;
@@ -85,8 +85,8 @@ class DenseFeedForward final : public FeedForwardHalf {
 
 }  // namespace
 
-std::unique_ptr<const FeedForwardHalf> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
-                                                         const std::vector<float>* next_norm) {
+std::unique_ptr<const FeedForwardSublayer> make_feed_forward(const LayerConfig& config, const LayerWeights& weights,
+                                                             const std::vector<float>* next_norm) {
   return std::make_unique<DenseFeedForward>(config, weights, next_norm);
 }
 

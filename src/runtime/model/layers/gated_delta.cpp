@@ -1,24 +1,24 @@
-// A gated delta rule: the input is projected to queries, keys, values and a gate, and to two rates for each head; queries, keys and values
-// are convolved over the last tokens; then each token corrects what the state gives for its key, and asks it with its query. What comes out
-// is normed by head, gated, and projected back. The state is what the convolution sees of the tokens before, and for each value of each
-// head as many numbers as a key has, in tiles of kScanLanes values. Called by the decoder within a pass, on the thread that leads it.
-// Threads share channels, heads and requests, never the tokens of one.
+// A gated delta rule. The input is projected to queries, keys, values and a gate, and to two rates per head. Queries, keys and values are
+// convolved over the last tokens. Then each token corrects the state's value for its key, and reads the state with its query. The result is
+// normed per head, gated and projected back. The state consists of the convolution's earlier inputs and, for each value of each head, as
+// many numbers as a key has, in tiles of kScanLanes values. Called by the decoder within a pass, on the thread that leads it. Threads share
+// channels, heads and requests, never the tokens of one request.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
 
-#include "runtime/model/layers/adapted_products.h"
 #include "runtime/model/layers/layer.h"
+#include "runtime/model/layers/lora_products.h"
 #include "runtime/model/layers/state_steps.h"
 
 namespace quire {
 namespace {
 
-// A row of the workspace: what the input is projected to, in the file's order (for each key head its query, its key, the values of its
-// heads and their gates), the rates (for each key head those of its heads: how much is corrected, and how much is forgotten), and what the
-// convolution makes: all queries, all keys, all values.
-class GatedDelta final : public AttentionHalf {
+// A row of the workspace has three parts. First comes the projected input in the file's order: for each key head its query, its key, the
+// values of its heads and their gates. Then come the rates: for each key head the correction rates of its heads, then their decay rates.
+// Last comes the output of the convolution: all queries, all keys, all values.
+class GatedDelta final : public AttentionSublayer {
  public:
   GatedDelta(const LayerConfig& config, const LayerWeights& weights)
       : config_(config),
@@ -28,7 +28,7 @@ class GatedDelta final : public AttentionHalf {
         rates_at_(part_ * config.state.groups),
         conv_at_(rates_at_ + 2 * std::size_t{config.state.heads}),
         stride_(config.state_row_size()),
-        // rms_norm() divides by the root of the mean, which is that of the sum over the root of how many there are.
+        // rms_norm() divides by the root of the mean, which is the root of the sum divided by the root of the count.
         key_scale_(config.state.size, 1.0F / std::sqrt(static_cast<float>(config.state.size))),
         query_scale_(config.state.size, 1.0F / static_cast<float>(config.state.size)) {}
 
@@ -40,7 +40,7 @@ class GatedDelta final : public AttentionHalf {
                          Product{&weights_.state_gate, rows, stride_}};
     const std::span products = std::span(all).first(ordered ? 3 : 2);
     pass.multiply(products, pass.stream_input());
-    const AdaptedProducts adapted(pass, products, 0, pass.rows);
+    const LoraProducts adapted(pass, products, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) order_row(pass, row);
@@ -79,12 +79,13 @@ class GatedDelta final : public AttentionHalf {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
-  // What goes through the convolution has a product of its own, and lies in its place; the gates are at the row's begin.
+  // Returns whether a separate product writes the convolution's inputs to their final place. The gates then lie at the beginning of the
+  // row.
   [[nodiscard]] bool is_ordered() const { return weights_.state_gate.rows > 0; }
   [[nodiscard]] std::size_t key_width() const { return std::size_t{config_.state.groups} * config_.state.size; }
   [[nodiscard]] std::size_t values_at() const { return conv_at_ + 2 * key_width(); }
 
-  // From the file's order to the convolution's; and what the rates stand for.
+  // Copies a row from the file's order to the convolution's order, and computes decays and correction rates.
   void order_row(const Pass& pass, std::uint32_t row) const {
     const StateShape& state = config_.state;
     const float* from = pass.workspace.state_input + row * stride_;
@@ -108,7 +109,7 @@ class GatedDelta final : public AttentionHalf {
     }
   }
 
-  // Queries and keys to length 1, queries over the root of their size.
+  // Scales queries and keys to length 1, and then queries by 1 / sqrt(size).
   void norm_row(const Kernels& kernels, float* row) const {
     const StateShape& state = config_.state;
     const float epsilon = 1e-6F / static_cast<float>(state.size);
@@ -149,15 +150,15 @@ class GatedDelta final : public AttentionHalf {
 
   LayerConfig config_;
   const LayerWeights& weights_;
-  std::uint32_t shared_;  // heads that share a key head
-  std::size_t part_;      // of a key head
+  std::uint32_t shared_;  // heads per key head
+  std::size_t part_;      // values of the projected input per key head
   std::size_t rates_at_, conv_at_, stride_;
   std::vector<float> key_scale_, query_scale_;
 };
 
 }  // namespace
 
-std::unique_ptr<const AttentionHalf> make_gated_delta(const LayerConfig& config, const LayerWeights& weights) {
+std::unique_ptr<const AttentionSublayer> make_gated_delta(const LayerConfig& config, const LayerWeights& weights) {
   return std::make_unique<GatedDelta>(config, weights);
 }
 

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "runtime/model/layers/adapted_products.h"
+#include "runtime/model/layers/lora_products.h"
 
 namespace quire {
 namespace {
 
-std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, const LayerWeights& weights) {
+std::unique_ptr<const AttentionSublayer> make_mixer(const LayerConfig& layer, const LayerWeights& weights) {
   if (layer.latent.kv_rank > 0) return make_latent_attention(layer, weights);
   if (layer.memory == LayerMemory::attention) return make_attention(layer, weights);
   const auto make = layer.state.kind == StateKind::short_conv ? make_short_conv
@@ -18,14 +18,14 @@ std::unique_ptr<const AttentionHalf> make_look_back(const LayerConfig& layer, co
   return make_parallel(layer, weights, make_attention(layer, weights), std::move(recurrence));
 }
 
-class NoFeedForward final : public FeedForwardHalf {
+class NoFeedForward final : public FeedForwardSublayer {
  public:
   void run(Pass& /*pass*/) const override {}
 };
 
-std::unique_ptr<const FeedForwardHalf> make_rest(const LayerConfig& layer, const LayerWeights& weights,
-                                                 const std::vector<float>* next_norm) {
-  // Then the half before has left what the next layer is to find (share_norms in weights.cpp).
+std::unique_ptr<const FeedForwardSublayer> make_feed_forward_sublayer(const LayerConfig& layer, const LayerWeights& weights,
+                                                                      const std::vector<float>* next_norm) {
+  // The half before it has already prepared the input of the next layer (share_norms in weights.cpp).
   if (!layer.has_feed_forward) return std::make_unique<NoFeedForward>();
   return layer.num_experts > 0 ? make_experts(layer, weights, next_norm) : make_feed_forward(layer, weights, next_norm);
 }
@@ -45,13 +45,13 @@ PagedKvLayer kv_layer(const KvCache& cache, std::uint32_t layer) {
           .token_stride = layout.token_stride};
 }
 
-void AttentionHalf::mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights,
-                                    const std::vector<float>& bias) const {
+void AttentionSublayer::mix_into_stream(Pass& pass, const LayerCache& cache, const LayerWeights& weights,
+                                        const std::vector<float>& bias) const {
   const Product made = mix(pass, cache, pass.workspace.input);
-  const AdaptedProducts adapted(pass, {&made, 1}, 0, pass.rows);
+  const LoraProducts adapted(pass, {&made, 1}, 0, pass.rows);
   pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
     adapted.add(begin, end);
-    pass.add_to_stream(bias, weights.attn_post_norm, &weights.norm_behind_attention(), begin, end);
+    pass.add_to_stream(bias, weights.attn_post_norm, &weights.norm_after_attention(), begin, end);
   });
 }
 
@@ -60,9 +60,9 @@ std::vector<Layer> make_layers(const ModelConfig& config, const DecoderWeights& 
   for (std::uint32_t i = 0; i < config.num_layers; ++i) {
     const std::vector<float>* next_norm = i + 1 == config.num_layers ? nullptr : &weights.layers[i + 1].attn_norm;
     const LayerConfig layer = config.layer(i);
-    layers.push_back({make_look_back(layer, weights.layers[i]),
+    layers.push_back({make_mixer(layer, weights.layers[i]),
                       layer.cross_positions > 0 ? make_cross_attention(layer, weights.layers[i]) : nullptr,
-                      make_rest(layer, weights.layers[i], next_norm)});
+                      make_feed_forward_sublayer(layer, weights.layers[i], next_norm)});
   }
   return layers;
 }

@@ -1,18 +1,18 @@
-// A Mamba-2 layer: the input is projected to a gate, to values with the b and c of their groups, and to a step for each head; values, b and
-// c are convolved over the last tokens, a selective scan goes through the tokens, and what comes out is gated, normed and projected back.
-// The state is what the convolution sees of the tokens before, and for each value of each head some numbers, in tiles of kScanLanes values.
-// Called by the decoder within a pass, on the thread that leads it. Threads share channels, heads and requests, never the tokens of one.
+// A Mamba-2 layer. The input is projected to a gate, to values with the b and c of their groups, and to a step per head. Values, b and c
+// are convolved over the last tokens. A selective scan runs over the tokens, and its output is gated, normed and projected back. The state
+// consists of the convolution's earlier inputs and some numbers for each value of each head, in tiles of kScanLanes values. Called by the
+// decoder within a pass, on the thread that leads it. Threads share channels, heads and requests, never the tokens of one request.
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/model/layers/adapted_products.h"
 #include "runtime/model/layers/layer.h"
+#include "runtime/model/layers/lora_products.h"
 #include "runtime/model/layers/state_steps.h"
 
 namespace quire {
 namespace {
 
-class Mamba2 final : public AttentionHalf {
+class Mamba2 final : public AttentionSublayer {
  public:
   Mamba2(const LayerConfig& config, const LayerWeights& weights)
       : config_(config),
@@ -25,7 +25,7 @@ class Mamba2 final : public AttentionHalf {
     float* projected = pass.workspace.state_input;
     const Product product{&weights_.state_input.matrix, projected, stride_, &LayerAdapter::state_input};
     pass.multiply({&product, 1}, pass.stream_input());
-    const AdaptedProducts adapted(pass, {&product, 1}, 0, pass.rows);
+    const LoraProducts adapted(pass, {&product, 1}, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) finish_row(pass, row);
@@ -51,7 +51,7 @@ class Mamba2 final : public AttentionHalf {
   void attend(Pass& pass, const LayerCache& cache) const override { mix_into_stream(pass, cache, weights_, weights_.state_output.bias); }
 
  private:
-  // Biases and scales; steps become those of the scan, and their decays go to a place of their own.
+  // Applies biases and scales to a row. Converts its steps to the steps of the scan, and writes their decays to a separate buffer.
   void finish_row(const Pass& pass, std::uint32_t row) const {
     const StateShape& state = config_.state;
     float* at = pass.workspace.state_input + row * stride_;
@@ -69,7 +69,7 @@ class Mamba2 final : public AttentionHalf {
     }
   }
 
-  // Of every value of every head, in its own place: a thread reads those of its tile, and b and c, which nobody writes.
+  // Scans every value of every head in place. A thread reads the values of its tile, and b and c, which no thread writes.
   void scan(Pass& pass, const LayerCache& cache) const {
     const StateShape& state = config_.state;
     const std::uint32_t tiles = state.head_dim / kScanLanes;
@@ -103,23 +103,23 @@ class Mamba2 final : public AttentionHalf {
   void gate_row(const Kernels& kernels, const float* gate, const float* y, float* out) const {
     if (weights_.state_norm.empty()) return kernels.silu_mul(gate, y, out, inner_);
     const std::uint32_t width = inner_ / config_.state.norm_groups;
-    if (!config_.state.gates_normed) kernels.silu_mul(gate, y, out, inner_);
+    if (!config_.state.is_gate_after_norm) kernels.silu_mul(gate, y, out, inner_);
     for (std::uint32_t at = 0; at < inner_; at += width)
-      kernels.rms_norm(config_.state.gates_normed ? y + at : out + at, weights_.state_norm.data() + at, config_.norm_epsilon, out + at,
-                       width);
-    if (config_.state.gates_normed) kernels.silu_mul(gate, out, out, inner_);
+      kernels.rms_norm(config_.state.is_gate_after_norm ? y + at : out + at, weights_.state_norm.data() + at, config_.norm_epsilon,
+                       out + at, width);
+    if (config_.state.is_gate_after_norm) kernels.silu_mul(gate, out, out, inner_);
   }
 
   LayerConfig config_;
   const LayerWeights& weights_;
   std::uint32_t inner_;      // values of all heads
-  std::size_t group_width_;  // b, or c, of all groups
-  std::size_t stride_;       // of what the input is projected to
+  std::size_t group_width_;  // values of b, or of c, for all groups
+  std::size_t stride_;       // values of the projected input
 };
 
 }  // namespace
 
-std::unique_ptr<const AttentionHalf> make_mamba2(const LayerConfig& config, const LayerWeights& weights) {
+std::unique_ptr<const AttentionSublayer> make_mamba2(const LayerConfig& config, const LayerWeights& weights) {
   return std::make_unique<Mamba2>(config, weights);
 }
 

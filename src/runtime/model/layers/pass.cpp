@@ -1,17 +1,17 @@
-// What all layers of a pass do alike: products, shared out among the threads as panels or rows, norms and activations. Called by the half
-// layers on the thread that leads the pass; a phase ends when all threads of the pool have done their part. How work is cut must not show
-// in the bits.
+// Operations that all layers of a pass share: products, divided among the threads by panels or rows, norms and activations. Called by the
+// half layers on the thread that leads the pass; a phase ends when all threads of the pool have done their part. The division of the work
+// must not change the bits.
 #include "runtime/model/layers/pass.h"
 
 #include <algorithm>
 
 #include "runtime/kernel/layer_math.h"
-#include "runtime/model/layers/adapted_products.h"
+#include "runtime/model/layers/lora_products.h"
 
 namespace quire {
 namespace {
 
-// Panels of all products in one numbering.
+// Multiplies panels [begin, end) of all products, which are numbered consecutively.
 void multiply_panels(const Kernels& kernels, std::span<const Product> products, const Activations& x, std::uint32_t begin,
                      std::uint32_t end) {
   std::uint32_t first = 0;
@@ -24,7 +24,7 @@ void multiply_panels(const Kernels& kernels, std::span<const Product> products, 
   }
 }
 
-// The first of them that want their inputs in one order.
+// Returns the leading products that need their inputs in the same order.
 std::span<const Product> with_one_order(std::span<const Product> products) {
   std::size_t count = 1;
   while (count < products.size() && products[count].matrix->input_order == products.front().matrix->input_order) ++count;
@@ -43,9 +43,9 @@ Pass::Pass(const ModelConfig& config, const Kernels& table, ActivationMode activ
       num_layers(config.num_layers) {}
 
 void Pass::multiply(std::span<const Product> products, const Activations& x, std::uint32_t first_row) {
-  const AdaptedProducts adapted(*this, products, first_row, x.rows);
+  const LoraProducts adapted(*this, products, first_row, x.rows);
   std::uint32_t units = adapted.num_units();
-  // A phase for all, or where they want their inputs in different orders for those of each.
+  // There is one phase for all products, or one for each order of the inputs.
   for (std::span<const Product> rest = products; !rest.empty(); units = 0) {
     const std::span<const Product> together = with_one_order(rest);
     rest = rest.subspan(together.size());
@@ -55,7 +55,7 @@ void Pass::multiply(std::span<const Product> products, const Activations& x, std
       panels += product.matrix->num_panels();
       bytes += product.matrix->bytes();
     }
-    const Activations inputs = in_order_of(*together.front().matrix, x);
+    const Activations inputs = reordered_input(*together.front().matrix, x);
     pool.parallel_for(panels + units, panel_grain(panels, bytes / std::max(panels, 1U), x.rows),
                       [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
                         multiply_panels(kernels, together, inputs, begin, std::min(end, panels));
@@ -64,7 +64,7 @@ void Pass::multiply(std::span<const Product> products, const Activations& x, std
   }
 }
 
-Activations Pass::in_order_of(const PackedMatrix& matrix, const Activations& x, std::size_t place) {
+Activations Pass::reordered_input(const PackedMatrix& matrix, const Activations& x, std::size_t place) {
   if (matrix.input_order == nullptr) return x;
   const OrderedInput& out = workspace.ordered[place];
   const std::vector<std::uint32_t>& order = *matrix.input_order;
@@ -107,7 +107,7 @@ void Pass::activate(float* gate, const float* up, std::uint32_t n) const {
     case GateActivation::swiglu_limited:
       return kernels.swiglu_limited(gate, up, shape.swiglu_limit, gate, n);
     case GateActivation::relu2:
-      // A number that is none stays one.
+      // NaN stays NaN.
       for (std::uint32_t i = 0; i < n; ++i) gate[i] = gate[i] <= 0.0F ? 0.0F : gate[i] * gate[i];
       return;
     case GateActivation::gelu:
@@ -130,7 +130,7 @@ void Pass::add_to_stream(const std::vector<float>& bias, const std::vector<float
   if (next_norm != nullptr) kernels.prepare(stream_input(), row_begin, row_end);
 }
 
-void Pass::tell_experts(std::uint32_t row, std::span<const ChosenExpert> chosen) const {
+void Pass::record_experts(std::uint32_t row, std::span<const ChosenExpert> chosen) const {
   if (experts.empty()) return;
   const std::size_t at = (std::size_t{workspace.sources[row]} * num_layers + layer) * chosen.size();
   for (std::size_t i = 0; i < chosen.size(); ++i) experts[at + i] = static_cast<std::uint16_t>(chosen[i].expert);
@@ -141,7 +141,7 @@ std::uint32_t Pass::row_grain(std::uint32_t count) const {
 }
 
 std::uint32_t Pass::panel_grain(std::uint32_t panels, std::size_t panel_bytes, std::uint32_t num_rows) const {
-  // Some microseconds of work: one row streams the weights, more rows compute.
+  // Some microseconds of work. With one row, streaming the weights dominates; with more rows, computing does.
   constexpr std::size_t kWorthSharing = 32'768;
   const std::size_t work = panel_bytes * (1 + num_rows / 4);
   const auto least = static_cast<std::uint32_t>(kWorthSharing / work + 1);

@@ -1,19 +1,19 @@
-// Where the rows of a pass are. Called by the decoder at the begin of a pass and before its last half layer, on the thread that leads it.
-// Attention items are cut so that all threads have work: by rows and KV heads, and, where these are few and contexts long, by segments of
-// the context. How they are cut must not show in the bits (attention.h says why it does not).
+// Lays out the rows of a pass. Called by the decoder at the beginning of a pass and before its last half layer, on the thread that leads
+// it. Attention items are cut so that all threads have work: by rows and KV heads, and, if these are few and contexts long, by segments of
+// the context. The cuts must not change the bits (attention.h explains why they do not).
 #include "runtime/model/layers/row_layout.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
-#include "runtime/memory/state_places.h"
+#include "runtime/memory/state_slots.h"
 #include "runtime/model/layers/shared_context.h"
 
 namespace quire {
 namespace {
 
-// Rows from `row` on that one item has: those that see what is before them, or one that sees more.
+// Returns how many rows from `row` on form one item: rows that see only earlier positions, or a single row that sees more.
 std::uint32_t rows_of_item(const Workspace& w, std::uint32_t row, std::uint32_t most) {
   const auto sees_more = [&w](std::uint32_t at) { return w.last_seen[at] > w.positions[at]; };
   std::uint32_t rows = 1;
@@ -21,8 +21,8 @@ std::uint32_t rows_of_item(const Workspace& w, std::uint32_t row, std::uint32_t 
   return rows;
 }
 
-// What attends for `count` rows of one sequence; their results become rows `out_row` and on. To the kernel a row that sees more stands
-// where it sees to, with a window as much wider.
+// Adds attention items for `count` rows of one sequence; their results become rows `out_row` and on. For the kernel, a row that sees more
+// stands at the last position that it sees, and its window is as much wider.
 void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t row, std::uint32_t count, std::uint32_t out_row) {
   const Workspace& w = pass.workspace;
   const LayerShape& shape = pass.shape;
@@ -48,26 +48,28 @@ void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::u
   }
 }
 
-// The same, where others may share the context of a single row: all rows come before their items.
+// Adds items like add_items(), but a single row that may share its context with others waits. The items of waiting rows are made after all
+// rows are known.
 void add_rows(const Pass& pass, GroupPass& group, std::span<const BlockId> blocks, std::uint32_t row, std::uint32_t count,
               std::uint32_t out_row) {
-  if (count == 1 && wait_for_sharers(pass, group, blocks, row, out_row)) return;
+  if (count == 1 && defer_to_sharers(pass, group, blocks, row, out_row)) return;
   add_items(pass, group, blocks.data(), row, count, out_row);
 }
 
 void begin_items(GroupPass& group) {
   group.items.clear();
-  group.lone.clear();
+  group.decode_rows.clear();
   group.sharing.clear();
   group.work = 0;
 }
 
 void end_items(const Pass& pass, GroupPass& group, std::uint32_t block_size) {
   add_shared_items(pass, group, block_size);
-  for (const LoneRow& lone : group.lone) add_items(pass, group, lone.blocks.data(), lone.row, 1, lone.out_row);
+  for (const DecodeRow& decode_row : group.decode_rows)
+    add_items(pass, group, decode_row.blocks.data(), decode_row.row, 1, decode_row.out_row);
 }
 
-// Rows of one sequence that see all of what an encoder has made; they are those of the pass as it goes on.
+// Adds items for rows of one sequence that see all of an encoder's output. An item reads and writes the same row.
 void add_cross_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::uint32_t first, std::uint32_t count) {
   const Workspace& w = pass.workspace;
   const LayerShape& shape = pass.shape;
@@ -88,7 +90,7 @@ void add_cross_items(const Pass& pass, GroupPass& group, const BlockId* blocks, 
   }
 }
 
-// A few decoding rows of long contexts are too few items for all threads: each segment becomes an item of its own.
+// A few decoding rows with long contexts are too few items for all threads: each segment becomes a separate item.
 void cut_long_rows(const Pass& pass, GroupPass& group) {
   group.joins.clear();
   const std::size_t num_items = group.items.size();
@@ -110,10 +112,10 @@ void cut_long_rows(const Pass& pass, GroupPass& group) {
   }
 }
 
-// Rows [begin, begin + count) of one sequence run with `adapter`.
-void add_adapted(AdaptedRows& adapted, const Adapter* adapter, std::uint32_t begin, std::uint32_t count) {
+// Records that rows [begin, begin + count) of one sequence run with `adapter`.
+void add_lora(LoraRows& adapted, const Adapter* adapter, std::uint32_t begin, std::uint32_t count) {
   if (adapted.max_rank == 0) return;
-  std::uint32_t index = AdaptedRows::kNoPart;
+  std::uint32_t index = LoraRows::kNoPart;
   if (adapter != nullptr && count > 0) {
     const auto part = std::ranges::find(adapted.parts, adapter, &AdapterPart::adapter);
     index = static_cast<std::uint32_t>(part - adapted.parts.begin());
@@ -123,37 +125,37 @@ void add_adapted(AdaptedRows& adapted, const Adapter* adapter, std::uint32_t beg
   std::fill_n(adapted.part_of + begin, count, index);
 }
 
-// When all rows have been added.
-void group_adapted(AdaptedRows& adapted, std::uint32_t num_rows) {
+// Groups the rows by adapter, after all rows have been added.
+void group_lora_rows(LoraRows& adapted, std::uint32_t num_rows) {
   std::uint32_t first = 0;
   for (AdapterPart& part : adapted.parts) {
     part.first = first;
     first += std::exchange(part.count, 0);
   }
   for (std::uint32_t row = 0; row < num_rows && !adapted.parts.empty(); ++row) {
-    if (adapted.part_of[row] == AdaptedRows::kNoPart) continue;
+    if (adapted.part_of[row] == LoraRows::kNoPart) continue;
     AdapterPart& part = adapted.parts[adapted.part_of[row]];
     adapted.rows[part.first + part.count++] = row;
   }
 }
 
-// Up to where a state is kept (state_places.h).
-void add_steps(GroupPass& group, const BatchSequence& sequence, const StatePlaces& places, std::uint32_t block_size, std::uint32_t row) {
+// Adds the steps of a sequence. A step ends at a token after which the state is kept (state_slots.h).
+void add_steps(GroupPass& group, const BatchSequence& sequence, const StateSlots& slots, std::uint32_t block_size, std::uint32_t row) {
   if (sequence.num_tokens == 0) return;
   const auto first = static_cast<std::uint32_t>(group.steps.size());
-  BlockId from = sequence.first_position == 0 ? kNullBlock : places.before();
-  QUIRE_CHECK(sequence.first_position == 0 || from != kNullBlock, "the state of the tokens before is there");
+  BlockId from = sequence.first_position == 0 ? kNullBlock : slots.before();
+  QUIRE_CHECK(sequence.first_position == 0 || from != kNullBlock, "the state of the previous tokens has a block");
   std::uint32_t begin = 0;
   const auto end_step = [&](std::uint32_t end) {
-    const BlockId to = places.behind(end - 1);
+    const BlockId to = slots.after(end - 1);
     if (to == kNullBlock) return;
     group.steps.push_back({row + begin, end - begin, from, to});
     begin = end;
     from = to;
   };
-  const std::uint32_t first_kept = places.first_kept();
-  for (std::uint32_t end = block_size - sequence.first_position % block_size; end <= first_kept; end += block_size) end_step(end);
-  for (std::uint32_t end = first_kept + 1; end <= sequence.num_tokens; ++end) end_step(end);
+  const std::uint32_t first_saved_row = slots.first_saved_row();
+  for (std::uint32_t end = block_size - sequence.first_position % block_size; end <= first_saved_row; end += block_size) end_step(end);
+  for (std::uint32_t end = first_saved_row + 1; end <= sequence.num_tokens; ++end) end_step(end);
   group.runs.push_back({first, static_cast<std::uint32_t>(group.steps.size()) - first});
 }
 
@@ -192,7 +194,7 @@ void lay_out_cross(Pass& pass, const BatchInput& input, const BlockTables& table
   std::uint32_t row = 0;
   for (const BatchSequence& sequence : input.sequences) {
     const std::span<const BlockId> blocks = tables.row(index, sequence.slot);
-    QUIRE_CHECK(blocks.size() * tables.table(index).limits().kernel_block_size >= group.cross, "what an encoder has made has a place");
+    QUIRE_CHECK(blocks.size() * tables.table(index).limits().kernel_block_size >= group.cross, "the encoder output has blocks");
     add_cross_items(pass, group, blocks.data(), row, sequence.num_tokens);
     row += sequence.num_tokens;
   }
@@ -202,18 +204,18 @@ void lay_out_cross(Pass& pass, const BatchInput& input, const BlockTables& table
 }  // namespace
 
 void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables) {
-  AdaptedRows& adapted = pass.workspace.adapted;
+  LoraRows& adapted = pass.workspace.adapted;
   adapted.parts.clear();
   std::uint32_t row = 0;
   for (const BatchSequence& sequence : input.sequences) {
-    add_adapted(adapted, sequence.adapter, row, sequence.num_tokens);
+    add_lora(adapted, sequence.adapter, row, sequence.num_tokens);
     for (std::uint32_t i = 0; i < sequence.num_tokens; ++i) {
       pass.workspace.sources[row] = row;
       pass.workspace.last_seen[row] = input.last_seen.empty() ? sequence.first_position + i : input.last_seen[row];
       pass.workspace.positions[row++] = sequence.first_position + i;
     }
   }
-  group_adapted(adapted, row);
+  group_lora_rows(adapted, row);
   for (std::uint32_t group = 0; group < layout.groups.size(); ++group) {
     if (layout.groups[group].keeps_states()) {
       lay_out_states(pass, input, layout, tables, group);
@@ -228,11 +230,11 @@ void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const 
   }
 }
 
-void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::optional<std::uint32_t> index) {
+void compact_to_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::optional<std::uint32_t> index) {
   GroupPass* group = index ? &pass.workspace.groups[*index] : nullptr;
   const std::size_t width = pass.shape.hidden_size;
   const std::span<const std::uint32_t> wanted = input.output_rows;
-  AdaptedRows& adapted = pass.workspace.adapted;
+  LoraRows& adapted = pass.workspace.adapted;
   adapted.parts.clear();
   const auto is_looked_at = [&](const GroupPass& other) { return &other == group || other.cross > 0; };
   for (GroupPass& other : pass.workspace.groups)
@@ -251,13 +253,13 @@ void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& ta
       for (std::uint32_t i = 0; i < pass.workspace.groups.size(); ++i)
         if (GroupPass& other = pass.workspace.groups[i]; other.cross > 0)
           add_cross_items(pass, other, tables.row(i, sequence.slot).data(), kept, count);
-      add_adapted(adapted, sequence.adapter, kept, count);
+      add_lora(adapted, sequence.adapter, kept, count);
       kept += count;
     }
   }
   if (index) end_items(pass, *group, tables.table(*index).limits().kernel_block_size);
   pass.rows = kept;
-  group_adapted(adapted, kept);
+  group_lora_rows(adapted, kept);
   for (GroupPass& other : pass.workspace.groups)
     if (is_looked_at(other)) cut_long_rows(pass, other);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Where the rows of a pass are: their positions, and for each cache group places and attention items, the same for all its layers.
+// Lays out the rows of a pass: their positions, and for each cache group KV slots and attention items, which all its layers share.
 #include <cstdint>
 #include <optional>
 
@@ -10,10 +10,10 @@
 
 namespace quire {
 
-// Of all rows of the input.
+// Lays out all rows of the input.
 void lay_out(Pass& pass, const BatchInput& input, const KvLayout& layout, const BlockTables& tables);
-// After the last layer's keys and values, or states, are written, only the output rows go on: they become the first ones. `group`: that of
-// the layer, if it attends.
-void keep_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::optional<std::uint32_t> group);
+// After the last layer has written keys and values, or states, only the output rows remain: they become the first rows. `group` is the
+// cache group of the layer, if it attends.
+void compact_to_output_rows(Pass& pass, const BatchInput& input, const BlockTables& tables, std::optional<std::uint32_t> group);
 
 }  // namespace quire

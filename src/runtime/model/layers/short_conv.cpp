@@ -1,16 +1,16 @@
-// A gated short convolution: the input is projected to gates b and c and to values; b * values is convolved over the last tokens, and c *
-// that is projected back. The state is what the convolution sees of the tokens before. Called by the decoder within a pass, on the thread
-// that leads it. Threads share channels and requests, never the tokens of one.
+// A gated short convolution. The input is projected to gates b and c and to values. b * values is convolved over the last tokens, and c
+// times the result is projected back. The state consists of the convolution's earlier inputs. Called by the decoder within a pass, on the
+// thread that leads it. Threads share channels and requests, never the tokens of one request.
 #include <algorithm>
 
-#include "runtime/model/layers/adapted_products.h"
 #include "runtime/model/layers/layer.h"
+#include "runtime/model/layers/lora_products.h"
 #include "runtime/model/layers/state_steps.h"
 
 namespace quire {
 namespace {
 
-class ShortConv final : public AttentionHalf {
+class ShortConv final : public AttentionSublayer {
  public:
   ShortConv(const LayerConfig& config, const LayerWeights& weights) : config_(config), weights_(weights) {}
 
@@ -19,7 +19,7 @@ class ShortConv final : public AttentionHalf {
     const std::size_t stride = config_.state_input_size();
     const Product product{&weights_.state_input.matrix, pass.workspace.state_input, stride, &LayerAdapter::state_input};
     pass.multiply({&product, 1}, pass.stream_input());
-    const AdaptedProducts adapted(pass, {&product, 1}, 0, pass.rows);
+    const LoraProducts adapted(pass, {&product, 1}, 0, pass.rows);
     pass.for_rows(pass.rows, [&](std::uint32_t begin, std::uint32_t end) {
       adapted.add(begin, end);
       for (std::uint32_t row = begin; row < end; ++row) {
@@ -57,7 +57,7 @@ class ShortConv final : public AttentionHalf {
 
 }  // namespace
 
-std::unique_ptr<const AttentionHalf> make_short_conv(const LayerConfig& config, const LayerWeights& weights) {
+std::unique_ptr<const AttentionSublayer> make_short_conv(const LayerConfig& config, const LayerWeights& weights) {
   return std::make_unique<ShortConv>(config, weights);
 }
 

@@ -5,7 +5,7 @@
 namespace quire {
 
 void run_conv(Pass& pass, const LayerCache& cache, const LayerConfig& config, const LayerWeights& weights, float* x, std::size_t stride) {
-  constexpr std::uint32_t kChannels = 128;  // of a part
+  constexpr std::uint32_t kChannels = 128;  // channels of a part
   const std::uint32_t channels = config.conv_channels(), taps = config.state.conv_taps;
   const std::uint32_t parts = (channels + kChannels - 1) / kChannels;
   for_state_steps(pass, cache, parts, kChannels * (taps + 1), [&](const StateStep& step, std::uint32_t part, float* from, float* to) {

@@ -1,6 +1,6 @@
 #pragma once
-// How the threads of a pass share what goes through states: each takes some requests and some channels, and goes through the tokens of a
-// request one after the other.
+// Divides the work on states among the threads of a pass: each thread takes some requests and some channels, and processes the tokens of a
+// request in order.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// Calls body(step, part, from, to) for every step of every run, those of one run and part one after the other and by one thread: `from` is
-// the state before the step's first row (null: none), `to` where that behind its last row goes. `work`: operations of a part and row.
+// Calls body(step, part, from, to) for every step of every run. One thread handles the steps of one run and part, in order. `from` is the
+// state before the step's first row (null: none), `to` receives the state after its last row. `work`: operations per part and row.
 template <class Body>
 void for_state_steps(Pass& pass, const LayerCache& cache, std::uint32_t parts, std::uint64_t work, Body body) {
   constexpr std::uint64_t kWorthSharing = 100'000;
@@ -30,12 +30,12 @@ void for_state_steps(Pass& pass, const LayerCache& cache, std::uint32_t parts, s
   });
 }
 
-// log(1 + exp(x)), as torch takes it.
+// Returns log(1 + exp(x)), computed as torch does.
 inline double softplus(double x) {
   return x > 20.0 ? x : std::log1p(std::exp(x));
 }
 
-// The convolution of a layer, in place; its state is the first part of the layer's. Row r of the pass is at x + r * stride.
+// Runs the convolution of a layer in place. Its state is the first part of the layer's state. Row r of the pass is at x + r * stride.
 void run_conv(Pass& pass, const LayerCache& cache, const LayerConfig& config, const LayerWeights& weights, float* x, std::size_t stride);
 
 }  // namespace quire

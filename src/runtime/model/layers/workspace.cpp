@@ -1,5 +1,5 @@
-// How the one piece of memory behind a pass is cut into its buffers. Called once, when a model is loaded, with limits that passes keep to.
-// The same function counts and cuts, so that the size can never be another one than what is used.
+// Cuts the single allocation of a pass into its buffers. Called once, when a model is loaded, with limits that passes must keep. One
+// function both counts and cuts, so the size always matches the use.
 #include "runtime/model/layers/workspace.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-// Numbers the parts first (base is null), then hands them out.
+// Counts the bytes of the parts first (base is null), then hands out the parts.
 class Carver {
  public:
   explicit Carver(std::byte* base) : base_(base) {}
@@ -37,14 +37,14 @@ class Carver {
   std::size_t used_ = 0;
 };
 
-// Float-only models may have widths that integers have not.
+// Models in floats may have widths that integer formats do not support.
 std::size_t code_bytes(ActivationMode mode, std::size_t rows, std::uint32_t columns) {
   return columns % 32 == 0 ? activation_scratch_bytes(mode, static_cast<std::uint32_t>(rows), columns) : 0;
 }
 
-// Of each expert's pairs apart: the last tile of each may be empty but for one, and each part begins on a cache line.
+// Bytes for codes that are separate for each expert: its last tile may hold a single row, and each of its parts begins on a cache line.
 std::size_t apart_code_bytes(ActivationMode mode, std::size_t pairs, std::size_t experts, std::uint32_t columns) {
-  constexpr std::size_t kParts = 5;  // make_activations
+  constexpr std::size_t kParts = 5;  // parts in make_activations()
   const std::size_t used = std::min(pairs, experts);
   return code_bytes(mode, pairs + used * (kRowTile - 1), columns) + used * kParts * kAlign;
 }
@@ -90,7 +90,7 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   const std::size_t code_rows = std::max(limits.rows, limits.sequences);
   const std::size_t shared_rows = std::size_t{kItemsPerThread} * limits.threads;
   const std::size_t segments = std::max(limits.positions, config.cross_positions) / kSegmentTokens + 1;
-  const std::uint32_t queries = config.whole_attention ? kEncoderItemRows : config.group();
+  const std::uint32_t queries = config.is_bidirectional ? kEncoderItemRows : config.group();
   attention_scratch_bytes_ = round_up(quire::attention_scratch_bytes(config.head_dim, queries));
   const bool has_states = config.state.kind != StateKind::none;
   const bool has_both = std::ranges::find(config.layer_memories, LayerMemory::both) != config.layer_memories.end();
@@ -111,12 +111,12 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     carver.take(input, rows * config.hidden_size);
     carver.take(qkv, rows * config.qkv_size());
     carver.take(mixed, rows * std::max(config.q_size(), state_output));
-    for (float** part : {&head_queries, &head_outcomes}) carver.take(*part, rows * (config.whole_attention ? config.q_size() : 0));
+    for (float** part : {&head_queries, &head_outputs}) carver.take(*part, rows * (config.is_bidirectional ? config.q_size() : 0));
     carver.take(sources, rows);
     carver.take(state_input, rows * (has_states ? config.state_row_size() : 0));
     carver.take(state_rates, 2 * rows * config.state.heads);
     carver.take(gates, rows * (config.gated_attention ? 2 * config.q_size() : 0));
-    carver.take(beside, rows * (has_both ? config.hidden_size : 0));
+    carver.take(parallel_output, rows * (has_both ? config.hidden_size : 0));
     carver.take(gate, ffn_rows * config.intermediate_size);
     carver.take(up, ffn_rows * config.intermediate_size);
     hidden_codes = carver.take_bytes(code_bytes(mode, code_rows, config.hidden_size));
@@ -147,13 +147,13 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
   carve(storage_.get());
   if (limits.max_lora_rank > 0) adapted.parts.reserve(limits.sequences);
   for (GroupPass& group : groups) {
-    // Where each row sees all there is, it is an item of its own.
-    const bool by_row = config.cross_positions > 0 || (config.vision && config.vision->attends_whole);
+    // If each row sees everything, each row is a separate item.
+    const bool by_row = config.cross_positions > 0 || (config.vision && config.vision->attends_bidirectionally);
     const std::size_t row_items = by_row ? rows : limits.rows / kAttentionItemRows + limits.sequences;
     group.items.reserve(config.num_kv_heads * row_items + shared_rows * segments);
     group.joins.reserve(shared_rows);
-    group.lone.reserve(limits.sequences);
-    group.sharers.reserve(limits.sequences);
+    group.decode_rows.reserve(limits.sequences);
+    group.sharing_sets.reserve(limits.sequences);
     group.sharing.reserve(limits.sequences);
     if (!has_states) continue;
     group.steps.reserve(std::size_t{limits.rows} + limits.sequences);

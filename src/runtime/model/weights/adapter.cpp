@@ -1,5 +1,5 @@
-// Reads an adapter as PEFT writes it. Called beside steps, by whoever wants it loaded; what it makes is never changed again.
-// Every value is looked at: a broken adapter would end the requests that run with it one by one, far from its cause.
+// Reads an adapter as PEFT writes it. Called on the thread that loads the adapter, while steps may run; the result is never changed. Every
+// value is checked: a broken adapter would end the requests that run with it one by one, far from its cause.
 #include "runtime/model/weights/adapter.h"
 
 #include <fmt/format.h>
@@ -26,20 +26,20 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = 1 << 20;
 
-// The two halves of what is added to one linear layer.
+// The two halves of the matrix that is added to one linear layer.
 struct TensorPair {
   const SafetensorsTensor* a = nullptr;
   const SafetensorsTensor* b = nullptr;
 };
 
-// Outputs of a module of the file that belong to one product of ours.
+// Outputs of a module of the file that belong to one product of the model.
 struct Outputs {
-  LowRank* out;
+  LoraPair* out;
   std::uint32_t count;
-  std::uint32_t head_dim = 0;  // not 0: rows of each head are kept in the order of turning pairs, as the model's own are
+  std::uint32_t head_dim = 0;  // if not 0, rows of each head are stored in the order of rotating pairs, like the model's rows
 };
 
-// A module of the file.
+// A module of the file: its inputs, and the products that its outputs belong to.
 struct LinearPart {
   std::uint32_t inputs;
   std::vector<Outputs> parts;
@@ -49,7 +49,7 @@ std::unexpected<Error> corrupt(const std::string& tensor, std::string message) {
   return fail(ErrorCode::corrupt, in_quotes(tensor), std::move(message), "train or download the adapter again");
 }
 std::unexpected<Error> unsupported(const std::string& tensor, std::string message) {
-  return fail(ErrorCode::unsupported, in_quotes(tensor), std::move(message), "use an adapter of the attention and feed-forward layers");
+  return fail(ErrorCode::unsupported, in_quotes(tensor), std::move(message), "use an adapter for attention and feed-forward layers");
 }
 
 std::string shape_of(const SafetensorsTensor& tensor) {
@@ -64,8 +64,13 @@ bool is_head(std::string_view module) {
   return module == "lm_head";
 }
 
-// Where row `row` of a head that PEFT has in two halves goes where the model's converter has put the halves' rows side by side.
-std::uint32_t turned(std::uint32_t row, std::uint32_t head_dim) {
+// If an embedding or the head is adapted, PEFT also writes the model's own matrix (save_embedding_layers). It is left out, as in vLLM.
+bool is_copy_of_base(std::string_view tensor) {
+  return tensor.ends_with(".embed_tokens.base_layer.weight") || tensor.ends_with(".lm_head.base_layer.weight");
+}
+
+// Returns the target of row `row`. PEFT stores a head as two halves; the model's converter interleaves the rows of the halves.
+std::uint32_t transposed(std::uint32_t row, std::uint32_t head_dim) {
   if (head_dim == 0) return row;
   const std::uint32_t in_head = row % head_dim, half = head_dim / 2;
   return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
@@ -86,11 +91,13 @@ class AdapterReader {
   }
 
  private:
-  // By the names of their modules.
+  // Collects the pairs of tensors by the names of their modules.
   Result<void> collect() {
     for (const SafetensorsTensor& tensor : file_.tensors()) {
       std::string_view name = tensor.name;
-      // PEFT's own, its model's, that of the decoder within a model with a head, and within one that sees, where it may have a head.
+      if (is_copy_of_base(name)) continue;
+      // Prefixes of PEFT, of its model, of the decoder in a model with a head, and of the decoder (which may have a head) in a model with
+      // images.
       for (const std::string_view wrapper : {"base_model.", "model.", "model.", "text_model.", "language_model.", "model."})
         if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size());
       bool is_half = false;
@@ -104,16 +111,16 @@ class AdapterReader {
         is_half = true;
         break;
       }
-      if (!is_half) return unsupported(tensor.name, "is no half of a pair of low rank (lora_A, lora_B)");
+      if (!is_half) return unsupported(tensor.name, "is not lora_A or lora_B of a low-rank pair");
     }
     if (pairs_.empty())
-      return fail(ErrorCode::corrupt, "adapter_model.safetensors", "holds nothing", "train or download the adapter again");
+      return fail(ErrorCode::corrupt, "adapter_model.safetensors", "contains no tensors", "train or download the adapter again");
     return {};
   }
 
   Result<void> read_module(const std::string& module, const TensorPair& pair) {
     if (pair.a == nullptr || pair.b == nullptr)
-      return corrupt((pair.a == nullptr ? pair.b : pair.a)->name, "is there without its other half");
+      return corrupt((pair.a == nullptr ? pair.b : pair.a)->name, "is present without the other half of its pair (lora_A, lora_B)");
     if (module == "model.embed_tokens") return read_embedding(module, pair);
     if (is_head(module)) return read_linear(module, pair, model_.hidden_size, std::array{Outputs{&out_.head, model_.vocab_size}});
     for (std::uint32_t layer = 0; layer < model_.num_layers; ++layer) {
@@ -121,7 +128,7 @@ class AdapterReader {
       if (module.starts_with(prefix)) return read_layer(module, pair, layer);
     }
     return fail(ErrorCode::invalid_argument, in_quotes(pair.a->name),
-                fmt::format("is of no layer of a {} with {} layers", model_.architecture, model_.num_layers),
+                fmt::format("does not belong to a layer of a {} model with {} layers", model_.architecture, model_.num_layers),
                 "use an adapter of this model");
   }
 
@@ -131,17 +138,17 @@ class AdapterReader {
     const auto is = [&](TensorRole role) { return module + ".weight" == hf_tensor_name(role, layer, 0, model_.tensor_names); };
     if (const auto expert = expert_of(module, layer)) {
       if (out.experts.empty()) out.experts.resize(c.num_experts + (c.shared_expert_size > 0 ? 1 : 0));
-      LowRank& changed = out.experts[expert->number].*expert->product;
+      LoraPair& changed = out.experts[expert->number].*expert->product;
       const std::uint32_t width = expert->number == c.num_experts ? c.shared_expert_size : c.expert_size;
       if (expert->product == &ExpertAdapter::down) return read_linear(module, pair, width, std::array{Outputs{&changed, c.hidden_size}});
       return read_linear(module, pair, c.hidden_size, std::array{Outputs{&changed, width}});
     }
     for (const std::optional<LinearPart>& part : {attention_part(c, out, is), state_part(c, out, is), feed_forward_part(c, out, is)})
       if (part) return read_linear(module, pair, part->inputs, part->parts);
-    return unsupported(pair.a->name, fmt::format("is of a part of a {} that takes no adapters", model_.architecture));
+    return unsupported(pair.a->name, fmt::format("belongs to a part of a {} model that does not support adapters", model_.architecture));
   }
 
-  // Products of latents are taken apart, and take none.
+  // The products of latent attention are stored in parts, so they take no adapters.
   template <class Is>
   static std::optional<LinearPart> attention_part(const LayerConfig& c, LayerAdapter& out, Is is) {
     using enum TensorRole;
@@ -158,7 +165,7 @@ class AdapterReader {
     return std::nullopt;
   }
 
-  // Convolutions are no linear layers, and take none.
+  // Convolutions are no linear layers, so they take no adapters.
   template <class Is>
   static std::optional<LinearPart> state_part(const LayerConfig& c, LayerAdapter& out, Is is) {
     using enum TensorRole;
@@ -185,10 +192,10 @@ class AdapterReader {
   // A product of an expert.
   struct ExpertProduct {
     std::uint32_t number;
-    LowRank ExpertAdapter::* product;
+    LoraPair ExpertAdapter::* product;
   };
 
-  // By the names that experts have apart, whatever the model's own file keeps them as: PEFT's are those of the layers it was trained with.
+  // Compares with the names of separate experts, however the model's file stores them: PEFT uses the names of the layers that it trained.
   [[nodiscard]] std::optional<ExpertProduct> expert_of(const std::string& module, std::uint32_t layer) const {
     const LayerConfig c = model_.layer(layer);
     if (c.num_experts == 0 || !has_gate(c.activation)) return std::nullopt;
@@ -204,11 +211,11 @@ class AdapterReader {
       std::uint32_t number = 0;
       const char* first = module.data() + at + kExperts.size();
       if (std::from_chars(first, module.data() + module.size(), number).ec != std::errc() || number >= c.num_experts) return std::nullopt;
-      for (const ExpertTensors tensors : {ExpertTensors::apart, ExpertTensors::apart_in_block})
+      for (const ExpertTensors tensors : {ExpertTensors::separate, ExpertTensors::separate_in_block})
         if (const auto found = product_of(expert_roles(tensors), number)) return found;
     }
     if (c.shared_expert_size == 0 || c.fused_shared_gate_up) return std::nullopt;
-    for (const ExpertTensors tensors : {ExpertTensors::apart, ExpertTensors::apart_shared})
+    for (const ExpertTensors tensors : {ExpertTensors::separate, ExpertTensors::separate_shared})
       if (const auto found = product_of(shared_expert_roles(tensors), c.num_experts)) return found;
     return std::nullopt;
   }
@@ -230,7 +237,7 @@ class AdapterReader {
       }
       for (std::uint32_t row = 0; row < part.count; ++row) {
         if (Result<void> read = read_row(*pair.b, first + row, scale); !read) return read;
-        b.put_f32(turned(row, part.head_dim), row_);
+        b.put_f32(transposed(row, part.head_dim), row_);
       }
       *part.out = {a.finish(), b.finish()};
       first += part.count;
@@ -262,14 +269,14 @@ class AdapterReader {
   [[nodiscard]] Result<void> check(const SafetensorsTensor& tensor, std::uint64_t rows, std::uint64_t columns) const {
     if (!has_shape(tensor, rows, columns)) {
       return fail(ErrorCode::invalid_argument, in_quotes(tensor.name),
-                  fmt::format("has shape {}, and the model and the adapter's config ask for [{}, {}]", shape_of(tensor), rows, columns),
+                  fmt::format("has shape {}, but the model and the adapter's config require [{}, {}]", shape_of(tensor), rows, columns),
                   "use an adapter of this model, with the config that belongs to it");
     }
     if (const auto type = tensor.type(); !type) return std::unexpected(type.error());
     return {};
   }
 
-  // Into row_, times `scale`.
+  // Reads a row into row_, times `scale`.
   Result<void> read_row(const SafetensorsTensor& tensor, std::uint32_t row, float scale) {
     const std::size_t size = tensor.data.size() / tensor.rows();
     bytes_.resize(size);
@@ -282,7 +289,7 @@ class AdapterReader {
     dequantise_row(*tensor.type(), bytes_, row_);
     bool is_finite = true;
     for (float& value : row_) is_finite = std::isfinite(value *= scale) && is_finite;
-    return is_finite ? Result<void>{} : corrupt(tensor.name, "holds a value that is no number, or is too large");
+    return is_finite ? Result<void>{} : corrupt(tensor.name, "contains NaN or Inf, or a value that is too large");
   }
 
   const ModelConfig& model_;
@@ -307,15 +314,9 @@ Result<std::string> digest_of(std::string_view config, const MappedFile& weights
   return to_hex(hash.finish());
 }
 
-// The converter of the first multiplies weights by factors that its files do not say; that of the second orders the rows of a state's input
-// otherwise than the adapter has them.
 Result<void> check_model(const ModelConfig& model) {
-  if (model.architecture == "qwen3next")
-    return fail(ErrorCode::unsupported, "architecture", "is qwen3next of a GGUF file, whose rows lie in another order than an adapter's",
-                "serve the Hugging Face folder of the model with adapters");
-  if (model.architecture != "falcon-h1") return {};
-  return fail(ErrorCode::unsupported, "architecture",
-              "is falcon-h1 of a GGUF file, whose weights are multiplied by factors that it does not say",
+  if (model.adapter_problem.empty()) return {};
+  return fail(ErrorCode::unsupported, "architecture", fmt::format("is {} from a GGUF file, {}", model.architecture, model.adapter_problem),
               "serve the Hugging Face folder of the model with adapters");
 }
 
@@ -323,8 +324,8 @@ Result<void> check_rank(const AdapterConfig& config, std::uint32_t max_rank) {
   std::uint32_t largest = config.rank;
   for (const auto& [module, rank] : config.ranks) largest = std::max(largest, rank);
   if (largest <= max_rank) return {};
-  return fail(ErrorCode::unsupported, "adapter_config.json: r", fmt::format("is {}, and max_lora_rank is {}", largest, max_rank),
-              "raise max_lora_rank");
+  return fail(ErrorCode::unsupported, "adapter_config.json: r", fmt::format("is {}, but max_lora_rank is {}", largest, max_rank),
+              "increase max_lora_rank");
 }
 
 }  // namespace
@@ -332,8 +333,8 @@ Result<void> check_rank(const AdapterConfig& config, std::uint32_t max_rank) {
 std::uint64_t Adapter::bytes() const {
   std::uint64_t sum = embedding_a.size() * sizeof(float) + embedding_b.bytes() + head.bytes();
   for (const LayerAdapter& layer : layers)
-    for (const LowRank* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input,
-                                &layer.state_rates, &layer.state_output})
+    for (const LoraPair* pair : {&layer.q, &layer.k, &layer.v, &layer.attn_output, &layer.gate, &layer.up, &layer.down, &layer.state_input,
+                                 &layer.state_rates, &layer.state_output})
       sum += pair->bytes();
   for (const LayerAdapter& layer : layers)
     for (const ExpertAdapter& expert : layer.experts) sum += expert.gate.bytes() + expert.up.bytes() + expert.down.bytes();
@@ -343,7 +344,7 @@ std::uint64_t Adapter::bytes() const {
 Result<Adapter> read_adapter(std::string_view config_text, const SafetensorsFile& weights, const ModelConfig& model,
                              std::uint32_t max_rank) {
   if (Result<void> checked = check_model(model); !checked) return std::unexpected(std::move(checked.error()));
-  const auto json = parse_json(config_text, "adapter_config.json");
+  const auto json = parse_json(config_text, "adapter_config.json", kPythonJson);
   if (!json) return std::unexpected(json.error());
   const auto config = read_adapter_config(JsonRef(*json, "adapter_config.json"));
   if (!config) return std::unexpected(config.error());
@@ -364,7 +365,7 @@ Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder, c
   auto digest = digest_of(*config, *file->file());
   if (!digest) return std::unexpected(std::move(digest.error()));
   adapter->digest = *std::move(digest);
-  // What was packed is what was hashed.
+  // The bytes that were packed must be the bytes that were hashed.
   if (Result<void> same = file->file()->check_unchanged(); !same) return std::unexpected(std::move(same.error()));
   return adapter;
 }

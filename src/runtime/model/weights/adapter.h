@@ -1,8 +1,8 @@
 #pragma once
-// LoRA adapters: what a folder of PEFT's adds to the linear layers of a model, in a batch beside others and beside none.
+// LoRA adapters: a PEFT folder adds terms to the linear layers of a model. Rows with different adapters, or with none, share a batch.
 //
-// y += b (a x), with a [rank][inputs] and b [outputs][rank] times the adapter's scale, in 32-bit floats in an order that depends on the row
-// alone: what an adapter's rows get does not depend on which rows, of which adapters, are beside them.
+// y += b (a x), with a [rank][inputs] and b [outputs][rank] times the adapter's scale. The sums are 32-bit floats in an order that depends
+// on the row alone. The result of a row therefore does not depend on other rows and their adapters.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,8 +16,8 @@
 
 namespace quire {
 
-// No rows: nothing is added.
-struct LowRank {
+// A pair of matrices of low rank. No rows: nothing is added.
+struct LoraPair {
   PackedMatrix a, b;
 
   [[nodiscard]] bool any() const { return a.rows > 0; }
@@ -25,35 +25,35 @@ struct LowRank {
 };
 
 struct ExpertAdapter {
-  LowRank gate, up, down;
+  LoraPair gate, up, down;
 };
 
 struct LayerAdapter {
-  LowRank q, k, v, attn_output, gate, up, down;
-  LowRank state_input, state_rates, state_output;  // of a layer with a state
-  std::vector<ExpertAdapter> experts;              // of all, the shared one behind the others; empty: none is changed
+  LoraPair q, k, v, attn_output, gate, up, down;
+  LoraPair state_input, state_rates, state_output;  // for a layer with a state
+  std::vector<ExpertAdapter> experts;               // [expert], the shared one last; empty: no expert is changed
 };
 
-// Immutable, and read by any thread.
+// Immutable; any thread may read it.
 struct Adapter {
   std::vector<LayerAdapter> layers;
-  std::vector<float> embedding_a;  // [vocab_size][rank]; empty: the embeddings are the model's
+  std::vector<float> embedding_a;  // [vocab_size][rank]; empty: the embeddings are not changed
   PackedMatrix embedding_b;        // [hidden_size][rank], times the scale
-  LowRank head;
-  std::uint32_t rank = 0;  // the largest
-  std::string digest;      // SHA-256 of its files, in hex: what its blocks are called by
+  LoraPair head;
+  std::uint32_t rank = 0;  // the largest rank of all pairs
+  std::string digest;      // SHA-256 of its files, in hex; an extra key of its blocks' hashes
 
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
-// What `config` (adapter_config.json) and `weights` (adapter_model.safetensors) make of a model of this description; without its digest.
-// Errors: `corrupt` (not what PEFT writes; a number that is none; half of a pair), `unsupported` (DoRA, biases, whole matrices, experts as
-// one parameter, another kind of adapter; a rank beyond `max_rank`), `invalid_argument` (of a model of another shape); each names the field
-// or tensor.
+// Reads an adapter for a model of this description from `config` (adapter_config.json) and `weights` (adapter_model.safetensors), without
+// its digest. Errors: `corrupt` (not what PEFT writes; NaN or Inf; half of a pair), `unsupported` (DoRA, biases, whole matrices, experts as
+// one parameter, another kind of adapter; a rank beyond `max_rank`), `invalid_argument` (for a model of another shape). Each error names
+// the field or tensor.
 Result<Adapter> read_adapter(std::string_view config, const SafetensorsFile& weights, const ModelConfig& model, std::uint32_t max_rank);
 
-// The same of a folder with both files. Reads and packs all of it on the calling thread. Errors besides: `not_found` (no such folder or
-// file), `io`.
+// Reads an adapter from a folder with both files, with its digest. Reads and packs all of it on the calling thread. Further errors:
+// `not_found` (no such folder or file), `io`.
 Result<std::shared_ptr<const Adapter>> load_adapter(const std::string& folder, const ModelConfig& model, std::uint32_t max_rank);
 
 }  // namespace quire

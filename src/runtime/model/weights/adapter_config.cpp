@@ -1,5 +1,5 @@
-// Reads adapter_config.json of a PEFT folder. Called when an adapter is loaded, beside steps, on the thread that wants it. The file comes
-// from anywhere: a field that would change what the adapter computes, and is not served, is refused by its name and never passed over.
+// Reads adapter_config.json of a PEFT folder. Called on the thread that loads the adapter, while steps may run. The file is not trusted: a
+// field that would change what the adapter computes, and is not supported, is refused by name and never skipped.
 #include "runtime/model/weights/adapter_config.h"
 
 #include <fmt/format.h>
@@ -14,11 +14,11 @@ namespace quire {
 namespace {
 
 std::unexpected<Error> refuse(const JsonRef& field, const char* what) {
-  return fail(ErrorCode::unsupported, field.path(), what, "use a plain LoRA adapter: pairs of matrices for linear layers");
+  return fail(ErrorCode::unsupported, field.path(), what, "use a plain LoRA adapter (pairs of low-rank matrices for linear layers)");
 }
 
-// Switched on, or not empty.
-bool says_something(const boost::json::value& value) {
+// Returns whether a value is switched on, or not empty.
+bool is_set(const boost::json::value& value) {
   if (const bool* flag = value.if_bool()) return *flag;
   if (const auto* array = value.if_array()) return !array->empty();
   if (const auto* object = value.if_object()) return !object->empty();
@@ -31,15 +31,15 @@ struct Refused {
   const char* what;
 };
 constexpr Refused kRefused[] = {
-    {"use_dora", "DoRA scales whole columns of the weights"},
-    {"use_qalora", "QALoRA pools its inputs"},
-    {"lora_bias", "biases of adapters are not served"},
-    {"fan_in_fan_out", "weights that are kept the other way round are not served"},
-    {"modules_to_save", "whole matrices in place of the model's are not served"},
-    {"trainable_token_indices", "rows of the embeddings in place of the model's are not served"},
-    {"target_parameters", "adapters of experts that are kept as one parameter are not served"},
-    {"layer_replication", "layers that occur several times are not served"},
-    {"alora_invocation_tokens", "adapters that begin in the middle of a prompt are not served"},
+    {"use_dora", "DoRA adapters are not supported"},
+    {"use_qalora", "QALoRA adapters are not supported"},
+    {"lora_bias", "adapters with biases are not supported"},
+    {"fan_in_fan_out", "transposed weights are not supported"},
+    {"modules_to_save", "adapters that replace whole matrices are not supported"},
+    {"trainable_token_indices", "adapters that replace embedding rows are not supported"},
+    {"target_parameters", "adapters for expert weights stored as one parameter are not supported"},
+    {"layer_replication", "adapters that replicate layers are not supported"},
+    {"alora_invocation_tokens", "adapters that are activated by tokens of a prompt are not supported"},
 };
 
 Result<void> check_kind(const JsonRef& config) {
@@ -51,14 +51,14 @@ Result<void> check_kind(const JsonRef& config) {
   auto bias = config.get_or<std::string>("bias", "none");
   if (!bias) return std::unexpected(std::move(bias.error()));
   if (*bias != "none")
-    return fail(ErrorCode::unsupported, config.path() + ": bias", fmt::format("is {}: biases of adapters are not served", in_quotes(*bias)),
-                "train it with bias=\"none\"");
+    return fail(ErrorCode::unsupported, config.path() + ": bias",
+                fmt::format("is {}, but adapters with biases are not supported", in_quotes(*bias)), "train the adapter with bias=\"none\"");
   for (const Refused& refused : kRefused)
-    if (const auto field = config.find(refused.field); field && says_something(field->value())) return refuse(*field, refused.what);
+    if (const auto field = config.find(refused.field); field && is_set(field->value())) return refuse(*field, refused.what);
   return {};
 }
 
-// PEFT takes a key as a regular expression for the end of a module's name: a plain name stands for itself.
+// PEFT takes a key as a regular expression for the end of a module's name. A plain name matches itself.
 bool is_plain(std::string_view key) {
   return !key.empty() && std::ranges::all_of(key, [](char c) {
     return c == '_' || c == '.' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -73,7 +73,7 @@ Result<std::vector<std::pair<std::string, T>>> read_pattern(const JsonRef& confi
   const auto object = pattern->object();
   if (!object) return std::unexpected(object.error());
   for (const auto& member : **object) {
-    if (!is_plain(member.key())) return refuse(*pattern, "holds a regular expression; only plain names of modules are served");
+    if (!is_plain(member.key())) return refuse(*pattern, "contains a regular expression, but only plain module names are supported");
     auto value = pattern->get<T>(member.key());
     if (!value) return std::unexpected(std::move(value.error()));
     read.emplace_back(member.key(), *value);
@@ -86,7 +86,7 @@ bool ends_with_module(std::string_view module, std::string_view key) {
 }
 
 template <class T>
-T own_or(const std::vector<std::pair<std::string, T>>& own, std::string_view module, T otherwise) {
+T override_or(const std::vector<std::pair<std::string, T>>& own, std::string_view module, T otherwise) {
   const auto found = std::ranges::find_if(own, [&](const auto& one) { return ends_with_module(module, one.first); });
   return found == own.end() ? otherwise : found->second;
 }
@@ -94,12 +94,12 @@ T own_or(const std::vector<std::pair<std::string, T>>& own, std::string_view mod
 }  // namespace
 
 std::uint32_t AdapterConfig::rank_of(std::string_view module) const {
-  return own_or(ranks, module, rank);
+  return override_or(ranks, module, rank);
 }
 
 double AdapterConfig::scale_of(std::string_view module) const {
   const double r = rank_of(module);
-  return own_or(alphas, module, alpha) / (rank_stabilized ? std::sqrt(r) : r);
+  return override_or(alphas, module, alpha) / (rank_stabilized ? std::sqrt(r) : r);
 }
 
 Result<AdapterConfig> read_adapter_config(const JsonRef& config) {

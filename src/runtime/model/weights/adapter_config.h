@@ -1,5 +1,5 @@
 #pragma once
-// What adapter_config.json of a PEFT folder says, as far as it matters to what the adapter computes.
+// The parts of a PEFT folder's adapter_config.json that affect what the adapter computes.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,17 +15,17 @@ struct AdapterConfig {
   std::uint32_t rank = 0;
   double alpha = 0.0;
   bool rank_stabilized = false;  // the scale is alpha / sqrt(rank), not alpha / rank
-  // Of modules that have their own, by the end of their names.
+  // Values of modules that have separate ones, by the end of the module's name.
   std::vector<std::pair<std::string, std::uint32_t>> ranks;
   std::vector<std::pair<std::string, double>> alphas;
 
-  // `module`: its name, dots between the parts.
+  // `module` is the name of a module, with dots between its parts.
   [[nodiscard]] std::uint32_t rank_of(std::string_view module) const;
   [[nodiscard]] double scale_of(std::string_view module) const;
 };
 
-// Errors: `corrupt` (a field of another type, or out of its range), `unsupported` (what adds something else than two matrices of low rank;
-// patterns that are no plain names), naming the field.
+// Errors: `corrupt` (a field of another type or out of its range), `unsupported` (adapters that are not pairs of matrices of low rank;
+// patterns that are not plain names), naming the field.
 Result<AdapterConfig> read_adapter_config(const JsonRef& config);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// Packed weights in pages of 2 MiB: a pass reads all of them, and with pages of 4 KiB it waits for the tables that say where they lie.
+// Puts packed weights into pages of 2 MiB. A pass reads all weights, and with pages of 4 KiB it waits for page table lookups.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,11 +14,11 @@ struct MemoryRange {
   std::size_t size = 0;
 };
 
-// The whole huge pages within the ranges, by their first bytes; ranges that lie next to each other count as one. In order of address.
-std::vector<std::uintptr_t> whole_huge_pages(std::vector<MemoryRange> ranges);
+// Returns the addresses of the whole huge pages within the ranges, ascending. Adjacent ranges count as one.
+std::vector<std::uintptr_t> aligned_huge_pages(std::vector<MemoryRange> ranges);
 
-// Called once when all weights are there; contents stay. Where the system has no such call (Linux before 6.1), forbids huge pages or has
-// none left, memory stays as it is.
+// Called once, when all weights are packed; contents do not change. Memory stays as it is if the system has no such call (Linux before
+// 6.1), forbids huge pages or has none left.
 void gather_in_huge_pages(std::vector<MemoryRange> ranges, ThreadPool& pool);
 
 }  // namespace quire

@@ -11,7 +11,7 @@ const char* name_of(ActivationMode mode) {
   return mode == ActivationMode::int16 ? "int16" : mode == ActivationMode::int8 ? "int8" : mode == ActivationMode::bf16 ? "bf16" : "f32";
 }
 
-// How many blocks there are does not matter.
+// The number of blocks does not matter.
 std::string describe_layout(const KvLayout& layout) {
   std::string text = fmt::format("{} pages {}", quire::name_of(layout.dtype), fmt::join(layout.page_bytes, " "));
   for (const KvGroupLayout& group : layout.groups)
@@ -27,12 +27,13 @@ std::string describe_layout(const KvLayout& layout) {
 
 }  // namespace
 
-Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, const Arithmetic& arithmetic, std::string_view naming) {
+Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, const KvArithmetic& arithmetic,
+                                    std::string_view naming) {
   const Result<Sha256Digest> of_files = model.digest();
   if (!of_files) return std::unexpected(of_files.error());
   std::string text = fmt::format("files {}\nkv {}\nactivations {}\nkernels {}\ndecoder {}\nnames {}\n", to_hex(*of_files),
                                  describe_layout(layout), name_of(arithmetic.activations), kNumericFamily, kDecoderRevision, naming);
-  // What is served as it is has the fingerprint that it had before there was another way.
+  // Without quantisation, the fingerprint stays what it was before `quantise` existed.
   if (arithmetic.quantise != WeightQuantisation::none) text += fmt::format("quantised {}\n", static_cast<int>(arithmetic.quantise));
   return Sha256::of(std::as_bytes(std::span(text)));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What the bits of keys and values depend on besides the tokens, for blocks that outlive the program.
+// Identifies everything but the tokens that decides the bits of keys and values, for blocks that outlive the program.
 #include <string_view>
 
 #include "base/digest.h"
@@ -10,14 +10,15 @@
 
 namespace quire {
 
-// How weights are held and met by what they multiply.
-struct Arithmetic {
+// How weights are stored, and the form of the activations that are multiplied with them.
+struct KvArithmetic {
   ActivationMode activations = ActivationMode::int16;
   WeightQuantisation quantise = WeightQuantisation::none;
 };
 
-// A digest of all bytes of the model's files (of safetensors folders, of its weights and config.json), of how a block lies in memory, of
-// the arithmetic, and of `naming`: how blocks get their names. Reads the files. Errors: `io`.
-Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, const Arithmetic& arithmetic, std::string_view naming);
+// Returns a digest of all bytes of the model's files (for safetensors folders: the weights and config.json), the memory layout of a block,
+// the arithmetic, and `naming`: how block hashes are computed. Reads the files. Errors: `io`.
+Result<Sha256Digest> kv_fingerprint(const ModelFile& model, const KvLayout& layout, const KvArithmetic& arithmetic,
+                                    std::string_view naming);
 
 }  // namespace quire

@@ -1,5 +1,6 @@
-// The file beside a GGUF model that has the encoder of pictures. Read once, when a model's headers are; any thread. A further family is a
-// line in kMmprojFamilies, its keys as a folder's files would say them (mmproj_keys.h), and names of tensors (mmproj_names.cpp).
+// Reads the file with the encoder of images that belongs to a GGUF model. Called once, when a model's headers are read; any thread. A
+// further family needs a line in kMmprojFamilies, functions that translate its keys to a folder's (mmproj_keys.h), and names of tensors
+// (mmproj_names.cpp).
 #include "runtime/model/weights/mmproj.h"
 
 #include <fmt/format.h>
@@ -17,33 +18,34 @@
 
 #include "format/json.h"
 #include "format/quote.h"
+#include "runtime/model/weights/image_fields.h"
 #include "runtime/model/weights/mmproj_keys.h"
-#include "runtime/model/weights/picture_fields.h"
 
 namespace quire {
 namespace {
 
-constexpr std::string_view kMmprojFile = "mmproj", kQwenPlace = "<|image_pad|>";
+constexpr std::string_view kMmprojFile = "mmproj", kQwenImagePad = "<|image_pad|>";
 
 struct MmprojFamily {
   std::string_view projector;              // clip.projector_type
-  std::string_view family;                 // as find_vision_family() knows it
+  std::string_view family;                 // architecture for find_vision_family()
   std::string_view decoder;                // general.architecture of the decoder's file
-  std::array<std::string_view, 2> tokens;  // whose places take embeddings: the first that the vocabulary has
-  std::uint32_t usual_shuffle;             // embeddings of a square's patches to its side, where the file does not say it
-  // As config.json and preprocessor_config.json have it.
-  Result<boost::json::object> (*config)(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle);
+  std::array<std::string_view, 2> tokens;  // tokens that embeddings replace: the first one that the vocabulary has
+  std::uint32_t default_shuffle;           // patches per side of an embedding's square, if the file does not say it
+  // Return the contents of config.json and preprocessor_config.json.
+  Result<boost::json::object> (*config)(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
   Result<boost::json::object> (*processor)(const GgufFile& file, const VisionConfig& vision);
-  Result<PictureInfo> (*read_info)(const PictureFiles& files, const VisionConfig& vision);
+  Result<ImageInfo> (*read_info)(const ImageProcessorFiles& files, const VisionConfig& vision);
 };
 
-// Files of Gemma 3 leave out the vocabulary's last token, which stands for an embedding in folders; the one that fills up batches stands in
-// no prompt either.
+// Gemma 3 files leave out the vocabulary's last token, which embeddings replace in folders. The padding token takes its place, because no
+// prompt contains it either.
 constexpr std::array kMmprojFamilies{
     MmprojFamily{"idefics3", "idefics3", "llama", {"<image>", "<image>"}, 2, siglip_config, siglip_processor, read_idefics3_info},
     MmprojFamily{"gemma3", "gemma3", "gemma3", {"<image_soft_token>", "<pad>"}, 4, siglip_config, siglip_processor, read_gemma3_info},
-    MmprojFamily{"qwen2vl_merger", "qwen2_vl", "qwen2vl", {kQwenPlace, kQwenPlace}, 2, qwen2_config, qwen_processor, read_qwen_info},
-    MmprojFamily{"qwen2.5vl_merger", "qwen2_5_vl", "qwen2vl", {kQwenPlace, kQwenPlace}, 2, qwen2_5_config, qwen_processor, read_qwen_info}};
+    MmprojFamily{"qwen2vl_merger", "qwen2_vl", "qwen2vl", {kQwenImagePad, kQwenImagePad}, 2, qwen2_config, qwen_processor, read_qwen_info},
+    MmprojFamily{
+        "qwen2.5vl_merger", "qwen2_5_vl", "qwen2vl", {kQwenImagePad, kQwenImagePad}, 2, qwen2_5_config, qwen_processor, read_qwen_info}};
 
 std::unexpected<Error> refuse_mmproj(std::string_view key, std::string problem, std::string remedy) {
   return fail(ErrorCode::unsupported, fmt::format("{}: {}", kMmprojFile, key), std::move(problem), std::move(remedy));
@@ -53,8 +55,8 @@ Result<const MmprojFamily*> mmproj_family(const GgufFile& file, const ModelConfi
   const auto architecture = file.get<std::string>("general.architecture");
   if (!architecture) return std::unexpected(architecture.error());
   if (*architecture != "clip")
-    return refuse_mmproj("general.architecture", fmt::format("{} is no encoder of pictures", in_quotes(*architecture)),
-                         "give the file that the model's converter calls mmproj");
+    return refuse_mmproj("general.architecture", fmt::format("{} is not an image encoder", in_quotes(*architecture)),
+                         "use the mmproj file of the model");
   auto type = file.get_or<std::string>("clip.vision.projector_type", "");
   if (type && type->empty()) type = file.get<std::string>("clip.projector_type");
   if (!type) return std::unexpected(type.error());
@@ -63,29 +65,32 @@ Result<const MmprojFamily*> mmproj_family(const GgufFile& file, const ModelConfi
     return refuse_mmproj("clip.projector_type", fmt::format("{} is not implemented", in_quotes(*type)),
                          "use idefics3 (SmolVLM), gemma3, qwen2vl_merger or qwen2.5vl_merger, or the model's Hugging Face folder");
   if (config.architecture != found->decoder)
-    return refuse_mmproj("clip.projector_type",
-                         fmt::format("{} sees for a {}, and the model is a {}", in_quotes(*type), found->decoder, config.architecture),
-                         "use the two files that belong together");
+    return refuse_mmproj(
+        "clip.projector_type",
+        fmt::format("{} belongs to a {} decoder, but the model is {}", in_quotes(*type), found->decoder, config.architecture),
+        "use the mmproj file that belongs to the model");
   return found;
 }
 
-struct PlaceToken {
+struct PlaceholderToken {
   std::int64_t id;
   std::string_view text;
 };
 
-// The decoder's, as its vocabulary has it.
-Result<PlaceToken> mmproj_token(const MmprojFamily& family, const GgufFile& decoder) {
+// Returns the token that embeddings replace, as the decoder's vocabulary has it.
+Result<PlaceholderToken> mmproj_token(const MmprojFamily& family, const GgufFile& decoder) {
   const auto tokens = decoder.get_array<std::string_view>("tokenizer.ggml.tokens");
   if (!tokens) return std::unexpected(tokens.error());
   for (const std::string_view wanted : family.tokens)
-    if (const auto found = std::ranges::find(*tokens, wanted); found != tokens->end()) return PlaceToken{found - tokens->begin(), wanted};
-  return refuse_mmproj("clip.projector_type",
-                       fmt::format("{}, and the model's vocabulary has no {}", in_quotes(family.projector), family.tokens[0]),
-                       "use the two files that belong together");
+    if (const auto found = std::ranges::find(*tokens, wanted); found != tokens->end())
+      return PlaceholderToken{found - tokens->begin(), wanted};
+  return refuse_mmproj(
+      "clip.projector_type",
+      fmt::format("is {}, but the vocabulary of the model does not contain {}", in_quotes(family.projector), family.tokens[0]),
+      "use the mmproj file that belongs to the model");
 }
 
-// Readers of folders name a folder's file.
+// Readers of folders name a folder's file in errors. This puts the mmproj file in its place.
 Error of_mmproj(Error error) {
   constexpr std::string_view kConfig = "config.json: ";
   if (error.field.starts_with(kConfig)) error.field.replace(0, kConfig.size(), fmt::format("{}: ", kMmprojFile));
@@ -99,7 +104,7 @@ Result<Mmproj> read_mmproj(const GgufFile& file, const GgufFile& decoder, const 
   if (!family) return std::unexpected(family.error());
   const auto token = mmproj_token(**family, decoder);
   if (!token) return std::unexpected(token.error());
-  auto object = (*family)->config(file, config, (*family)->usual_shuffle);
+  auto object = (*family)->config(file, config, (*family)->default_shuffle);
   if (!object) return std::unexpected(std::move(object.error()));
   (*object)["image_token_id"] = (*object)["image_token_index"] = token->id;
   const boost::json::value json(*std::move(object));

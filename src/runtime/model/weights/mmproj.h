@@ -1,28 +1,28 @@
 #pragma once
-// What sees of a model whose decoder is a GGUF file: a second file, of an encoder of pictures and what makes embeddings of the decoder's
-// width, as llama.cpp's converter writes it with --mmproj. Its keys and names are gguf-py's (`clip.*`, `v.*`, `mm.*`). What they say is
-// read as if it stood in a folder, by the same readers.
+// The vision encoder of a model with a GGUF decoder. It is a second file, with an encoder of images and a connector to the decoder's width,
+// as llama.cpp's converter writes it with --mmproj. Its keys and names are gguf-py's (`clip.*`, `v.*`, `mm.*`). They are translated to a
+// folder's keys and read by the folder's readers.
 #include <string>
 #include <string_view>
 
 #include "format/gguf.h"
 #include "quire/base/error.h"
-#include "quire/base/picture.h"
+#include "quire/base/image.h"
 #include "runtime/model/config/model_config.h"
 
 namespace quire {
 
 struct Mmproj {
   VisionConfig vision;
-  PictureInfo pictures;
+  ImageInfo pictures;
 };
 
-// Of a decoder and the file that it was read from. Errors: `unsupported` (a projector or decoder that is not served so), `corrupt`, naming
-// the key.
+// `decoder` is the file that `config` was read from. Errors: `unsupported` (a projector or decoder that is not supported), `corrupt`,
+// naming the key.
 Result<Mmproj> read_mmproj(const GgufFile& file, const GgufFile& decoder, const ModelConfig& config);
 
-// The name in a folder of a tensor of such a file; others stay as they are. Parts of Qwen's that folders keep in one tensor: attn.q, attn.k
-// and attn.v of a block, and patch_embed.0 and .1, a frame's each.
+// Returns the name that a folder has for a tensor of such a file; other names stay as they are. Some tensors are parts of a tensor in
+// Qwen's folders. They are named attn.q, attn.k and attn.v of a block, and patch_embed.0 and .1, one per frame.
 std::string folder_name_of(const GgufTensor& tensor, const VisionConfig& vision);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// What the keys of a second file say, as config.json and preprocessor_config.json of a folder would.
+// Translates the keys of an mmproj file to config.json and preprocessor_config.json of a folder.
 #include <fmt/format.h>
 
 #include <boost/json/array.hpp>
@@ -15,7 +15,7 @@
 
 namespace quire {
 
-// What several keys say, and the first error.
+// Reads several keys, and keeps the first error.
 class ClipKeys {
  public:
   explicit ClipKeys(const GgufFile& file) : file_(file) {}
@@ -47,11 +47,11 @@ class ClipKeys {
   std::optional<Error> error_;
 };
 
-// `usual_shuffle`: patches of a square's side, where the file does not say it. Errors: keys that are missing or of another type; what they
-// say is looked at by the folder's readers.
-Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle);
-Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle);
-Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle);
+// `default_shuffle`: patches per side of a square, if the file does not say it. Errors: keys that are missing or of another type. The
+// folder's readers check the values.
+Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
+Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
+Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle);
 
 Result<boost::json::object> siglip_processor(const GgufFile& file, const VisionConfig& vision);
 Result<boost::json::object> qwen_processor(const GgufFile& file, const VisionConfig& vision);

@@ -1,4 +1,4 @@
-// Names of tensors in a second file, and those that a folder has for them.
+// Translates names of tensors in an mmproj file to the names in a folder.
 #include <fmt/format.h>
 
 #include <array>
@@ -15,22 +15,22 @@ namespace {
 
 using Renamed = std::pair<std::string_view, std::string_view>;
 
-// The first whose beginning the name has.
+// Applies the first entry that is a prefix of the name.
 std::optional<std::string> renamed(std::string_view name, std::span<const Renamed> list) {
   for (const auto& [from, to] : list)
     if (name.starts_with(from)) return fmt::format("{}{}", to, name.substr(from.size()));
   return std::nullopt;
 }
 
-struct BlockName {
+struct BlockKey {
   std::string_view layer, part;
 };
 
-std::optional<BlockName> block_name(std::string_view name) {
+std::optional<BlockKey> block_name(std::string_view name) {
   constexpr std::string_view kBlock = "v.blk.";
   const std::size_t dot = name.find('.', kBlock.size());
   if (!name.starts_with(kBlock) || dot == std::string_view::npos) return std::nullopt;
-  return BlockName{name.substr(kBlock.size(), dot - kBlock.size()), name.substr(dot + 1)};
+  return BlockKey{name.substr(kBlock.size(), dot - kBlock.size()), name.substr(dot + 1)};
 }
 
 std::optional<std::string> siglip_name(std::string_view name, std::string_view tower) {
@@ -55,7 +55,7 @@ std::optional<std::string> siglip_name(std::string_view name, std::string_view t
   return part ? std::optional(fmt::format("{}encoder.layers.{}.{}", tower, block->layer, *part)) : std::nullopt;
 }
 
-// The converter cuts the matrix of queries, keys and values in three, and the convolution over frames into one for each.
+// The converter cuts the matrix of queries, keys and values in three, and the convolution over frames into one for each frame.
 std::optional<std::string> qwen_name(std::string_view name, std::uint64_t outputs, const VisionConfig& vision) {
   constexpr std::array<Renamed, 5> kWhole{{{"v.patch_embd.weight.1", "patch_embed.1.weight"},
                                            {"v.patch_embd.weight", "patch_embed.0.weight"},
@@ -87,7 +87,7 @@ std::optional<std::string> qwen_name(std::string_view name, std::uint64_t output
 
 std::string folder_name_of(const GgufTensor& tensor, const VisionConfig& vision) {
   const std::uint64_t outputs = tensor.num_dims < 2 ? tensor.columns() : tensor.rows();
-  return (vision.counts_rows ? qwen_name(tensor.name, outputs, vision) : siglip_name(tensor.name, vision.tower))
+  return (vision.has_grid_positions ? qwen_name(tensor.name, outputs, vision) : siglip_name(tensor.name, vision.tower))
       .value_or(std::string(tensor.name));
 }
 

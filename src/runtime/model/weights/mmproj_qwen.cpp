@@ -1,4 +1,4 @@
-// The encoders of Qwen2-VL and Qwen2.5-VL.
+// Translates the keys of the encoders of Qwen2-VL and Qwen2.5-VL.
 #include <algorithm>
 #include <array>
 #include <boost/json/array.hpp>
@@ -11,7 +11,8 @@
 namespace quire {
 namespace {
 
-// The width inside of layers is that of their tensors: files of Qwen2-VL say another number, and older ones call the first product `down`.
+// The inner width of layers is taken from their tensors: files of Qwen2-VL store another number, and older ones call the first product
+// `down`.
 std::uint32_t inner_size(const GgufFile& file, std::uint64_t hidden_size) {
   const GgufTensor* const product = file.find_tensor("v.blk.0.ffn_up.weight");
   if (product == nullptr) return 0;
@@ -19,19 +20,19 @@ std::uint32_t inner_size(const GgufFile& file, std::uint64_t hidden_size) {
 }
 
 struct QwenKeys {
-  std::uint32_t hidden_size, whole_each;  // each so many layers attend to all
-  boost::json::object vision;             // what both have
+  std::uint32_t hidden_size, whole_each;  // every whole_each-th layer attends to all patches
+  boost::json::object vision;             // keys that both families have
 };
 
-// Encoders' norms have transformers' epsilon, whatever the file says of the decoder's.
-Result<QwenKeys> qwen_keys(const GgufFile& file, std::uint32_t usual_shuffle) {
+// The encoder's norms have transformers' epsilon, whatever the file says.
+Result<QwenKeys> qwen_keys(const GgufFile& file, std::uint32_t default_shuffle) {
   ClipKeys keys(file);
   QwenKeys out;
   for (const auto& [name, key] :
        {std::pair("depth", "block_count"), std::pair("num_heads", "attention.head_count"), std::pair("patch_size", "patch_size")})
     out.vision[name] = keys.need<std::uint32_t>(key);
   out.hidden_size = keys.need<std::uint32_t>("embedding_length");
-  out.vision["spatial_merge_size"] = keys.get_or<std::uint32_t>("spatial_merge_size", usual_shuffle);
+  out.vision["spatial_merge_size"] = keys.get_or<std::uint32_t>("spatial_merge_size", default_shuffle);
   out.vision["window_size"] = keys.get_or<std::uint32_t>("window_size", 112);
   out.whole_each = keys.get_or<std::uint32_t>("n_wa_pattern", 0);
   const auto is_silu = file.get_or<bool>("clip.use_silu", false), is_gelu = file.get_or<bool>("clip.use_gelu", false);
@@ -44,8 +45,8 @@ Result<QwenKeys> qwen_keys(const GgufFile& file, std::uint32_t usual_shuffle) {
 
 }  // namespace
 
-Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle) {
-  auto keys = qwen_keys(file, usual_shuffle);
+Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle) {
+  auto keys = qwen_keys(file, default_shuffle);
   if (!keys) return std::unexpected(std::move(keys.error()));
   boost::json::object& vision = keys->vision;
   vision["embed_dim"] = keys->hidden_size;
@@ -54,21 +55,21 @@ Result<boost::json::object> qwen2_config(const GgufFile& file, const ModelConfig
   return boost::json::object{{"vision_config", std::move(vision)}};
 }
 
-Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t usual_shuffle) {
-  auto keys = qwen_keys(file, usual_shuffle);
+Result<boost::json::object> qwen2_5_config(const GgufFile& file, const ModelConfig& decoder, std::uint32_t default_shuffle) {
+  auto keys = qwen_keys(file, default_shuffle);
   if (!keys) return std::unexpected(std::move(keys.error()));
   boost::json::object& vision = keys->vision;
   vision["hidden_size"] = keys->hidden_size;
   vision["intermediate_size"] = inner_size(file, keys->hidden_size);
   vision["out_hidden_size"] = decoder.hidden_size;
-  const std::uint64_t num_layers = std::min(vision["depth"].to_number<std::uint32_t>(), kMostLayers);
+  const std::uint64_t num_layers = std::min(vision["depth"].to_number<std::uint32_t>(), kMaxLayers);
   boost::json::array whole;
   for (std::uint64_t end = keys->whole_each; end > 0 && end <= num_layers; end += keys->whole_each) whole.emplace_back(end - 1);
   vision["fullatt_block_indexes"] = std::move(whole);
   return boost::json::object{{"vision_config", std::move(vision)}};
 }
 
-// What is not said is llama.cpp's: from 8 to 4,096 embeddings.
+// Missing values are llama.cpp's: from 8 to 4,096 embeddings.
 Result<boost::json::object> qwen_processor(const GgufFile& file, const VisionConfig& vision) {
   ClipKeys keys(file);
   const std::uint64_t side = std::uint64_t{vision.patch_size} * vision.shuffle, square = side * side;

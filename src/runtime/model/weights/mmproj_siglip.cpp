@@ -1,4 +1,4 @@
-// SigLIP towers of SmolVLM, Idefics3 and Gemma 3.
+// Translates the keys of the SigLIP towers of SmolVLM, Idefics3 and Gemma 3.
 #include <cstdint>
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace quire {
 
-Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfig& /*decoder*/, std::uint32_t usual_shuffle) {
+Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfig& /*decoder*/, std::uint32_t default_shuffle) {
   ClipKeys keys(file);
   boost::json::object vision{{"model_type", "siglip_vision_model"}, {"hidden_act", "gelu_pytorch_tanh"}};
   for (const auto& [name, key] : {std::pair("hidden_size", "embedding_length"), std::pair("intermediate_size", "feed_forward_length"),
@@ -14,7 +14,7 @@ Result<boost::json::object> siglip_config(const GgufFile& file, const ModelConfi
                                   std::pair("image_size", "image_size"), std::pair("patch_size", "patch_size")})
     vision[name] = keys.need<std::uint32_t>(key);
   vision["layer_norm_eps"] = keys.get_or<float>("attention.layer_norm_epsilon", 1e-6F);
-  const auto shuffle = keys.get_or<std::uint32_t>("projector.scale_factor", usual_shuffle);
+  const auto shuffle = keys.get_or<std::uint32_t>("projector.scale_factor", default_shuffle);
   if (const auto& error = keys.error()) return std::unexpected(*error);
   boost::json::object whole{{"scale_factor", shuffle}};
   const std::uint64_t patch = vision["patch_size"].to_number<std::uint32_t>(), side = vision["image_size"].to_number<std::uint32_t>();
@@ -30,7 +30,7 @@ Result<boost::json::object> siglip_processor(const GgufFile& file, const VisionC
   json["image_mean"] = keys.colours("image_mean");
   json["image_std"] = keys.colours("image_std");
   const std::uint32_t side = vision.image_size;
-  if (vision.attends_whole) {
+  if (vision.attends_bidirectionally) {
     json["size"] = {{"height", side}, {"width", side}};
   } else {
     json["size"] = {{"longest_edge", keys.get_or<std::uint32_t>("preproc_image_size", 4 * side)}};

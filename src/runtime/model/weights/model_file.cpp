@@ -1,6 +1,6 @@
-// A model's files, whatever their format: config, tensors by role, tokenizer, pooling. Opened by whoever loads or inspects a model, on one
-// thread; immutable afterwards. Bytes of weights are copied by read(), never touched through the map, because a map of a file that somebody
-// cuts stops the program.
+// The files of a model in either format: config, tensors by role, tokenizer, pooling. Opened on one thread, when a model is loaded or
+// inspected; immutable afterwards. Bytes of weights are copied by read() and never touched through the map: the map of a truncated file
+// would end the program.
 #include "runtime/model/weights/model_file.h"
 
 #include <fmt/format.h>
@@ -16,12 +16,12 @@
 #include "format/json.h"
 #include "format/quote.h"
 #include "format/tokenizer_file.h"
-#include "runtime/model/weights/held_weights.h"
+#include "runtime/model/weights/image_info.h"
 #include "runtime/model/weights/mmproj.h"
-#include "runtime/model/weights/picture_info.h"
 #include "runtime/model/weights/pooling_info.h"
 #include "runtime/model/weights/quantised_tensors.h"
 #include "runtime/model/weights/speech_info.h"
+#include "runtime/model/weights/weight_formats.h"
 
 namespace quire {
 namespace {
@@ -38,7 +38,7 @@ TensorView view_of(const GgufTensor& tensor) {
           .data = tensor.data};
 }
 
-// Of the experts that a token does not go through.
+// Returns the number of parameters of experts that a token does not go through.
 std::uint64_t num_unused_parameters(const ModelConfig& config) {
   std::uint64_t sum = 0;
   const std::uint64_t num_matrices = has_gate(config.activation) ? 3 : 2;
@@ -62,22 +62,35 @@ const char* state_name(StateKind kind) {
   return "";
 }
 
-// Saved without what generates text: the names of such a folder begin inside the decoder.
-bool is_headless(const SafetensorsFolder& folder) {
-  const auto is_embedding = [](const SafetensorsTensor* tensor) { return tensor->name == "embed_tokens.weight"; };
-  return std::ranges::any_of(folder.tensors(), is_embedding);
+// Returns the prefix of the decoder's tensor names: "model.", or Nemotron-H's prefix.
+std::string decoder_prefix(const ModelConfig& config) {
+  const std::string name = hf_tensor_name(TensorRole::token_embedding, 0, 0, config.tensor_names);
+  return name.substr(0, name.find('.') + 1);
 }
 
-// As rename_parts() leaves them.
-bool is_of_vision(const TensorView& view) {
+// AutoModel saves the decoder alone. The names in such a folder have no such prefix.
+bool is_headless(const SafetensorsFolder& folder, const ModelConfig& config) {
+  const std::string embedding =
+      hf_tensor_name(TensorRole::token_embedding, 0, 0, config.tensor_names).substr(decoder_prefix(config).size());
+  return std::ranges::any_of(folder.tensors(), [&](const SafetensorsTensor* tensor) { return tensor->name == embedding; });
+}
+
+bool has_output(const SafetensorsFolder& folder) {
+  return std::ranges::any_of(folder.tensors(), [](const SafetensorsTensor* tensor) {
+    return tensor->name.starts_with("lm_head.") || tensor->name.find(".lm_head.") != tensor->name.npos;
+  });
+}
+
+// Expects names as rename_parts() leaves them.
+bool is_vision_tensor(const TensorView& view) {
   for (const char* part : {"vision_model.", "connector.", "vision_tower.", "multi_modal_projector.", "visual."})
     if (view.name.starts_with(part)) return true;
   return false;
 }
 
-// Of a model that takes images, too, what reads and writes text has the names that it has alone, and what sees begins with its part's name:
-// folders differ in where they put "model.".
-void rename_parts(std::vector<TensorView>& views) {
+// Renames the tensors of a model that also takes images. The text part gets the names of a text model, and the names of the vision part
+// begin with the part's name. Folders differ in where they put "model.", and transformers 5 leaves "vision_model." out of `tower`.
+void rename_parts(std::vector<TensorView>& views, std::string_view tower) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kRenamed{
       {{"language_model.model.", "model."},
        {"language_model.lm_head.", "lm_head."},
@@ -94,6 +107,10 @@ void rename_parts(std::vector<TensorView>& views) {
         view.name.replace(0, from.size(), to);
         break;
       }
+  constexpr std::string_view kOuter = "vision_tower.";
+  if (!tower.starts_with(kOuter)) return;
+  for (TensorView& view : views)
+    if (view.name.starts_with(kOuter) && !view.name.starts_with(tower)) view.name.replace(0, kOuter.size(), tower);
 }
 
 }  // namespace
@@ -104,9 +121,9 @@ Result<ModelFile> ModelFile::open(const std::string& path, const std::string& mm
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     if (!mmproj.empty())
-      return fail(ErrorCode::invalid_argument, "mmproj", "is given, and the model is a folder, which has its encoder in it",
+      return fail(ErrorCode::invalid_argument, "mmproj", "is set, but the model is a folder, which contains its own encoder",
                   "leave it out");
-    const auto json = read_json_file((std::filesystem::path(path) / "config.json").string());
+    const auto json = read_json_file((std::filesystem::path(path) / "config.json").string(), kPythonJson);
     if (!json) return std::unexpected(json.error());
     auto config = config_from_hf(JsonRef(*json, "config.json"));
     if (!config) return std::unexpected(std::move(config.error()));
@@ -116,8 +133,11 @@ Result<ModelFile> ModelFile::open(const std::string& path, const std::string& mm
     auto folder = SafetensorsFolder::open(path);
     if (!folder) return std::unexpected(std::move(folder.error()));
     file.config_ = std::move(*config);
-    file.is_headless_ = is_headless(*folder);
-    file.config_.tied_embeddings |= file.is_headless_;
+    if (file.config_.is_tied_if_no_output) file.config_.tied_embeddings = !has_output(*folder);
+    file.has_no_lm_head_ = is_headless(*folder, file.config_);
+    // The embedding replaces the missing output matrix, but no tokens are sampled from it.
+    file.is_missing_output_ = file.has_no_lm_head_ && !file.config_.tied_embeddings && !has_output(*folder);
+    file.config_.tied_embeddings |= file.is_missing_output_;
     file.weights_ = std::move(*folder);
     return file;
   }
@@ -138,20 +158,20 @@ Result<void> ModelFile::open_mmproj(const std::string& path) {
   auto read = read_mmproj(*gguf, std::get<GgufFile>(weights_), config_);
   if (!read) return std::unexpected(std::move(read.error()));
   config_.vision = std::move(read->vision);
-  mmproj_pictures_ = std::move(read->pictures);
+  mmproj_images_ = std::move(read->pictures);
   mmproj_ = std::move(*gguf);
   return {};
 }
 
 Result<std::vector<TensorView>> ModelFile::tensors() const {
   auto views = all_tensors();
-  if (views && config_.vision) std::erase_if(*views, is_of_vision);
+  if (views && config_.vision) std::erase_if(*views, is_vision_tensor);
   return views;
 }
 
 Result<std::vector<TensorView>> ModelFile::vision_tensors() const {
   auto views = all_tensors();
-  if (views) std::erase_if(*views, [](const TensorView& view) { return !is_of_vision(view); });
+  if (views) std::erase_if(*views, [](const TensorView& view) { return !is_vision_tensor(view); });
   return views;
 }
 
@@ -167,8 +187,9 @@ Result<std::vector<TensorView>> ModelFile::all_tensors() const {
     }
   } else if (const auto* folder = std::get_if<SafetensorsFolder>(&weights_)) {
     auto assembled = assemble_tensors(scheme_, folder->tensors(), [this](auto part, auto out) { return read(part, out); });
-    if (assembled && (config_.takes_images || config_.vision)) rename_parts(*assembled);
-    if (assembled && config_.takes_images) std::erase_if(*assembled, is_of_vision);
+    if (assembled && (config_.has_unread_vision || config_.vision))
+      rename_parts(*assembled, config_.vision ? config_.vision->tower : std::string_view{});
+    if (assembled && config_.has_unread_vision) std::erase_if(*assembled, is_vision_tensor);
     return assembled;
   }
   return views;
@@ -177,9 +198,8 @@ Result<std::vector<TensorView>> ModelFile::all_tensors() const {
 std::string ModelFile::name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert) const {
   const std::uint32_t block = block_of(role, layer, config_);
   if (std::holds_alternative<GgufFile>(weights_)) return gguf_tensor_name(role, block, config_.tensor_names);
-  constexpr std::string_view kDecoder = "model.";
   std::string name = hf_tensor_name(role, block, expert, config_.tensor_names);
-  if (is_headless_ && name.starts_with(kDecoder)) name.erase(0, kDecoder.size());
+  if (const std::string prefix = decoder_prefix(config_); has_no_lm_head_ && name.starts_with(prefix)) name.erase(0, prefix.size());
   return name;
 }
 
@@ -187,7 +207,7 @@ std::string ModelFile::model_name() const {
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
     const auto name = gguf->get_optional<std::string>("general.name").value_or(std::nullopt);
     if (name && !name->empty()) return *name;
-    return std::filesystem::path(path_).stem().string();
+    return gguf_stem(path_);
   }
   const std::filesystem::path folder(path_);
   return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
@@ -203,15 +223,15 @@ Result<TokenizerSpec> ModelFile::tokenizer() const {
   return none;
 }
 
-// Where its pictures cannot be prepared the model is served for text alone.
-void ModelFile::describe_pictures(ModelInfo& info) const {
+// If its images cannot be prepared, the model is served for text alone.
+void ModelFile::describe_images(ModelInfo& info) const {
   if (!config_.vision) return;
-  auto pictures = mmproj_ ? Result<PictureInfo>(mmproj_pictures_) : read_picture_info(path_, *config_.vision);
+  auto pictures = mmproj_ ? Result<ImageInfo>(mmproj_images_) : read_image_info(path_, *config_.vision);
   if (pictures) {
     info.pictures = *std::move(pictures);
     info.pictures.embed_size = config_.vision->output_size;
   } else {
-    info.notes.push_back("pictures are not served: " + pictures.error().to_string());
+    info.notes.push_back("images are not supported: " + pictures.error().to_string());
   }
 }
 
@@ -221,7 +241,8 @@ Result<ModelInfo> ModelFile::info(WeightQuantisation quantise) const {
   auto spec = tokenizer();
   if (!spec) return std::unexpected(std::move(spec.error()));
   if (spec->tokens.size() > config_.vocab_size) {
-    return fail(ErrorCode::corrupt, "tokenizer", fmt::format("{} tokens for a model of {}", spec->tokens.size(), config_.vocab_size),
+    return fail(ErrorCode::corrupt, "tokenizer",
+                fmt::format("has {} tokens, but the vocabulary of the model has {}", spec->tokens.size(), config_.vocab_size),
                 "use the tokenizer that belongs to the model");
   }
   ModelInfo info{.name = model_name(),
@@ -245,21 +266,27 @@ Result<ModelInfo> ModelFile::info(WeightQuantisation quantise) const {
                  .pooling = {},
                  .pictures = {},
                  .encoder = {config_.encoder.num_positions, config_.encoder.num_features}};
-  if (config_.takes_images) info.notes.emplace_back("images are not read: what of the model reads and writes text is served");
+  info.notes = info.tokenizer->notes;
+  info.has_output = !is_missing_output_;
+  if (is_missing_output_)
+    info.notes.emplace_back("the folder has no lm_head.weight, so the model supports embeddings but not text generation");
+  if (config_.has_unread_vision) info.notes.emplace_back("images are not supported: only the text part of the model is served");
   const auto* gguf = std::get_if<GgufFile>(&weights_);
   if (info.has_encoder()) info.speech = speech_info(path_, config_.vocab_size);
   info.pooling = gguf != nullptr ? pooling_info(*gguf, path_) : pooling_info(path_);
   for (const TensorView& view : *views) info.num_parameters += view.rows * view.columns;
-  describe_held(quantised_as(std::move(*views), quantise), scheme_, info);
-  describe_pictures(info);
-  info.num_used_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
+  describe_weights(with_quantisation(std::move(*views), quantise), scheme_, info);
+  describe_images(info);
+  info.num_active_parameters = info.num_parameters - std::min(info.num_parameters, num_unused_parameters(config_));
   return info;
 }
 
 std::vector<const MappedFile*> ModelFile::files() const {
   if (const auto* gguf = std::get_if<GgufFile>(&weights_)) {
-    std::vector<const MappedFile*> files = {gguf->file()};
-    if (mmproj_) files.push_back(mmproj_->file());
+    std::vector<const MappedFile*> files;
+    for (const MappedFile& part : gguf->files()) files.push_back(&part);
+    if (mmproj_)
+      for (const MappedFile& part : mmproj_->files()) files.push_back(&part);
     return files;
   }
   return std::get<SafetensorsFolder>(weights_).files();
@@ -268,7 +295,7 @@ std::vector<const MappedFile*> ModelFile::files() const {
 Result<void> ModelFile::read(std::span<const std::byte> part, std::span<std::byte> out) const {
   for (const MappedFile* file : files())
     if (file->contains(part)) return file->read(part, out);
-  QUIRE_CHECK(false, "data of another model");
+  QUIRE_CHECK(false, "the data belongs to a file of this model");
   return {};
 }
 
@@ -277,7 +304,7 @@ Result<Sha256Digest> ModelFile::digest() const {
   const auto add = [&all](const auto& values) { all.update(std::as_bytes(std::span(values))); };
   std::vector<std::string_view> configs;
   if (std::holds_alternative<SafetensorsFolder>(weights_)) configs = {"config.json"};
-  // What the encoder makes of a picture follows from these, too; a GGUF file's encoder has it in its own.
+  // The encoder's output for an image also depends on these files. The encoder in a GGUF file contains these values.
   if (config_.vision && !mmproj_) configs.insert(configs.end(), {"preprocessor_config.json", "processor_config.json"});
   for (const std::string_view name : configs) {
     const auto config = read_text_file((std::filesystem::path(path_) / name).string(), kMostConfigBytes);

@@ -1,5 +1,5 @@
 #pragma once
-// A model on disk, whichever of the two formats it has.
+// A model on disk, in either of the two formats.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,37 +30,37 @@ struct TensorView {
   std::uint64_t rows = 1;
   std::uint64_t columns = 0;
   std::span<const std::byte> data;
-  // Of a matrix that is kept in several tensors, of which `data` are the codes; null: `type` says it all.
+  // Set for a matrix that is stored in several tensors; `data` are then its codes. Null: `type` says everything.
   std::shared_ptr<const QuantisedMatrix> quantised = {};
-  std::uint64_t first_row = 0;  // of it
+  std::uint64_t first_row = 0;  // first row in `quantised`
 };
 
-// Immutable after open. Views stay valid as long as the file.
-// Holds maps of the files; TensorView::data points into them, and is for read() to copy from.
+// Immutable after open. Views stay valid as long as this object. It holds maps of the files; TensorView::data points into them, and is only
+// read through read().
 class ModelFile {
  public:
-  // A GGUF file or a Hugging Face folder; `mmproj`: EngineOptions::mmproj. Reads the headers only.
+  // Opens a GGUF file or a Hugging Face folder; `mmproj` is EngineOptions::mmproj. Reads the headers only.
   static Result<ModelFile> open(const std::string& path, const std::string& mmproj = {});
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   // Errors: `unsupported` for an element type that cannot be read.
   [[nodiscard]] Result<std::vector<TensorView>> tensors() const;
-  // Those of what sees, which tensors() leaves out.
+  // Returns the tensors of the vision encoder, which tensors() leaves out.
   [[nodiscard]] Result<std::vector<TensorView>> vision_tensors() const;
   [[nodiscard]] std::string name_of(TensorRole role, std::uint32_t layer, std::uint32_t expert = 0) const;
-  // Everything but weight_bytes as loaded, which is estimated from the types.
-  // What is held and how much that is, as if its matrices were quantised so.
+  // Returns everything but the weight_bytes of the loaded model, which are estimated from the types. `held` and all sizes are as if the
+  // model's matrices were quantised with `quantise`.
   [[nodiscard]] Result<ModelInfo> info(WeightQuantisation quantise = WeightQuantisation::none) const;
-  // Copies a part of a tensor's data. `io` where its file no longer reaches: touching the map there would stop the program.
+  // Copies a part of a tensor's data. Returns `io` if its file has become too short: touching the map there would end the program.
   [[nodiscard]] Result<void> read(std::span<const std::byte> part, std::span<std::byte> out) const;
-  // Of all its bytes: of the weights' files, of a folder's config.json and, where it sees, of what says how pictures are prepared. Reads
-  // them.
+  // Returns a digest of all its bytes: the files of the weights, a folder's config.json and, with a vision encoder, the files that say how
+  // images are prepared. Reads these files.
   [[nodiscard]] Result<Sha256Digest> digest() const;
-  // Changes whenever a file is written to, moved or replaced: where each is, its size and its times; of a folder also what config.json
-  // says.
+  // Returns a text that changes whenever a file is written to, moved or replaced. It contains each file's path, size and times, and a
+  // digest of a folder's config.json.
   [[nodiscard]] std::string identity() const;
-  // `io` if a file has changed since it was opened.
+  // Returns `io` if a file has changed since it was opened.
   [[nodiscard]] Result<void> check_unchanged() const;
 
  private:
@@ -69,16 +69,17 @@ class ModelFile {
   [[nodiscard]] Result<TokenizerSpec> tokenizer() const;
   [[nodiscard]] std::string model_name() const;
   [[nodiscard]] Result<std::vector<TensorView>> all_tensors() const;
-  void describe_pictures(ModelInfo& info) const;
+  void describe_images(ModelInfo& info) const;
   [[nodiscard]] std::vector<const MappedFile*> files() const;
 
   std::string path_;
   std::variant<std::monostate, GgufFile, SafetensorsFolder> weights_;
   ModelConfig config_;
   CheckpointScheme scheme_;
-  bool is_headless_ = false;
+  bool has_no_lm_head_ = false;
+  bool is_missing_output_ = false;
   std::optional<GgufFile> mmproj_;
-  PictureInfo mmproj_pictures_;
+  ImageInfo mmproj_images_;
 };
 
 }  // namespace quire

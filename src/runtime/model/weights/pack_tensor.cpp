@@ -1,5 +1,5 @@
-// Rows of a file's tensors to the kernels' formats. Called while weights are loaded, one tensor to a thread. Types and sizes were checked
-// before; the file is read and never touched through its map, which would stop the program if someone cut the file meanwhile.
+// Converts rows of a file's tensors to the kernels' formats. Called while weights are loaded, one tensor per thread. Types and sizes were
+// checked before. The file is read and never touched through its map, which would end the program if the file were truncated meanwhile.
 #include "runtime/model/weights/pack_tensor.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-// One row of each intermediate form.
+// Buffers for one row in each intermediate form.
 struct RowBuffers {
   explicit RowBuffers(std::size_t columns)
       : floats(columns), halves(columns), codes(columns), scales(columns / 16 + 1), minimums(columns / 16 + 1) {}
@@ -68,8 +68,9 @@ void pack_row(const TensorView& source, UnpackedFormat format, std::uint32_t row
   }
 }
 
-// Whole rows and what belongs to them are read from the file at once, and those of some formats with all others.
-Result<void> pack_quantised(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix) {
+// The rows are read from the file together with their scales and zero points. In some formats, the codes of all other rows are read too.
+Result<void> pack_quantised(const ModelFile& file, const TensorView& source, RowSelection selection, bool may_reorder,
+                            PackedMatrix& matrix) {
   const auto read = [&file](std::span<const std::byte> part, std::span<std::byte> out) { return file.read(part, out); };
   const auto rows = QuantisedRows::open(*source.quantised, source.first_row, source.rows, may_reorder, read);
   if (!rows) return std::unexpected(rows.error());
@@ -78,10 +79,10 @@ Result<void> pack_quantised(const ModelFile& file, const TensorView& source, Pic
   RowBuffers buffers(columns);
   const std::span scales(buffers.scales.data(), columns / (four_bits ? 32 : 16));
   const std::span minimums(buffers.minimums.data(), scales.size());
-  const auto num_rows = static_cast<std::uint32_t>(source.rows / picked.step);
+  const auto num_rows = static_cast<std::uint32_t>(source.rows / selection.step);
   MatrixPacker packer(weight_format(rows->format()), num_rows, static_cast<std::uint32_t>(columns), rows->table());
   for (std::uint32_t row = 0; row < num_rows; ++row) {
-    const std::uint64_t from = picked.first + std::uint64_t{row} * picked.step;
+    const std::uint64_t from = selection.first + std::uint64_t{row} * selection.step;
     switch (rows->format()) {
       case UnpackedFormat::q4:
       case UnpackedFormat::q4_table:
@@ -107,16 +108,17 @@ Result<void> pack_quantised(const ModelFile& file, const TensorView& source, Pic
   return {};
 }
 
-// The file's rows are the inputs.
-Result<void> pack_turned(const ModelFile& file, const TensorView& source, Picked picked, PackedMatrix& matrix) {
+// The rows of the file are the inputs.
+Result<void> pack_transposed(const ModelFile& file, const TensorView& source, RowSelection selection, PackedMatrix& matrix) {
   PackedMatrix whole;
   if (auto packed = pack_matrix(file, source, {}, false, whole); !packed) return packed;
   const std::uint32_t inputs = whole.rows;
-  const std::uint32_t outputs = whole.columns / picked.step;
+  const std::uint32_t outputs = whole.columns / selection.step;
   std::vector<float> values(std::size_t{outputs} * inputs), row(whole.columns);
   for (std::uint32_t input = 0; input < inputs; ++input) {
     unpack_row(whole, input, row);
-    for (std::size_t output = 0; output < outputs; ++output) values[output * inputs + input] = row[picked.first + output * picked.step];
+    for (std::size_t output = 0; output < outputs; ++output)
+      values[output * inputs + input] = row[selection.first + output * selection.step];
   }
   MatrixPacker packer(whole.format == WeightFormat::bf16 ? WeightFormat::bf16 : WeightFormat::f32, outputs, inputs);
   for (std::uint32_t output = 0; output < outputs; ++output)
@@ -141,7 +143,7 @@ Result<void> pack_taps(const ModelFile& file, const TensorView& source, std::uin
   return {};
 }
 
-// body(row, its bytes). Some rows at a time are read from the file: its map would stop the program if someone cut the file now.
+// Calls body(row, its bytes). Several rows at a time are read from the file: its map would end the program if the file were truncated now.
 template <class Body>
 Result<void> each_row(const ModelFile& file, const TensorView& source, Body body) {
   constexpr std::size_t kReadBytes = 256 << 10;
@@ -169,7 +171,7 @@ Result<void> pack_quantising(const ModelFile& file, const TensorView& source, We
   auto read = each_row(file, source, [&](std::uint32_t row, std::span<const std::byte> bytes) -> Result<void> {
     dequantise_row(source.type, bytes, buffers.floats);
     if (!all_finite(buffers.floats))
-      return fail(ErrorCode::corrupt, source.name, "holds a weight that is NaN or infinite: it has no code",
+      return fail(ErrorCode::corrupt, source.name, "contains NaN or Inf, which cannot be quantised",
                   "leave --quantize out, or download the model again");
     if (four_bits) {
       quantise_q4_row(buffers.floats, {buffers.codes, scales, minimums}, buffers.units);
@@ -193,25 +195,25 @@ bool can_be_quantised(const TensorView& source) {
   return source.num_dims >= 2 && source.quantised == nullptr && has_floats && source.columns % kGroupColumns == 0;
 }
 
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector) {
+Result<void> pack_vector(const ModelFile& file, const TensorView& source, RowSelection selection, std::vector<float>& vector) {
   std::vector<std::byte> bytes(source.data.size());
   if (auto read = file.read(source.data, bytes); !read) return read;
   std::vector<float> all(source.rows * source.columns), row(source.columns);
   const std::size_t row_size = bytes.size() / source.rows;
   for (std::size_t i = 0; i < source.rows; ++i) {
     dequantise_row(source.type, std::span(bytes).subspan(i * row_size, row_size), row);
-    for (std::size_t j = 0; j < row.size(); ++j) all[picked.turned ? j * source.rows + i : i * source.columns + j] = row[j];
+    for (std::size_t j = 0; j < row.size(); ++j) all[selection.transposed ? j * source.rows + i : i * source.columns + j] = row[j];
   }
-  for (std::size_t i = picked.first; i < all.size(); i += picked.step) vector.push_back(all[i]);
+  for (std::size_t i = selection.first; i < all.size(); i += selection.step) vector.push_back(all[i]);
   return {};
 }
 
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix,
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, RowSelection selection, bool may_reorder, PackedMatrix& matrix,
                          WeightQuantisation quantise) {
-  if (picked.taps > 1) return pack_taps(file, source, picked.taps, matrix);
-  if (picked.turned) return pack_turned(file, source, picked, matrix);
-  if (source.quantised != nullptr) return pack_quantised(file, source, picked, may_reorder, matrix);
-  QUIRE_CHECK(picked.step == 1, "rows in turns are quantised ones");
+  if (selection.taps > 1) return pack_taps(file, source, selection.taps, matrix);
+  if (selection.transposed) return pack_transposed(file, source, selection, matrix);
+  if (source.quantised != nullptr) return pack_quantised(file, source, selection, may_reorder, matrix);
+  QUIRE_CHECK(selection.step == 1, "interleaved rows are read only from quantised matrices");
   if (quantise != WeightQuantisation::none && can_be_quantised(source)) return pack_quantising(file, source, quantise, matrix);
   const UnpackedFormat format = *unpacked_format(source.type);
   MatrixPacker packer(weight_format(format), static_cast<std::uint32_t>(source.rows), static_cast<std::uint32_t>(source.columns),

@@ -1,5 +1,5 @@
 #pragma once
-// One tensor of a file, packed for the kernels.
+// Packs one tensor of a file for the kernels.
 #include <vector>
 
 #include "quire/base/error.h"
@@ -9,24 +9,25 @@
 
 namespace quire {
 
-// Which of a source is wanted: every step-th from `first` on of a vector's elements (row by row, or, turned, column by column), of a
-// matrix's rows, or, turned, of its columns, which become its rows.
-struct Picked {
+// The part of a source that is packed. Of a vector: every step-th element from `first` on, counted row by row or, if transposed, column by
+// column. Of a matrix: every step-th row or, if transposed, every step-th column, which becomes a row.
+struct RowSelection {
   std::uint32_t first = 0, step = 1;
-  bool turned = false;
-  // More than one: columns are a convolution's, [inputs][taps] in the file, and become [taps][inputs], as floats. All of them, not turned.
+  bool transposed = false;
+  // If more than one, columns are the inputs of a convolution, [inputs][taps] in the file. They become [taps][inputs], as floats. All
+  // columns are packed, not transposed.
   std::uint32_t taps = 1;
 };
 
-// Floats, in whole groups of 32 columns.
+// Returns whether the source has floats, in whole groups of 32 columns.
 bool can_be_quantised(const TensorView& source);
 
-// Errors: `io` where the file has changed; `corrupt` where what is quantised holds scales or columns that are none.
-Result<void> pack_vector(const ModelFile& file, const TensorView& source, Picked picked, std::vector<float>& vector);
-// `quantise`: of a source that has floats, neither turned nor a convolution's, with columns that groups of 32 fill; `corrupt` where one is
-// NaN or infinite. Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`; else the matrix
-// becomes f32, as does one that is turned and quantised along its rows.
-Result<void> pack_matrix(const ModelFile& file, const TensorView& source, Picked picked, bool may_reorder, PackedMatrix& matrix,
+// Errors: `io` if the file has changed; `corrupt` if a quantised source has invalid scales or column groups.
+Result<void> pack_vector(const ModelFile& file, const TensorView& source, RowSelection selection, std::vector<float>& vector);
+// `quantise` applies to sources of floats with whole groups of 32 columns, neither transposed nor of a convolution. NaN or Inf in such a
+// source is `corrupt`. Columns that are ordered by their groups keep that order (PackedMatrix::input_order) if `may_reorder`. Otherwise the
+// matrix becomes f32. A matrix that is transposed and quantised along its rows becomes f32, too.
+Result<void> pack_matrix(const ModelFile& file, const TensorView& source, RowSelection selection, bool may_reorder, PackedMatrix& matrix,
                          WeightQuantisation quantise = WeightQuantisation::none);
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// How a model's files say that vectors are made of texts: sentence-transformers' modules.json and what it names, config.json, or keys of a
-// GGUF file. Called once per model, when its headers are read. Files may be missing or odd: then vectors are refused with the reason, and
-// everything else is served.
+// Reads how a model makes vectors of texts: sentence-transformers' modules.json and the files that it names, config.json, or keys of a GGUF
+// file. Called once per model, when its headers are read. Files may be missing or invalid. Then requests for vectors are refused with the
+// reason, and all others are served.
 #include "runtime/model/weights/pooling_info.h"
 
 #include <fmt/format.h>
@@ -22,19 +22,19 @@ namespace fs = std::filesystem;
 // llama.cpp's enumeration.
 enum class GgufPooling : std::uint8_t { none, mean, cls, last, rank };
 
-// The prompt of Qwen3-Reranker, the one model family that judges by a word.
+// The prompt of Qwen3-Reranker, the only model family that judges a pair by one word.
 constexpr const char* kPairTemplate =
     "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the "
     "answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages "
     "that answer the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
 
-void make_judge(PoolingInfo& info, std::string no, std::string yes) {
+void set_rerank_tokens(PoolingInfo& info, std::string no, std::string yes) {
   info.no_token = std::move(no);
   info.yes_token = std::move(yes);
   info.pair_template = kPairTemplate;
 }
 
-std::optional<PoolingKind> kind_of_mode(std::string_view name) {
+std::optional<PoolingKind> pooling_kind_from_mode(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, PoolingKind>, 8> kNames{{{"cls", PoolingKind::first},
                                                                             {"cls_token", PoolingKind::first},
                                                                             {"mean", PoolingKind::mean},
@@ -48,9 +48,9 @@ std::optional<PoolingKind> kind_of_mode(std::string_view name) {
   return std::nullopt;
 }
 
-// Older files have a switch for each mode, newer ones a name.
+// Older files have a switch for each mode; newer files have a name.
 void read_pooling_config(const fs::path& path, PoolingInfo& info) {
-  const auto json = read_json_file(path.string());
+  const auto json = read_json_file(path.string(), kPythonJson);
   if (!json) {
     info.unsupported = json.error().to_string();
     return;
@@ -64,18 +64,18 @@ void read_pooling_config(const fs::path& path, PoolingInfo& info) {
     if (!chosen.empty()) chosen += '+';
     chosen += key.substr(kSwitch.size());
   }
-  if (const auto kind = kind_of_mode(chosen))
+  if (const auto kind = pooling_kind_from_mode(chosen))
     info.kind = *kind;
   else
-    info.unsupported = fmt::format("{} asks for pooling by {}, which is not implemented", path.string(), in_quotes(chosen));
+    info.unsupported = fmt::format("{} requires pooling {}, which is not implemented", path.string(), in_quotes(chosen));
 }
 
-// Each module's type is the name of a Python class.
+// The type of each module is the name of a Python class.
 void read_modules(const fs::path& folder, PoolingInfo& info) {
   std::error_code ignored;
   const fs::path path = folder / "modules.json";
   if (!fs::exists(path, ignored)) return;
-  const auto json = read_json_file(path.string());
+  const auto json = read_json_file(path.string(), kPythonJson);
   const auto modules = json ? JsonRef(*json, "modules.json").elements() : std::unexpected(json.error());
   if (!modules) {
     info.unsupported = modules.error().to_string();
@@ -87,11 +87,11 @@ void read_modules(const fs::path& folder, PoolingInfo& info) {
     if (type.ends_with(".Normalize")) info.normalize = true;
     if (type.ends_with(".Pooling"))
       read_pooling_config(folder / module.get_or<std::string>("path", "1_Pooling").value_or("1_Pooling") / "config.json", info);
-    if (type.ends_with(".Dense")) info.unsupported = "modules.json asks for a dense layer behind the pooling, which is not implemented";
+    if (type.ends_with(".Dense")) info.unsupported = "modules.json requires a dense layer after the pooling, which is not implemented";
   }
 }
 
-// As vLLM reads them, which others write by hand (--hf-overrides).
+// Reads the keys under vLLM's names. Users of vLLM set them by hand (--hf-overrides).
 void read_overrides(const JsonRef& config, PoolingInfo& info) {
   info.is_matryoshka = config.get_or<bool>("is_matryoshka", false).value_or(false);
   if (const auto sizes = config.find("matryoshka_dimensions")) {
@@ -103,14 +103,15 @@ void read_overrides(const JsonRef& config, PoolingInfo& info) {
   const auto names = tokens ? tokens->elements() : Result<std::vector<JsonRef>>(std::vector<JsonRef>{});
   if (!names || names->size() != 2) return;
   const auto no = (*names)[0].as<std::string>(), yes = (*names)[1].as<std::string>();
-  if (no && yes) make_judge(info, *no, *yes);
+  if (no && yes) set_rerank_tokens(info, *no, *yes);
 }
 
 }  // namespace
 
 PoolingInfo pooling_info(const std::string& folder) {
   PoolingInfo info;
-  if (const auto json = read_json_file((fs::path(folder) / "config.json").string())) read_overrides(JsonRef(*json, "config.json"), info);
+  if (const auto json = read_json_file((fs::path(folder) / "config.json").string(), kPythonJson))
+    read_overrides(JsonRef(*json, "config.json"), info);
   read_modules(folder, info);
   return info;
 }
@@ -123,8 +124,8 @@ PoolingInfo pooling_info(const GgufFile& file, const std::string& path) {
     if (!type) continue;
     if (*type == static_cast<std::uint32_t>(GgufPooling::mean)) info.kind = PoolingKind::mean;
     if (*type == static_cast<std::uint32_t>(GgufPooling::cls)) info.kind = PoolingKind::first;
-    if (*type == static_cast<std::uint32_t>(GgufPooling::rank)) make_judge(info, "no", "yes");
-    if (*type > static_cast<std::uint32_t>(GgufPooling::rank)) info.unsupported = fmt::format("{} is {}, which is not known", key, *type);
+    if (*type == static_cast<std::uint32_t>(GgufPooling::rank)) set_rerank_tokens(info, "no", "yes");
+    if (*type > static_cast<std::uint32_t>(GgufPooling::rank)) info.unsupported = fmt::format("{} is {}, which is unknown", key, *type);
     break;
   }
   if (!info.pair_template.empty()) {

@@ -1,5 +1,5 @@
 #pragma once
-// What a model's files say about vectors of texts.
+// Reads from a model's files how it makes vectors of texts.
 #include <string>
 
 #include "format/gguf.h"
@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// Beside a GGUF file lie perhaps, and in a Hugging Face folder, the files of sentence-transformers; then they decide. What cannot be read
-// or done is no error: PoolingInfo::unsupported tells it to who wants vectors.
+// Files of sentence-transformers may lie next to a GGUF file or in a Hugging Face folder; then they decide. Values that cannot be read or
+// are not implemented are no error: PoolingInfo::unsupported is the reason that requests for vectors receive.
 PoolingInfo pooling_info(const GgufFile& file, const std::string& path);
 PoolingInfo pooling_info(const std::string& folder);
 

@@ -1,6 +1,6 @@
-// From the tensors of a quantised matrix to rows that the kernels hold. Called while weights are packed, on any thread. Layouts: AutoGPTQ's
-// and GPTQModel's QuantLinear.pack, AutoAWQ's WQLinear_GEMM.from_linear, compressed-tensors' pack_to_int32, the OCP 8-bit float
-// specification.
+// Converts the tensors of a quantised matrix to rows in the kernels' formats. Called while weights are packed, on any thread. Layouts
+// follow AutoGPTQ's and GPTQModel's QuantLinear.pack, AutoAWQ's WQLinear_GEMM.from_linear, compressed-tensors' pack_to_int32, and the OCP
+// 8-bit float specification.
 #include "runtime/model/weights/quantised_matrix.h"
 
 #include <fmt/format.h>
@@ -19,9 +19,9 @@ namespace quire {
 namespace {
 
 constexpr std::uint32_t kGroup = 32;
-constexpr const char* kAgain = "download the model again";
+constexpr const char* kDownloadAgain = "download the model again";
 
-// Where AWQ keeps column i of eight, in half-bytes.
+// Position of column i of eight in a word of AWQ, in half-bytes.
 constexpr std::array<std::uint32_t, 8> kAwqPlaces{0, 4, 1, 5, 2, 6, 3, 7};
 
 template <class T>
@@ -61,7 +61,7 @@ std::string type_name(const QuantisedMatrix& matrix) {
   return fmt::format("{}{}", is_float ? "FP" : "INT", matrix.bits);
 }
 
-UnpackedFormat held_format(const QuantisedMatrix& matrix, bool is_reordered, bool may_reorder) {
+UnpackedFormat unpacked_format_of(const QuantisedMatrix& matrix, bool is_reordered, bool may_reorder) {
   if (matrix.encoding == WeightEncoding::fp8) return UnpackedFormat::bf16;
   const bool one_group = matrix.group >= matrix.columns;
   const auto whole = [&](std::uint64_t size) { return matrix.columns % size == 0 && (one_group || matrix.group % size == 0); };
@@ -74,15 +74,15 @@ UnpackedFormat held_format(const QuantisedMatrix& matrix, bool is_reordered, boo
 
 Result<QuantisedRows> QuantisedRows::open(const QuantisedMatrix& matrix, std::uint64_t first_row, std::uint64_t rows, bool may_reorder,
                                           const ReadTensor& read) {
-  QUIRE_CHECK(first_row + rows <= matrix.rows && matrix.group > 0, "rows of another matrix");
+  QUIRE_CHECK(first_row + rows <= matrix.rows && matrix.group > 0, "the rows are within the matrix");
   QuantisedRows made(matrix);
   made.first_row_ = first_row;
   if (auto done = made.read_codes(rows, read); !done) return std::unexpected(std::move(done.error()));
   if (auto done = made.read_scales(rows, read); !done) return std::unexpected(std::move(done.error()));
   if (auto done = made.read_column_groups(read); !done) return std::unexpected(std::move(done.error()));
-  made.format_ = held_format(matrix, !made.column_groups_.empty(), may_reorder);
+  made.format_ = unpacked_format_of(matrix, !made.column_groups_.empty(), may_reorder);
   if (made.format_ == UnpackedFormat::f32 || made.column_groups_.empty()) return made;
-  // Each group has as many columns as all others.
+  // All groups have equally many columns.
   std::vector<std::uint64_t> next(matrix.num_groups());
   for (std::uint64_t group = 0; group < next.size(); ++group) next[group] = group * matrix.group;
   made.order_.resize(matrix.columns);
@@ -90,7 +90,7 @@ Result<QuantisedRows> QuantisedRows::open(const QuantisedMatrix& matrix, std::ui
   return made;
 }
 
-// Of codes that lie row by row only those of the rows.
+// If codes lie row by row, only the codes of these rows are read.
 Result<void> QuantisedRows::read_codes(std::uint64_t rows, const ReadTensor& read) {
   std::span<const std::byte> codes = matrix_.codes;
   if (matrix_.encoding != WeightEncoding::words_down && matrix_.encoding != WeightEncoding::words_across) {
@@ -123,13 +123,13 @@ Result<void> QuantisedRows::read_scales(std::uint64_t rows, const ReadTensor& re
   for (std::size_t i = 0; i < scales_.size(); ++i) {
     scales_[i] = scale_at(matrix_.scale_type, bytes, i) / divisor;
     if (std::isfinite(scales_[i])) continue;
-    return fail(ErrorCode::corrupt, matrix_.scales_name, fmt::format("scale {} is {}, which scales nothing", scales_first_ + i, scales_[i]),
-                kAgain);
+    return fail(ErrorCode::corrupt, matrix_.scales_name, fmt::format("scale {} is {}, but must be finite", scales_first_ + i, scales_[i]),
+                kDownloadAgain);
   }
   return {};
 }
 
-// Those of columns that are in order anyway are left out. -1 in all places says so, too.
+// Groups of columns that are in order anyway are dropped. -1 for all columns also means that they are in order.
 Result<void> QuantisedRows::read_column_groups(const ReadTensor& read) {
   if (matrix_.column_groups.empty()) return {};
   std::vector<std::byte> bytes(matrix_.column_groups.size());
@@ -143,8 +143,8 @@ Result<void> QuantisedRows::read_column_groups(const ReadTensor& read) {
     none = none && group == -1;
     if (none) continue;
     if (group < 0 || static_cast<std::uint64_t>(group) >= groups)
-      return fail(ErrorCode::corrupt, matrix_.column_groups_name, fmt::format("column {} is in group {} of {}", column, group, groups),
-                  kAgain);
+      return fail(ErrorCode::corrupt, matrix_.column_groups_name,
+                  fmt::format("column {} is in group {}, but there are {} groups", column, group, groups), kDownloadAgain);
     column_groups_[column] = static_cast<std::uint32_t>(group);
     in_order = in_order && column_groups_[column] == column / matrix_.group;
     ++counts[column_groups_[column]];
@@ -153,7 +153,7 @@ Result<void> QuantisedRows::read_column_groups(const ReadTensor& read) {
   for (std::uint64_t group = 0; group < groups && !column_groups_.empty(); ++group)
     if (counts[group] != matrix_.group)
       return fail(ErrorCode::corrupt, matrix_.column_groups_name,
-                  fmt::format("group {} has {} columns instead of {}", group, counts[group], matrix_.group), kAgain);
+                  fmt::format("group {} has {} columns instead of {}", group, counts[group], matrix_.group), kDownloadAgain);
   return {};
 }
 
@@ -170,7 +170,7 @@ std::uint32_t QuantisedRows::zero(std::uint64_t row, std::uint64_t group) const 
       break;
     case ZeroEncoding::words_by_rows: {
       const auto place = static_cast<std::uint32_t>(row % per_word);
-      // The step is added to whole words, as GPTQModel takes it off.
+      // The step is added to whole words, because GPTQModel subtracts it from whole words.
       const std::uint32_t step = matrix_.zero_step * (std::numeric_limits<std::uint32_t>::max() / mask);
       const std::uint32_t word = load<std::uint32_t>(zeros_, group * (matrix_.rows / per_word) + row / per_word) + step;
       return (word >> (matrix_.bits * (matrix_.encoding == WeightEncoding::words_across ? kAwqPlaces[place] : place))) & mask;
@@ -190,7 +190,7 @@ void QuantisedRows::codes_of(std::uint64_t row, std::span<std::uint8_t> codes) c
   const std::size_t count = codes.size();
   const std::uint64_t own = row - codes_first_;
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes_.data());
-  // Word i at first + i * stride, the least bits first.
+  // Word i is at first + i * stride; its lowest bits come first.
   const auto unpack_words = [&](std::uint64_t first, std::uint64_t stride) {
     for (std::size_t k = 0; k < count; k += per_word, first += stride) {
       auto word = load<std::uint32_t>(codes_, first);
@@ -236,7 +236,8 @@ void QuantisedRows::put_in_order(std::span<std::uint8_t> codes) const {
 
 void QuantisedRows::q4(std::uint64_t row, const Q4Row& out) const {
   const bool is_fp4 = format_ == UnpackedFormat::q4_table;
-  QUIRE_CHECK((is_fp4 || format_ == UnpackedFormat::q4) && out.codes.size() == matrix_.columns, "q4 of another matrix");
+  QUIRE_CHECK((is_fp4 || format_ == UnpackedFormat::q4) && out.codes.size() == matrix_.columns,
+              "the matrix is in a 4-bit format, and the buffer has one code per column");
   row += first_row_;
   codes_of(row, out.codes);
   put_in_order(out.codes);
@@ -248,7 +249,8 @@ void QuantisedRows::q4(std::uint64_t row, const Q4Row& out) const {
 }
 
 void QuantisedRows::q8(std::uint64_t row, const Q8Row& out) const {
-  QUIRE_CHECK(format_ == UnpackedFormat::q8 && out.codes.size() == matrix_.columns, "q8 of another matrix");
+  QUIRE_CHECK(format_ == UnpackedFormat::q8 && out.codes.size() == matrix_.columns,
+              "the matrix is in format q8, and the buffer has one code per column");
   row += first_row_;
   codes_of(row, out.codes);
   put_in_order(out.codes);
@@ -268,7 +270,8 @@ void QuantisedRows::q8(std::uint64_t row, const Q8Row& out) const {
 }
 
 Result<void> QuantisedRows::bf16(std::uint64_t row, std::span<std::uint16_t> out) const {
-  QUIRE_CHECK(format_ == UnpackedFormat::bf16 && out.size() == matrix_.columns, "bf16 of another matrix");
+  QUIRE_CHECK(format_ == UnpackedFormat::bf16 && out.size() == matrix_.columns,
+              "the matrix is in format bf16, and the buffer has one value per column");
   row += first_row_;
   std::vector<std::uint8_t> codes(out.size());
   codes_of(row, codes);
@@ -277,7 +280,8 @@ Result<void> QuantisedRows::bf16(std::uint64_t row, std::span<std::uint16_t> out
     for (std::size_t i = first; i < std::min<std::size_t>(first + matrix_.group, out.size()); ++i) {
       const float value = e4m3_values()[codes[i]] * own_scale;
       if (!std::isfinite(value))
-        return fail(ErrorCode::corrupt, matrix_.codes_name, fmt::format("row {} column {} is {}", row, i, value), kAgain);
+        return fail(ErrorCode::corrupt, matrix_.codes_name, fmt::format("row {} column {} is {}, but must be finite", row, i, value),
+                    kDownloadAgain);
       out[i] = float_to_bf16(value);
     }
   }
@@ -285,7 +289,8 @@ Result<void> QuantisedRows::bf16(std::uint64_t row, std::span<std::uint16_t> out
 }
 
 void QuantisedRows::f32(std::uint64_t row, std::span<float> out) const {
-  QUIRE_CHECK(format_ == UnpackedFormat::f32 && out.size() == matrix_.columns, "f32 of another matrix");
+  QUIRE_CHECK(format_ == UnpackedFormat::f32 && out.size() == matrix_.columns,
+              "the matrix is in format f32, and the buffer has one value per column");
   row += first_row_;
   std::vector<std::uint8_t> codes(out.size());
   codes_of(row, codes);

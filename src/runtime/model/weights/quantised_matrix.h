@@ -1,6 +1,6 @@
 #pragma once
-// A matrix that a Hugging Face folder keeps quantised, in several tensors: whole numbers (or floats of 8 bits), scales, zero points, and
-// perhaps which columns belong to a group.
+// A matrix that a Hugging Face folder stores quantised, in several tensors: integers (or floats of 8 or 4 bits), scales, zero points, and
+// sometimes the group of each column.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace quire {
 
-// How the codes lie.
+// Layout of the codes.
 enum class WeightEncoding : std::uint8_t {
-  words_down,     // int32 [columns / per word][rows], the least bits first (GPTQ)
+  words_down,     // int32 [columns / per word][rows], lowest bits first (GPTQ)
   words_across,   // int32 [columns][rows / per word], in AWQ's order
-  words_in_rows,  // int32 [rows][columns / per word], the least bits first (compressed-tensors)
+  words_in_rows,  // int32 [rows][columns / per word], lowest bits first (compressed-tensors)
   bytes,          // int8 [rows][columns]
   fp8,            // e4m3 [rows][columns]
   fp4,            // e2m1 [rows][columns / 2], the first column of two in the low half-byte
@@ -27,29 +27,29 @@ enum class WeightEncoding : std::uint8_t {
 
 enum class ScaleType : std::uint8_t { f32, f16, bf16, e8m0, e4m3 };
 
-// Where zero points lie. Those of groups of a row share words, or those of rows do.
+// Layout of the zero points.
 enum class ZeroEncoding : std::uint8_t {
-  none,           // the middle of the codes' range
-  words_by_rows,  // int32 [group][rows / per word], as the codes' words
+  none,           // not stored: the middle of the codes' range
+  words_by_rows,  // int32 [group][rows / per word], in the order of the codes' words
   words_down,     // int32 [rows / per word][group]
   bytes,          // int8 [row][group]
 };
 
-// w = (code - zero) * scale. All is as the headers say, and checked against one another; what is in the data is not.
+// w = (code - zero) * scale. All members come from the headers and are checked against one another; the data is not checked.
 struct QuantisedMatrix {
-  std::string name;  // of the module: "model.layers.0.self_attn.q_proj"
+  std::string name;  // name of the module: "model.layers.0.self_attn.q_proj"
   WeightEncoding encoding = WeightEncoding::bytes;
   std::uint32_t bits = 8;
   std::uint64_t rows = 0;
   std::uint64_t columns = 0;
   std::uint64_t group = 0;       // columns that share a scale
-  std::uint64_t block_rows = 1;  // rows that share one
+  std::uint64_t block_rows = 1;  // rows that share a scale
   ScaleType scale_type = ScaleType::f32;
   bool scales_by_group = false;  // [group][row], else [row / block_rows][group]
   ZeroEncoding zero_encoding = ZeroEncoding::none;
-  std::uint32_t zero_step = 0;   // added to each zero point as it is kept
-  bool has_zero_points = false;  // others than the middle of the range, as far as the config tells
-  bool is_reordered = false;     // as far as the headers tell
+  std::uint32_t zero_step = 0;   // added to each stored zero point
+  bool has_zero_points = false;  // zero points differ from the middle of the range, as far as the config says
+  bool is_reordered = false;     // columns lie in another order than their groups, as far as the headers say
   std::span<const std::byte> codes, scales, zeros;
   std::span<const std::byte> scale_divisor;  // one f32 for all scales; empty: 1
   std::span<const std::byte> column_groups;  // int32 [columns]; empty: in order
@@ -59,35 +59,35 @@ struct QuantisedMatrix {
   [[nodiscard]] std::uint64_t num_scales() const { return num_groups() * ((rows + block_rows - 1) / block_rows); }
 };
 
-// "INT4", "INT8", "FP8", "FP4".
+// Returns "INT4", "INT8", "FP8" or "FP4".
 std::string type_name(const QuantisedMatrix& matrix);
 
-// What its rows become: integers (floats of 4 bits as half-bytes that stand for integers) where the kernels can hold them as they are, with
-// 16 or more columns to a scale; floats of 8 bits become bf16; all else f32. Columns that lie in another order than their groups are put in
-// order, if `may_reorder`; else they become f32.
-UnpackedFormat held_format(const QuantisedMatrix& matrix, bool is_reordered, bool may_reorder);
+// Returns the format of its rows in memory. They become integers if the kernels can hold them exactly, with 16 or more columns per scale;
+// floats of 4 bits become half-bytes that stand for integers. Floats of 8 bits become bf16, and all others f32. Columns in another order
+// than their groups are put in order if `may_reorder`; otherwise the rows become f32.
+UnpackedFormat unpacked_format_of(const QuantisedMatrix& matrix, bool is_reordered, bool may_reorder);
 
 // Copies a part of a tensor's data.
 using ReadTensor = std::function<Result<void>(std::span<const std::byte> part, std::span<std::byte> out)>;
 
-// Some rows of a matrix, read from the file, with what belongs to them. One thread.
+// Some rows of a matrix, read from the file with their scales and zero points. One thread.
 class QuantisedRows {
  public:
-  // Errors: those of `read`; `corrupt`, naming the tensor, where a scale is none or a column is in no group.
+  // Errors: errors of `read`; `corrupt`, naming the tensor, if a scale is NaN or infinite, or a column is in no group.
   static Result<QuantisedRows> open(const QuantisedMatrix& matrix, std::uint64_t first_row, std::uint64_t rows, bool may_reorder,
                                     const ReadTensor& read);
 
   [[nodiscard]] UnpackedFormat format() const { return format_; }
-  // The columns in the order in which they are given out; empty: as they are.
+  // Returns the columns in the order in which rows list them; empty: in the file's order.
   [[nodiscard]] const std::vector<std::uint32_t>& order() const { return order_; }
 
-  // What the codes of q4_table stand for, plus 128.
+  // Returns the values of the codes of q4_table, plus 128.
   [[nodiscard]] std::array<std::uint8_t, 16> table() const;
 
-  // Row first_row + `row` in the format; the others are broken invariants. Spans as Q4Row and Q8Row have them.
+  // These write row first_row + `row` in the format; calls for another format are broken invariants. Spans are as in Q4Row and Q8Row.
   void q4(std::uint64_t row, const Q4Row& out) const;
   void q8(std::uint64_t row, const Q8Row& out) const;
-  // `corrupt` where a weight is none.
+  // Returns `corrupt` if a weight is NaN or infinite.
   [[nodiscard]] Result<void> bf16(std::uint64_t row, std::span<std::uint16_t> out) const;
   void f32(std::uint64_t row, std::span<float> out) const;
 
@@ -101,14 +101,14 @@ class QuantisedRows {
   [[nodiscard]] std::uint64_t group_of(std::uint64_t column) const {
     return column_groups_.empty() ? column / matrix_.group : column_groups_[column];
   }
-  // Each as it is kept, in the columns' own order; signed ones plus 128.
+  // Writes the stored codes of a row, in the file's order of columns; signed codes plus 128.
   void codes_of(std::uint64_t row, std::span<std::uint8_t> codes) const;
   void put_in_order(std::span<std::uint8_t> codes) const;
 
   const QuantisedMatrix& matrix_;
-  std::uint64_t first_row_ = 0;     // of the matrix
-  std::uint64_t codes_first_ = 0;   // the first row whose codes were read
-  std::uint64_t scales_first_ = 0;  // and the first scale
+  std::uint64_t first_row_ = 0;     // first row in the matrix
+  std::uint64_t codes_first_ = 0;   // first row of the codes that were read
+  std::uint64_t scales_first_ = 0;  // first scale that was read
   std::vector<std::byte> codes_, zeros_;
   std::vector<float> scales_;
   std::vector<std::uint32_t> column_groups_;  // empty: in order

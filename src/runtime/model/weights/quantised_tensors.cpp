@@ -1,5 +1,6 @@
-// Which tensors belong together, and whether their shapes do. Called when a model is inspected or loaded, once each; reads headers, and of
-// compressed-tensors the shapes. Names are those of AutoGPTQ, AutoAWQ, compressed-tensors, and of transformers for fp8 and MXFP4.
+// Finds the tensors that belong together, and checks their shapes. Called once when a model is inspected and once when it is loaded. Reads
+// headers, and the shapes that compressed-tensors stores as tensors. Names are those in AutoGPTQ, AutoAWQ and compressed-tensors, and in
+// transformers for fp8 and MXFP4.
 #include "runtime/model/weights/quantised_tensors.h"
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace quire {
 namespace {
 
 constexpr const char* kFetchAgain = "download the model again";
-constexpr const char* kOwnConfig = "use the config that belongs to the weights";
+constexpr const char* kConfigRemedy = "use the config that belongs to the weights";
 constexpr std::uint64_t kMostColumns = std::uint64_t{1} << 31U;
 
 using Parts = std::map<std::string_view, const SafetensorsTensor*, std::less<>>;
@@ -27,8 +28,8 @@ std::string shape_in_brackets(const SafetensorsTensor& tensor) {
 }
 
 std::unexpected<Error> wrong_shape(const SafetensorsTensor& tensor, const std::string& wanted) {
-  return fail(ErrorCode::corrupt, tensor.name, fmt::format("has shape {}, the others ask for {}", shape_in_brackets(tensor), wanted),
-              kFetchAgain);
+  return fail(ErrorCode::corrupt, tensor.name,
+              fmt::format("has shape {}, but the other tensors require {}", shape_in_brackets(tensor), wanted), kFetchAgain);
 }
 
 Result<void> check_shape(const SafetensorsTensor& tensor, std::initializer_list<std::uint64_t> shape) {
@@ -51,7 +52,7 @@ Result<ScaleType> scale_type(const SafetensorsTensor& tensor) {
               "use a model whose scales are F32, F16 or BF16");
 }
 
-// One module's tensors, and the matrix they become.
+// Assembles a matrix from the tensors of one module.
 class Assembler {
  public:
   Assembler(const CheckpointScheme& scheme, std::string_view module, const Parts& parts, const ReadTensor& read)
@@ -69,7 +70,8 @@ class Assembler {
                                                                                                               : &Assembler::bytes_by_rows;
     if (auto done = (this->*assemble)(); !done) return std::unexpected(std::move(done.error()));
     if (matrix_.rows == 0 || matrix_.columns == 0 || matrix_.columns > kMostColumns || matrix_.rows > kMostColumns)
-      return fail(ErrorCode::corrupt, matrix_.codes_name, fmt::format("{} rows of {} columns", matrix_.rows, matrix_.columns), kFetchAgain);
+      return fail(ErrorCode::corrupt, matrix_.codes_name,
+                  fmt::format("has {} rows and {} columns, which is out of range", matrix_.rows, matrix_.columns), kFetchAgain);
     return std::move(matrix_);
   }
 
@@ -81,7 +83,8 @@ class Assembler {
   Result<const SafetensorsTensor*> need(std::string_view part) const {
     if (const SafetensorsTensor* tensor = find(part)) return tensor;
     const char joint = scheme_.method == CheckpointMethod::mxfp4 ? '_' : '.';
-    return fail(ErrorCode::corrupt, fmt::format("{}{}{}", matrix_.name, joint, part), "the model has no such tensor", kFetchAgain);
+    return fail(ErrorCode::corrupt, fmt::format("{}{}{}", matrix_.name, joint, part), "the model does not contain this tensor",
+                kFetchAgain);
   }
 
   void take_codes(const SafetensorsTensor& tensor) {
@@ -115,10 +118,10 @@ class Assembler {
     matrix_.group = group == 0 ? matrix_.columns : group;
     if (matrix_.group > 0 && matrix_.columns % matrix_.group == 0) return {};
     return fail(ErrorCode::corrupt, matrix_.codes_name,
-                fmt::format("{} columns are no multiple of the group of {}", matrix_.columns, group), kOwnConfig);
+                fmt::format("{} columns are not a multiple of the group size {}", matrix_.columns, group), kConfigRemedy);
   }
 
-  // GPTQ and AWQ: the scales of a group stand together, the codes in words of 32 bits.
+  // GPTQ and AWQ: the scales of a group are adjacent, and the codes are in words of 32 bits.
   Result<void> words_by_columns() {
     const bool is_awq = scheme_.method == CheckpointMethod::awq;
     const auto codes = need("qweight"), scales = need("scales"), zeros = need("qzeros");
@@ -138,7 +141,7 @@ class Assembler {
     matrix_.rows = shape[1] * (is_awq ? per_word : 1);
     matrix_.scales_by_group = true;
     matrix_.has_zero_points = weights.has_zeros;
-    matrix_.zero_step = scheme_.adds_one ? 1 : 0;
+    matrix_.zero_step = scheme_.has_offset_zeros ? 1 : 0;
     matrix_.is_reordered = scheme_.reorders;
     take_codes(**codes);
     if (auto sound = set_group(weights.group); !sound) return sound;
@@ -150,7 +153,7 @@ class Assembler {
     return is_awq ? Result<void>{} : take_column_groups("g_idx");
   }
 
-  // MXFP4 and NVFP4: two codes to a byte, and scales of eight bits.
+  // MXFP4 and NVFP4: two codes per byte, and scales of eight bits.
   Result<void> fp4_by_rows(const SafetensorsTensor& codes, const SafetensorsTensor& scales) {
     const std::vector<std::uint64_t>& shape = codes.shape;
     if (shape.size() != 2 || shape[1] > kMostColumns) return wrong_shape(codes, "two dimensions");
@@ -175,7 +178,7 @@ class Assembler {
     return check_described(true);
   }
 
-  // gpt-oss: the matrices of all experts below one another, [expert][rows][columns / 32][16] and their scales.
+  // gpt-oss: the matrices of all experts one below another, [expert][rows][columns / 32][16], and their scales.
   Result<void> stacked_fp4() {
     const auto codes = need("blocks"), scales = need("scales");
     for (const auto* tensor : {&codes, &scales})
@@ -233,13 +236,14 @@ class Assembler {
     if (tensor.dtype == "I32") sizes = {narrow[0], narrow[1]};
     for (const std::int64_t size : sizes)
       if (size <= 0 || static_cast<std::uint64_t>(size) > kMostColumns)
-        return fail(ErrorCode::corrupt, tensor.name, fmt::format("says {} rows of {} columns", sizes[0], sizes[1]), kFetchAgain);
+        return fail(ErrorCode::corrupt, tensor.name,
+                    fmt::format("contains {} rows and {} columns, which is out of range", sizes[0], sizes[1]), kFetchAgain);
     matrix_.rows = static_cast<std::uint64_t>(sizes[0]);
     matrix_.columns = static_cast<std::uint64_t>(sizes[1]);
     return {};
   }
 
-  // One for all, one for a row, or [rows][groups]; and of fp8 one for a block of rows and columns.
+  // There is one scale for all rows, one per row, or [rows][groups]. fp8 may also have one per block of rows and columns (take_blocks).
   Result<void> group_by_scales(const SafetensorsTensor& scales) {
     if (auto taken = take_scales(scales); !taken) return taken;
     matrix_.group = matrix_.columns;
@@ -261,7 +265,7 @@ class Assembler {
     if (zeros == nullptr) return {};
     if (auto sound = check_dtype(*zeros, {"I32", "I8"}); !sound) return sound;
     const bool is_packed = zeros->dtype == "I32";
-    if (matrix_.block_rows != 1) return wrong_shape(*zeros, "none, as there is one scale for all");
+    if (matrix_.block_rows != 1) return wrong_shape(*zeros, "no zero points, because there is one scale for all rows");
     const std::uint64_t rows = is_packed ? (matrix_.rows + per_word - 1) / per_word : matrix_.rows;
     if (auto sound = check_shape(*zeros, {rows, matrix_.num_groups()}); !sound) return sound;
     matrix_.has_zero_points = true;
@@ -269,7 +273,7 @@ class Assembler {
     return {};
   }
 
-  // The weight itself has a byte for each code.
+  // The weight has one byte per code.
   Result<void> bytes_by_rows() {
     const auto codes = need("weight");
     if (!codes) return std::unexpected(codes.error());
@@ -280,7 +284,7 @@ class Assembler {
     matrix_.rows = (*codes)->shape[0];
     matrix_.columns = (*codes)->shape[1];
     take_codes(**codes);
-    if (matrix_.columns == 0 || matrix_.rows == 0) return wrong_shape(**codes, "more than nothing");
+    if (matrix_.columns == 0 || matrix_.rows == 0) return wrong_shape(**codes, "at least one row and one column");
     if (is_float && find("weight_scale_inv") != nullptr) return take_blocks(*find("weight_scale_inv"));
     const auto scales = need("weight_scale");
     if (!scales) return std::unexpected(scales.error());
@@ -294,7 +298,7 @@ class Assembler {
   [[nodiscard]] bool are_blocks(const SafetensorsTensor& scales) const {
     return scales.shape.size() == 2 && scales.shape[1] > 1 && scales.shape[0] < matrix_.rows;
   }
-  // Blocks of 128 by 128, the last ones perhaps smaller.
+  // Blocks of 128 by 128; the last ones may be smaller.
   Result<void> take_blocks(const SafetensorsTensor& scales) {
     constexpr std::uint64_t kBlock = 128;
     if (auto taken = take_scales(scales); !taken) return taken;
@@ -303,7 +307,7 @@ class Assembler {
     return check_shape(scales, {(matrix_.rows + kBlock - 1) / kBlock, matrix_.num_groups()});
   }
 
-  // compressed-tensors says what there may be.
+  // Compares the matrix with the groups that compressed-tensors describes.
   Result<void> check_described(bool is_float) const {
     if (scheme_.method != CheckpointMethod::compressed_tensors) return {};
     const bool has_zeros = matrix_.zero_encoding != ZeroEncoding::none;
@@ -311,10 +315,10 @@ class Assembler {
       if (weights.bits == matrix_.bits && weights.is_float == is_float && (weights.has_zeros || !has_zeros) &&
           (weights.group == 0 || weights.group == matrix_.group))
         return {};
-    return fail(
-        ErrorCode::corrupt, matrix_.codes_name,
-        fmt::format("{} bits in groups of {}{}: none of config_groups", matrix_.bits, matrix_.group, has_zeros ? " with zeros" : ""),
-        kOwnConfig);
+    return fail(ErrorCode::corrupt, matrix_.codes_name,
+                fmt::format("{} bits in groups of {}{} do not match any of config_groups", matrix_.bits, matrix_.group,
+                            has_zeros ? " with zeros" : ""),
+                kConfigRemedy);
   }
 
   const CheckpointScheme& scheme_;
@@ -326,8 +330,8 @@ class Assembler {
 constexpr std::array<std::string_view, 4> kByColumns{"qweight", "qzeros", "scales", "g_idx"};
 constexpr std::array<std::string_view, 7> kByRows{"weight_packed", "weight_scale", "weight_zero_point", "weight_global_scale",
                                                   "weight_shape",  "weight_g_idx", "weight_scale_inv"};
-// Of activations, keys and values.
-constexpr std::array<std::string_view, 9> kLeftOut{
+// Parts for activations, keys and values.
+constexpr std::array<std::string_view, 9> kIgnoredTensors{
     "input_global_scale", "input_scale", "input_zero_point", "output_scale", "output_zero_point",
     "input_scale_ub",     "q_scale",     "k_scale",          "v_scale"};
 
@@ -372,12 +376,12 @@ Result<std::vector<TensorView>> assemble_tensors(const CheckpointScheme& scheme,
     if (is_plain && (part == "qweight" || part == "weight_packed"))
       return fail(ErrorCode::unsupported, "config.json: quantization_config",
                   fmt::format("is missing, but {} is quantised", in_quotes(name)),
-                  "put what its maker calls quantize_config into config.json, with a quant_method");
+                  "copy the content of quantize_config.json into config.json as quantization_config, with a quant_method");
     if (!is_plain && dot != name.npos && is_part(scheme, *tensor, part)) {
       modules[name.substr(0, dot)].emplace(part, tensor);
       continue;
     }
-    if (!is_plain && is_one_of(part, kLeftOut)) continue;
+    if (!is_plain && is_one_of(part, kIgnoredTensors)) continue;
     auto view = plain_view(*tensor);
     if (!view) return std::unexpected(std::move(view.error()));
     views.push_back(std::move(*view));

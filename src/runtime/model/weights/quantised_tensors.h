@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of a Hugging Face folder as matrices and vectors, those of a quantised matrix together as one.
+// Returns the tensors of a Hugging Face folder as matrices and vectors. The tensors of a quantised matrix become one matrix.
 #include <span>
 #include <vector>
 
@@ -10,10 +10,10 @@
 
 namespace quire {
 
-// Every tensor, in any order; a quantised matrix goes by the name of its weight, which for gpt-oss's experts ends without ".weight". Left
-// out: scales of activations and of keys and values, which are served as they are. `read` is for shapes that are kept as tensors. Errors:
-// `corrupt` or `unsupported`, naming the tensor: one that is missing, of another shape than the others, or of a kind that the scheme does
-// not describe.
+// Returns every tensor, in any order. A quantised matrix has the name of its weight; the names of gpt-oss's experts end without ".weight".
+// Scales of activations, keys and values are left out, because these are served as they are. `read` reads shapes that are stored as
+// tensors. Errors: `corrupt` or `unsupported`, naming the tensor: it is missing, has another shape than the others, or is of a kind that
+// the scheme does not describe.
 Result<std::vector<TensorView>> assemble_tensors(const CheckpointScheme& scheme, std::span<const SafetensorsTensor* const> tensors,
                                                  const ReadTensor& read);
 

@@ -1,4 +1,4 @@
-// Names and shapes of the tensors of Qwen's encoders.
+// Collects the tensors of Qwen's encoders by name and shape.
 #include "runtime/model/weights/qwen_vision_weights.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-// In one matrix; GGUF files have them apart.
+// Folders have queries, keys and values in one matrix. GGUF files have them in three.
 void collect_attention(TaskCollector& collector, const VisionConfig& c, const std::string& at, QwenVisionLayerWeights& layer) {
   const std::array parts{&layer.queries, &layer.keys, &layer.values};
   if (collector.has(at + "qkv.weight")) return collector.stacked(at + "qkv", c.hidden_size, c.hidden_size, parts);
@@ -21,7 +21,7 @@ void collect_attention(TaskCollector& collector, const VisionConfig& c, const st
     collector.linear(fmt::format("{}{}", at, "qkv"[i]), c.hidden_size, c.hidden_size, *parts[i]);
 }
 
-// GGUF files have a matrix for each frame.
+// GGUF files have one matrix for each frame.
 void collect_patches(TaskCollector& collector, const VisionConfig& c, std::vector<Linear>& out) {
   const std::string at = "visual.patch_embed.";
   out.resize(collector.has(at + "0.weight") ? c.frames : 1);
@@ -59,7 +59,7 @@ Result<QwenVisionWeights> load_qwen_vision(const ModelFile& file, const VisionCo
   auto tensors = file.vision_tensors();
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   if (Result<void> plain = check_plain(*tensors); !plain) return std::unexpected(std::move(plain.error()));
-  TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
+  TaskCollector collector(file, std::move(*tensors), "the image encoder of the model");
   QwenVisionWeights out;
   collect_patches(collector, c, out.patches);
   out.layers.resize(c.num_layers);

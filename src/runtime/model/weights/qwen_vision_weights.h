@@ -1,5 +1,5 @@
 #pragma once
-// The weights of the encoders of Qwen2-VL and Qwen2.5-VL, as the kernels read them.
+// The weights of the encoders of Qwen2-VL and Qwen2.5-VL, in the kernels' formats.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,18 +12,19 @@
 
 namespace quire {
 
-// Norms without biases are RMS norms; without a gate, `up` is what goes through the activation.
+// Norms without biases are RMS norms. Without a gate, `up` goes through the activation.
 struct QwenVisionLayerWeights {
   LayerNormWeights attention_norm, mlp_norm;
   Linear queries, keys, values, output, gate, up, down;
 };
 
 struct QwenVisionWeights {
-  std::vector<Linear> patches;  // of [colour][frame][row][column] of a patch; or one for each frame, of [colour][row][column]
+  // One matrix for [colour][frame][row][column] of a patch, or one matrix per frame for [colour][row][column].
+  std::vector<Linear> patches;
   std::vector<QwenVisionLayerWeights> layers;
-  LayerNormWeights norm;           // of what is merged
-  Linear merged, connector;        // with a GELU between them
-  std::vector<std::string> notes;  // on keeping packed weights
+  LayerNormWeights norm;           // before the squares of patches are merged
+  Linear merged, connector;        // the two products of the merger, with a GELU between them
+  std::vector<std::string> notes;  // about the cache of packed weights
 
   [[nodiscard]] std::uint64_t bytes() const;
 };

@@ -10,13 +10,13 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kMostTokens = 4096;
+constexpr std::size_t kMaxTokens = 4096;
 
 std::vector<TokenId> token_list(const JsonRef& config, std::string_view key, std::uint32_t vocab_size) {
   std::vector<TokenId> tokens;
   const auto list = config.find(key);
   const auto elements = list ? list->elements() : Result<std::vector<JsonRef>>();
-  if (!elements || elements->size() > kMostTokens) return tokens;
+  if (!elements || elements->size() > kMaxTokens) return tokens;
   for (const JsonRef& element : *elements)
     if (const auto id = element.as<std::int64_t>(); id && *id >= 0 && std::cmp_less(*id, vocab_size))
       tokens.push_back(static_cast<TokenId>(*id));
@@ -28,7 +28,7 @@ std::vector<TokenId> token_list(const JsonRef& config, std::string_view key, std
 SpeechInfo speech_info(const std::string& folder, std::uint32_t vocab_size) {
   SpeechInfo info;
   for (const char* name : {"generation_config.json", "config.json"}) {
-    const auto json = read_json_file((std::filesystem::path(folder) / name).string());
+    const auto json = read_json_file((std::filesystem::path(folder) / name).string(), kPythonJson);
     if (!json) continue;
     const JsonRef config(*json, name);
     if (config.find("suppress_tokens") == std::nullopt && config.find("begin_suppress_tokens") == std::nullopt) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// What a Whisper folder says about how its answers are drawn.
+// Reads from a Whisper folder how its tokens are sampled.
 #include <cstdint>
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// Of generation_config.json, or of config.json where that is not there, as in old folders. What is missing, or names tokens that the model
-// has not, is left out.
+// Reads generation_config.json, or config.json of older folders without it. Missing values, and tokens that the model does not have, are
+// left out.
 SpeechInfo speech_info(const std::string& folder, std::uint32_t vocab_size);
 
 }  // namespace quire

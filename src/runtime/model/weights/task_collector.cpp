@@ -1,5 +1,5 @@
-// Takes each tensor that a decoder asks for, having looked at its shape and type, and refuses what nobody has asked for. The file is not
-// trusted; what it says is checked here, before any of its data is read.
+// Takes each tensor that a decoder asks for, after a check of its shape and type, and refuses all remaining tensors. The file is not
+// trusted; its headers are checked here, before any of its data is read.
 #include "runtime/model/weights/task_collector.h"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@ std::string shape_text(const TensorView& view) {
 
 }  // namespace
 
-TaskCollector::TaskCollector(const ModelFile& file, std::vector<TensorView> tensors, std::string who)
-    : file_(file), who_(who.empty() ? fmt::format("a {} decoder", file.config().architecture) : std::move(who)) {
+TaskCollector::TaskCollector(const ModelFile& file, std::vector<TensorView> tensors, std::string error_prefix)
+    : file_(file), error_prefix_(error_prefix.empty() ? fmt::format("a {} decoder", file.config().architecture) : std::move(error_prefix)) {
   for (TensorView& view : tensors) {
     is_quantised_ |= view.quantised != nullptr;
     std::string name = view.name;
@@ -32,7 +32,7 @@ void TaskCollector::matrix(TensorRole role, std::uint32_t layer, std::uint32_t r
   if (auto view = take(role, layer, 2, rows, columns, expert)) tasks_.push_back({std::move(*view), &out, nullptr, may_reorder});
 }
 
-// A tensor of as many values, whatever its shape.
+// Changes the shape of a tensor that has the same number of values.
 void TaskCollector::flatten(const std::string& name, std::uint32_t rows, std::uint32_t columns) {
   const auto found = unused_.find(name);
   if (found == unused_.end() || found->second.rows * found->second.columns != std::uint64_t{rows} * columns) return;
@@ -48,7 +48,7 @@ void TaskCollector::convolution(const std::string& name, std::uint32_t outputs, 
 void TaskCollector::taps(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, std::uint32_t taps, Linear& out) {
   flatten(name + ".weight", outputs, inputs * taps);
   if (auto view = take(name + ".weight", 2, outputs, inputs * taps))
-    tasks_.push_back({std::move(*view), &out.matrix, nullptr, false, Picked{.taps = taps}});
+    tasks_.push_back({std::move(*view), &out.matrix, nullptr, false, RowSelection{.taps = taps}});
   vector(name + ".bias", outputs, out.bias);
 }
 
@@ -74,7 +74,7 @@ void TaskCollector::stacked(TensorRole role, std::uint32_t layer, std::uint32_t 
   for (const StackedPart& part : parts) {
     TensorView own = *view;
     own.rows = part.rows;
-    // What is quantised may lie the other way round: then it is only known how much work it is.
+    // Quantised data may have another layout. Then `data` only says how much work the part is.
     own.data = view->data.first(part.rows * row_size);
     view->data = view->data.subspan(own.data.size());
     view->first_row += part.rows;
@@ -97,8 +97,8 @@ void TaskCollector::stacked(const std::string& name, std::uint32_t rows, std::ui
   }
 }
 
-void TaskCollector::turned(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
-                           std::span<const std::vector<PackedMatrix*>> parts) {
+void TaskCollector::transposed(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
+                               std::span<const std::vector<PackedMatrix*>> parts) {
   const auto step = static_cast<std::uint32_t>(parts.front().size());
   const auto found = unused_.find(file_.name_of(role, layer));
   const bool in_rows = found != unused_.end() && found->second.quantised != nullptr;
@@ -107,7 +107,7 @@ void TaskCollector::turned(TensorRole role, std::uint32_t layer, std::uint32_t i
   if (!view) return;
   for_slices(*view, parts.size(), [&](const TensorView& slice, std::size_t i) {
     for (std::uint32_t first = 0; first < step; ++first)
-      tasks_.push_back({slice, parts[i][first], nullptr, false, Picked{first, step, !in_rows}});
+      tasks_.push_back({slice, parts[i][first], nullptr, false, RowSelection{first, step, !in_rows}});
   });
 }
 
@@ -117,23 +117,24 @@ void TaskCollector::stacked_vectors(TensorRole role, std::uint32_t layer, std::u
   auto view = take(role, layer, 2, parts.size(), step * size);
   if (!view) return;
   for_slices(*view, parts.size(), [&](const TensorView& slice, std::size_t i) {
-    for (std::uint32_t first = 0; first < step; ++first) tasks_.push_back({slice, nullptr, parts[i][first], false, Picked{first, step}});
+    for (std::uint32_t first = 0; first < step; ++first)
+      tasks_.push_back({slice, nullptr, parts[i][first], false, RowSelection{first, step}});
   });
 }
 
-void TaskCollector::heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_turned, std::uint32_t num_plain,
-                          std::span<PackedMatrix> turned, std::span<PackedMatrix> plain) {
-  auto view = take(role, layer, 2, std::uint64_t{num_turned + num_plain} * plain.size(), columns);
+void TaskCollector::heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_transposed,
+                          std::uint32_t num_plain, std::span<PackedMatrix> transposed, std::span<PackedMatrix> plain) {
+  auto view = take(role, layer, 2, std::uint64_t{num_transposed + num_plain} * plain.size(), columns);
   if (!view) return;
   for_slices(*view, plain.size(), [&](TensorView slice, std::size_t head) {
     const std::size_t row_size = slice.data.size() / slice.rows;
     TensorView above = slice, below = std::move(slice);
-    above.rows = num_turned;
-    above.data = above.data.first(num_turned * row_size);
+    above.rows = num_transposed;
+    above.data = above.data.first(num_transposed * row_size);
     below.rows = num_plain;
-    below.data = below.data.subspan(num_turned * row_size);
-    below.first_row += num_turned;
-    tasks_.push_back({std::move(above), &turned[head], nullptr, false, Picked{.turned = true}});
+    below.data = below.data.subspan(num_transposed * row_size);
+    below.first_row += num_transposed;
+    tasks_.push_back({std::move(above), &transposed[head], nullptr, false, RowSelection{.transposed = true}});
     tasks_.push_back({std::move(below), &plain[head], nullptr});
   });
 }
@@ -148,14 +149,14 @@ std::optional<TensorView> TaskCollector::take(const std::string& name, std::uint
   if (error_) return std::nullopt;
   const auto found = unused_.find(name);
   if (found == unused_.end()) {
-    error_ = Error{ErrorCode::corrupt, name, "the model has no such tensor", "download the model again"};
+    error_ = Error{ErrorCode::corrupt, name, "the model does not contain this tensor", "download the model again"};
     return std::nullopt;
   }
   TensorView view = std::move(found->second);
   unused_.erase(found);
   if (view.rows != rows || view.columns != columns || (dims == 1 && view.num_dims != 1)) {
     const std::string wanted = dims == 1 ? fmt::format("[{}]", columns) : fmt::format("[{}, {}]", rows, columns);
-    error_ = Error{ErrorCode::corrupt, name, fmt::format("has shape {}, the config asks for {}", shape_text(view), wanted),
+    error_ = Error{ErrorCode::corrupt, name, fmt::format("has shape {}, but the config requires {}", shape_text(view), wanted),
                    "use the config that belongs to the weights"};
     return std::nullopt;
   }
@@ -167,7 +168,7 @@ std::optional<TensorView> TaskCollector::take(const std::string& name, std::uint
   return view;
 }
 
-bool TaskCollector::is_of_draft_layer(std::string_view name) const {
+bool TaskCollector::is_draft_layer_tensor(std::string_view name) const {
   const ModelConfig& c = file_.config();
   for (std::uint32_t i = 0; i < c.num_draft_layers; ++i)
     for (const char* prefix : {"model.layers.", "blk."})
@@ -184,8 +185,8 @@ bool TaskCollector::is_bias_of_zero(const TensorView& view) const {
 void TaskCollector::refuse_unused() {
   if (error_) return;
   for (const auto& [name, view] : unused_) {
-    if (may_be_left_out(name) || is_bias_of_zero(view) || is_of_draft_layer(name)) continue;
-    error_ = Error{ErrorCode::unsupported, in_quotes(name), who_ + " has no use for this tensor",
+    if (is_optional_tensor(name) || is_bias_of_zero(view) || is_draft_layer_tensor(name)) continue;
+    error_ = Error{ErrorCode::unsupported, in_quotes(name), error_prefix_ + " does not use this tensor",
                    "use a model of a supported architecture, without adapters"};
     return;
   }

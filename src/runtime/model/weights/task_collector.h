@@ -1,6 +1,6 @@
 #pragma once
-// What of a file's tensors is wanted, and where it goes: collected while a model is loaded, on one thread, and then packed
-// (weight_packing.h).
+// Collects which tensors of a file are needed, and where they go. This happens while a model is loaded, on one thread; then the tensors are
+// packed (weight_packing.h).
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -23,11 +23,11 @@ struct StackedPart {
   PackedMatrix* matrix;
 };
 
-// Collects what is to be packed and remembers the first error; at the end it says which tensors of the file nobody has asked for.
+// Collects tasks of packing, and keeps the first error. In the end it refuses the tensors of the file that were not taken.
 class TaskCollector {
  public:
-  // `who`: as errors call what has no use for a tensor; empty: a decoder of the file's architecture.
-  TaskCollector(const ModelFile& file, std::vector<TensorView> tensors, std::string who = {});
+  // `error_prefix` is the reader's name in errors about tensors that it has no use for; empty: a decoder of the file's architecture.
+  TaskCollector(const ModelFile& file, std::vector<TensorView> tensors, std::string error_prefix = {});
 
   void matrix(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out, std::uint32_t expert = 0,
               bool may_reorder = false);
@@ -36,15 +36,17 @@ class TaskCollector {
   }
   // Floats, which become [columns][rows].
   void table(TensorRole role, std::uint32_t layer, std::uint32_t rows, std::uint32_t columns, std::vector<float>& out) {
-    if (auto view = take(role, layer, 2, rows, columns)) tasks_.push_back({std::move(*view), nullptr, &out, false, Picked{.turned = true}});
+    if (auto view = take(role, layer, 2, rows, columns))
+      tasks_.push_back({std::move(*view), nullptr, &out, false, RowSelection{.transposed = true}});
   }
   // By the name in the file.
   void matrix(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
     if (auto view = take(name, 2, rows, columns)) tasks_.push_back({std::move(*view), &out, nullptr});
   }
-  // Which the file has as [columns][rows].
-  void turned(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
-    if (auto view = take(name, 2, columns, rows)) tasks_.push_back({std::move(*view), &out, nullptr, false, Picked{.turned = true}});
+  // The file has the matrix as [columns][rows].
+  void transposed(const std::string& name, std::uint32_t rows, std::uint32_t columns, PackedMatrix& out) {
+    if (auto view = take(name, 2, columns, rows))
+      tasks_.push_back({std::move(*view), &out, nullptr, false, RowSelection{.transposed = true}});
   }
   void vector(const std::string& name, std::uint32_t size, std::vector<float>& out) {
     if (auto view = take(name, 1, 1, size)) tasks_.push_back({std::move(*view), nullptr, &out});
@@ -53,12 +55,12 @@ class TaskCollector {
     matrix(name + ".weight", rows, columns, out.matrix);
     if (has_bias) vector(name + ".bias", rows, out.bias);
   }
-  // A convolution's: the values of an output lie side by side, whatever their shape.
+  // For a convolution: the values of an output are adjacent, whatever their shape is.
   void convolution(const std::string& name, std::uint32_t outputs, std::uint32_t columns, Linear& out, bool has_bias = true);
-  // The same with `taps` values for each input, which become [taps][inputs].
+  // Like convolution(), with `taps` values per input, which become [taps][inputs].
   void taps(const std::string& name, std::uint32_t outputs, std::uint32_t inputs, std::uint32_t taps, Linear& out);
   void floats(const std::string& name, std::uint32_t count, std::vector<float>& out);
-  // So many floats, whatever their shape.
+  // `count` floats, whatever their shape is.
   void floats(TensorRole role, std::uint32_t layer, std::uint32_t count, std::vector<float>& out);
   void vector_if(bool present, TensorRole role, std::uint32_t layer, std::uint32_t size, std::vector<float>& out) {
     if (present) vector(role, layer, size, out);
@@ -68,19 +70,19 @@ class TaskCollector {
     matrix(role, layer, rows, columns, out.matrix, 0, true);
     vector_if(has_bias, bias_role, layer, rows, out.bias);
   }
-  // Several matrices that the file keeps as one, one below the other.
+  // Several matrices that the file stores as one, one below another.
   void stacked(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::span<const StackedPart> parts, bool may_reorder = false);
-  // Of several, one below the other, each turned, whose outputs take turns in the file's columns: parts[i] are the matrices of the i-th.
-  // What is quantised is not turned, and has them in its rows.
-  void turned(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
-              std::span<const std::vector<PackedMatrix*>> parts);
-  // Vectors that the file keeps as the rows of one matrix, or as the elements of its rows in turns.
+  // Several transposed matrices, one below another. The outputs of the matrices in parts[i] alternate in the columns of the i-th. A
+  // quantised matrix is not transposed, and the outputs alternate in its rows.
+  void transposed(TensorRole role, std::uint32_t layer, std::uint32_t inputs, std::uint32_t outputs,
+                  std::span<const std::vector<PackedMatrix*>> parts);
+  // Vectors that the file stores as the rows of one matrix. In each row, the elements of several vectors may alternate.
   void stacked_vectors(TensorRole role, std::uint32_t layer, std::uint32_t size, std::span<const std::vector<std::vector<float>*>> parts);
-  // By the name in the file, each of so many rows, with their biases.
+  // By the name in the file: matrices of `rows` rows each, with their biases.
   void stacked(const std::string& name, std::uint32_t rows, std::uint32_t columns, std::span<Linear* const> parts);
-  // For each head rows that are turned, above rows as they lie.
-  void heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_turned, std::uint32_t num_plain,
-             std::span<PackedMatrix> turned, std::span<PackedMatrix> plain);
+  // For each head, num_transposed rows that are transposed, above num_plain rows that are not.
+  void heads(TensorRole role, std::uint32_t layer, std::uint32_t columns, std::uint32_t num_transposed, std::uint32_t num_plain,
+             std::span<PackedMatrix> transposed, std::span<PackedMatrix> plain);
   [[nodiscard]] bool has(const std::string& name) const { return unused_.contains(name); }
   [[nodiscard]] bool has(TensorRole role, std::uint32_t layer = 0) const { return unused_.contains(file_.name_of(role, layer)); }
 
@@ -93,9 +95,9 @@ class TaskCollector {
     return take(file_.name_of(role, layer, expert), dims, rows, columns);
   }
 
-  [[nodiscard]] bool is_of_draft_layer(std::string_view name) const;
+  [[nodiscard]] bool is_draft_layer_tensor(std::string_view name) const;
 
-  // Equal parts of a matrix, one below the other.
+  // Calls body(slice, index) for equal parts of a matrix, one below another.
   template <class Body>
   static void for_slices(const TensorView& view, std::size_t count, Body body) {
     const std::size_t bytes = view.data.size() / count;
@@ -108,24 +110,24 @@ class TaskCollector {
     }
   }
 
-  // Tied models may carry the output matrix a second time, old exports the table of frequencies, those that judge pairs of texts two rows
-  // of the output matrix, and some a draft model of their own, whose layers are not asked.
-  static bool may_be_left_out(std::string_view name) {
+  // Some files have tensors that are not used. Tied models may repeat the output matrix, and old exports contain the table of frequencies.
+  // Cross-encoders contain two rows of the output matrix, and some models contain the layers of a draft model.
+  static bool is_optional_tensor(std::string_view name) {
     return name == "lm_head.weight" || name == "proj_out.weight" || name == "cls.output.weight" || name.starts_with("mtp.") ||
            name.ends_with(".rotary_emb.inv_freq");
   }
 
   void flatten(const std::string& name, std::uint32_t rows, std::uint32_t columns);
 
-  // As AutoGPTQ once wrote it beside every matrix.
+  // AutoGPTQ once wrote a bias of zeros next to every matrix.
   [[nodiscard]] bool is_bias_of_zero(const TensorView& view) const;
 
   void refuse_unused();
 
   const ModelFile& file_;
-  std::string who_;
+  std::string error_prefix_;
   std::unordered_map<std::string, TensorView> unused_;
-  bool is_quantised_ = false;  // some of them are
+  bool is_quantised_ = false;  // some of the tensors are quantised
   std::vector<PackTask> tasks_;
   std::optional<Error> error_;
 };

@@ -1,5 +1,5 @@
-// The table of roles and names. Called while a model's headers are read, on the thread that opens it; pure functions. A name has one role
-// within a kind of file: who adds a line for another architecture must not take a name that stands there with another meaning.
+// The table of roles and usual names of tensors. Called while a model's headers are read, on the thread that opens it; pure functions. A
+// name has one role within a file format: a family's names (config/families_*.cpp) must not reuse a name that has another meaning there.
 #include "runtime/model/weights/tensor_names.h"
 
 #include <fmt/format.h>
@@ -66,9 +66,9 @@ constexpr Names kNames[] = {
     {TensorRole::stack_router, true, "ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight"},
     {TensorRole::stack_gate_up, true, "ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight"},
     {TensorRole::stack_down, true, "ffn_down_exps.weight", "block_sparse_moe.output_linear.weight"},
-    {TensorRole::turned_router, true, "ffn_gate_inp.weight", "mlp.router.weight"},
-    {TensorRole::turned_gate_up, true, "ffn_gate_exps.weight", "mlp.experts.gate_up_proj"},
-    {TensorRole::turned_down, true, "ffn_down_exps.weight", "mlp.experts.down_proj"},
+    {TensorRole::transposed_router, true, "ffn_gate_inp.weight", "mlp.router.weight"},
+    {TensorRole::transposed_gate_up, true, "ffn_gate_exps.weight", "mlp.experts.gate_up_proj"},
+    {TensorRole::transposed_down, true, "ffn_down_exps.weight", "mlp.experts.down_proj"},
     {TensorRole::shared_gate, true, "ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight"},
     {TensorRole::shared_up, true, "ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight"},
     {TensorRole::shared_down, true, "ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight"},
@@ -96,92 +96,12 @@ constexpr Names kNames[] = {
     {TensorRole::state_gate, true, "attn_gate.weight", ""},
 };
 
-// Names that are not the usual ones; null: the usual one.
-struct OtherNames {
-  TensorNames names;
-  TensorRole role;
-  const char* gguf;
-  const char* hf;
-};
-
-constexpr OtherNames kOtherNames[] = {
-    {TensorNames::lfm2, TensorRole::output_norm, "token_embd_norm.weight", "model.embedding_norm.weight"},
-    {TensorNames::lfm2, TensorRole::attn_norm, nullptr, "operator_norm.weight"},
-    {TensorNames::lfm2, TensorRole::ffn_norm, nullptr, "ffn_norm.weight"},
-    {TensorNames::lfm2, TensorRole::attn_output, nullptr, "self_attn.out_proj.weight"},
-    {TensorNames::lfm2, TensorRole::q_norm, nullptr, "self_attn.q_layernorm.weight"},
-    {TensorNames::lfm2, TensorRole::k_norm, nullptr, "self_attn.k_layernorm.weight"},
-    {TensorNames::lfm2, TensorRole::gate, nullptr, "feed_forward.w1.weight"},
-    {TensorNames::lfm2, TensorRole::up, nullptr, "feed_forward.w3.weight"},
-    {TensorNames::lfm2, TensorRole::down, nullptr, "feed_forward.w2.weight"},
-    {TensorNames::lfm2, TensorRole::router, nullptr, "feed_forward.gate.weight"},
-    {TensorNames::lfm2, TensorRole::choice_bias, nullptr, "feed_forward.expert_bias"},
-    {TensorNames::lfm2, TensorRole::expert_gate, nullptr, "feed_forward.experts.{}.w1.weight"},
-    {TensorNames::lfm2, TensorRole::expert_up, nullptr, "feed_forward.experts.{}.w3.weight"},
-    {TensorNames::lfm2, TensorRole::expert_down, nullptr, "feed_forward.experts.{}.w2.weight"},
-    {TensorNames::lfm2, TensorRole::state_input, "shortconv.in_proj.weight", "conv.in_proj.weight"},
-    {TensorNames::lfm2, TensorRole::state_input_bias, "shortconv.in_proj.bias", "conv.in_proj.bias"},
-    {TensorNames::lfm2, TensorRole::conv, "shortconv.conv.weight", "conv.conv.weight"},
-    {TensorNames::lfm2, TensorRole::conv_bias, "shortconv.conv.bias", "conv.conv.bias"},
-    {TensorNames::lfm2, TensorRole::state_output, "shortconv.out_proj.weight", "conv.out_proj.weight"},
-    {TensorNames::lfm2, TensorRole::state_output_bias, "shortconv.out_proj.bias", "conv.out_proj.bias"},
-    {TensorNames::glm4, TensorRole::attn_post_norm, nullptr, "post_self_attn_layernorm.weight"},
-    {TensorNames::glm4, TensorRole::ffn_pre_norm, nullptr, "post_attention_layernorm.weight"},
-    {TensorNames::glm4, TensorRole::ffn_post_norm, nullptr, "post_mlp_layernorm.weight"},
-    {TensorNames::ernie, TensorRole::choice_bias, nullptr, "mlp.moe_statics.e_score_correction_bias"},
-    {TensorNames::hunyuan, TensorRole::q_norm, nullptr, "self_attn.query_layernorm.weight"},
-    {TensorNames::hunyuan, TensorRole::k_norm, nullptr, "self_attn.key_layernorm.weight"},
-    {TensorNames::hunyuan, TensorRole::router, nullptr, "mlp.gate.wg.weight"},
-    {TensorNames::hunyuan, TensorRole::other_shared_gate, nullptr, "mlp.shared_mlp.gate_proj.weight"},
-    {TensorNames::hunyuan, TensorRole::other_shared_up, nullptr, "mlp.shared_mlp.up_proj.weight"},
-    {TensorNames::hunyuan, TensorRole::other_shared_down, nullptr, "mlp.shared_mlp.down_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::token_embedding, nullptr, "backbone.embeddings.weight"},
-    {TensorNames::nemotron_h, TensorRole::output_norm, nullptr, "backbone.norm_f.weight"},
-    {TensorNames::nemotron_h, TensorRole::attn_norm, nullptr, "norm.weight"},
-    {TensorNames::nemotron_h, TensorRole::ffn_norm, "attn_norm.weight", "norm.weight"},
-    {TensorNames::nemotron_h, TensorRole::q, nullptr, "mixer.q_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::k, nullptr, "mixer.k_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::v, nullptr, "mixer.v_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::attn_output, nullptr, "mixer.o_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::up, nullptr, "mixer.up_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::down, nullptr, "mixer.down_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::router, nullptr, "mixer.gate.weight"},
-    {TensorNames::nemotron_h, TensorRole::choice_bias, nullptr, "mixer.gate.e_score_correction_bias"},
-    {TensorNames::nemotron_h, TensorRole::expert_up, nullptr, "mixer.experts.{}.up_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::expert_down, nullptr, "mixer.experts.{}.down_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::other_shared_up, nullptr, "mixer.shared_experts.up_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::other_shared_down, nullptr, "mixer.shared_experts.down_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::state_input, nullptr, "mixer.in_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::state_input_bias, nullptr, "mixer.in_proj.bias"},
-    {TensorNames::nemotron_h, TensorRole::conv, nullptr, "mixer.conv1d.weight"},
-    {TensorNames::nemotron_h, TensorRole::conv_bias, nullptr, "mixer.conv1d.bias"},
-    {TensorNames::nemotron_h, TensorRole::state_output, nullptr, "mixer.out_proj.weight"},
-    {TensorNames::nemotron_h, TensorRole::state_output_bias, nullptr, "mixer.out_proj.bias"},
-    {TensorNames::nemotron_h, TensorRole::step_bias, nullptr, "mixer.dt_bias"},
-    {TensorNames::nemotron_h, TensorRole::state_decay, nullptr, "mixer.A_log"},
-    {TensorNames::nemotron_h, TensorRole::state_skip, nullptr, "mixer.D"},
-    {TensorNames::nemotron_h, TensorRole::state_norm, nullptr, "mixer.norm.weight"},
-    {TensorNames::granite_hybrid, TensorRole::gate_up, nullptr, "shared_mlp.input_linear.weight"},
-    {TensorNames::granite_hybrid, TensorRole::down, nullptr, "shared_mlp.output_linear.weight"},
-    {TensorNames::granite_hybrid, TensorRole::shared_down, nullptr, "shared_mlp.output_linear.weight"},
-    {TensorNames::qwen3_next, TensorRole::state_input, nullptr, "linear_attn.in_proj_qkvz.weight"},
-    {TensorNames::qwen3_next, TensorRole::conv, nullptr, "linear_attn.conv1d.weight"},
-    {TensorNames::qwen3_next, TensorRole::state_output, nullptr, "linear_attn.out_proj.weight"},
-    {TensorNames::qwen3_next, TensorRole::step_bias, nullptr, "linear_attn.dt_bias"},
-    {TensorNames::qwen3_next, TensorRole::state_decay, nullptr, "linear_attn.A_log"},
-    {TensorNames::qwen3_next, TensorRole::state_norm, nullptr, "linear_attn.norm.weight"},
-    {TensorNames::bamba, TensorRole::output_norm, nullptr, "model.final_layernorm.weight"},
-    {TensorNames::bamba, TensorRole::ffn_norm, nullptr, "pre_ff_layernorm.weight"},
-    {TensorNames::bamba, TensorRole::gate, nullptr, "feed_forward.gate_proj.weight"},
-    {TensorNames::bamba, TensorRole::up, nullptr, "feed_forward.up_proj.weight"},
-    {TensorNames::bamba, TensorRole::down, nullptr, "feed_forward.down_proj.weight"},
-};
-
-Names names_of(TensorRole role, TensorNames which) {
+Names names_of(TensorRole role, const TensorNames* which) {
   Names names = kNames[static_cast<std::size_t>(role)];
-  QUIRE_CHECK(names.role == role, "the table follows the order of the roles");
-  for (const OtherNames& other : kOtherNames) {
-    if (other.names != which || other.role != role) continue;
+  QUIRE_CHECK(names.role == role, "the table is in the order of the roles");
+  if (which == nullptr) return names;
+  for (const TensorName& other : which->others) {
+    if (other.role != role) continue;
     if (other.gguf != nullptr) names.gguf = other.gguf;
     if (other.hf != nullptr) names.hf = other.hf;
   }
@@ -190,14 +110,14 @@ Names names_of(TensorRole role, TensorNames which) {
 
 }  // namespace
 
-std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, TensorNames which) {
+std::string gguf_tensor_name(TensorRole role, std::uint32_t layer, const TensorNames* which) {
   const Names names = names_of(role, which);
   return names.per_layer ? fmt::format("blk.{}.{}", layer, names.gguf) : names.gguf;
 }
 
-std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert, TensorNames which) {
+std::string hf_tensor_name(TensorRole role, std::uint32_t layer, std::uint32_t expert, const TensorNames* which) {
   const Names names = names_of(role, which);
-  const char* decoder = which == TensorNames::nemotron_h ? "backbone" : "model";
+  const char* decoder = which == nullptr ? TensorNames{}.hf_decoder : which->hf_decoder;
   return names.per_layer ? fmt::format("{}.layers.{}.{}", decoder, layer, fmt::format(fmt::runtime(names.hf), expert)) : names.hf;
 }
 

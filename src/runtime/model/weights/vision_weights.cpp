@@ -1,5 +1,5 @@
-// Names and shapes of the tensors that belong to the encoder of pictures. Called while a model is loaded, on one thread. A tensor of the
-// encoder that nobody asks for is an error, but for those that pictures do not go through.
+// Collects the tensors of the encoder of images by name and shape. Called while a model is loaded, on one thread. A tensor of the encoder
+// that is not taken is an error, unless images do not go through it.
 #include "runtime/model/weights/vision_weights.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ void collect_norm(TaskCollector& collector, const std::string& name, std::uint32
   collector.vector(name + ".bias", size, out.bias);
 }
 
-// What pictures do not go through: further layers, and what makes one vector of a picture.
+// Returns whether images do not go through a tensor: it belongs to a further layer, or to the head that makes one vector of an image.
 bool is_unused(std::string_view name, const VisionConfig& c) {
   if (!name.starts_with(c.tower)) return false;
   name.remove_prefix(c.tower.size());
@@ -36,9 +36,9 @@ bool is_unused(std::string_view name, const VisionConfig& c) {
 }
 
 void collect_connector(TaskCollector& collector, const VisionConfig& c, VisionWeights& out) {
-  if (c.averages) {
+  if (c.averages_patches) {
     collector.vector("multi_modal_projector.mm_soft_emb_norm.weight", c.hidden_size, out.mean_norm);
-    collector.turned("multi_modal_projector.mm_input_projection_weight", c.output_size, c.hidden_size, out.connector.matrix);
+    collector.transposed("multi_modal_projector.mm_input_projection_weight", c.output_size, c.hidden_size, out.connector.matrix);
     return;
   }
   if (!c.projector) {
@@ -61,8 +61,8 @@ std::uint64_t VisionWeights::bytes() const {
 Result<void> check_plain(const std::vector<TensorView>& tensors) {
   const auto quantised = std::ranges::find_if(tensors, [](const TensorView& view) { return view.quantised != nullptr; });
   if (quantised == tensors.end()) return {};
-  return fail(ErrorCode::unsupported, quantised->name, "is quantised, and encoders of pictures are not",
-              "use the folder's F32, F16 or BF16 form");
+  return fail(ErrorCode::unsupported, quantised->name, "is quantised, but quantised image encoders are not supported",
+              "use a model folder with F32, F16 or BF16 weights");
 }
 
 Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, ThreadPool& pool, const PackingOptions& options) {
@@ -70,13 +70,13 @@ Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& c, 
   if (!tensors) return std::unexpected(std::move(tensors.error()));
   std::erase_if(*tensors, [&c](const TensorView& view) { return is_unused(view.name, c); });
   if (Result<void> plain = check_plain(*tensors); !plain) return std::unexpected(std::move(plain.error()));
-  TaskCollector collector(file, std::move(*tensors), "the model's encoder of pictures");
+  TaskCollector collector(file, std::move(*tensors), "the image encoder of the model");
   VisionWeights out;
   const std::string tower(c.tower);
   collector.convolution(tower + "embeddings.patch_embedding", c.hidden_size, c.patch_values(), out.patches, c.patch_bias);
   if (c.class_token) collector.vector(tower + "embeddings.class_embedding", c.hidden_size, out.class_token);
   collector.floats(tower + "embeddings.position_embedding.weight", c.num_rows() * c.hidden_size, out.positions);
-  // The name has lost a letter in the files, too.
+  // The files misspell the name, too.
   if (c.pre_norm) collect_norm(collector, tower + "pre_layrnorm", c.hidden_size, out.pre_norm);
   out.layers.resize(c.num_layers);
   for (std::uint32_t i = 0; i < c.num_layers; ++i) {

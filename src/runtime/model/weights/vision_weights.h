@@ -1,5 +1,5 @@
 #pragma once
-// The weights of the part of a model that sees, as the kernels read them.
+// The weights of a model's vision encoder, in the kernels' formats.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,24 +22,24 @@ struct VisionLayerWeights {
 };
 
 struct VisionWeights {
-  Linear patches;                  // of [colour][row][column] of a patch
-  std::vector<float> class_token;  // [hidden_size]; empty: there is none
+  Linear patches;                  // for [colour][row][column] of a patch
+  std::vector<float> class_token;  // [hidden_size]; empty: no class token
   std::vector<float> positions;    // [VisionConfig::num_rows()][hidden_size]
-  LayerNormWeights pre_norm;       // before the first layer; empty: there is none
+  LayerNormWeights pre_norm;       // before the first layer; empty: no norm
   std::vector<VisionLayerWeights> layers;
-  LayerNormWeights norm;           // behind the last layer; empty: there is none
-  std::vector<float> mean_norm;    // [hidden_size]: of averaged patches, with its 1; empty: they are not
-  Linear connector;                // of shuffled patches, or the first of two
-  Linear second;                   // of two
-  std::vector<std::string> notes;  // on keeping packed weights
+  LayerNormWeights norm;           // after the last layer; empty: no norm
+  std::vector<float> mean_norm;    // [hidden_size]: norm of averaged patches, with its 1 added; empty: patches are not averaged
+  Linear connector;                // for shuffled patches, or the first of two products
+  Linear second;                   // the second of two products
+  std::vector<std::string> notes;  // about the cache of packed weights
 
   [[nodiscard]] std::uint64_t bytes() const;
 };
 
-// `unsupported`, naming it, where one is quantised.
+// Returns `unsupported`, naming the tensor, if one is quantised.
 Result<void> check_plain(const std::vector<TensorView>& tensors);
 
-// Of the towers of SigLIP and CLIP, and what makes embeddings of their outputs. Errors: as load_weights().
+// Loads the towers of SigLIP and CLIP and their connectors. Errors: as load_weights().
 Result<VisionWeights> load_vision(const ModelFile& file, const VisionConfig& config, ThreadPool& pool, const PackingOptions& options = {});
 
 }  // namespace quire

@@ -14,26 +14,27 @@
 #include <utility>
 
 #include "runtime/kernel/numeric_family.h"
-#include "runtime/model/kept/packed_folder.h"
-#include "runtime/model/weights/held_weights.h"
+#include "runtime/model/packed/packed_folder.h"
 #include "runtime/model/weights/huge_pages.h"
+#include "runtime/model/weights/weight_formats.h"
 
 namespace quire {
 namespace {
 
 // A task, and the number of its matrix.
-struct Numbered {
+struct NumberedTask {
   const PackTask* task;
   std::uint32_t number;
 };
 
-// The largest first, so that no thread starts one when the others have finished.
-std::vector<Numbered> in_order(const std::vector<PackTask>& tasks) {
-  std::vector<Numbered> order;
+// Sorts the largest tasks first, so that no thread starts a large task when the others have finished.
+std::vector<NumberedTask> in_order(const std::vector<PackTask>& tasks) {
+  std::vector<NumberedTask> order;
   order.reserve(tasks.size());
   std::uint32_t number = 0;
   for (const PackTask& task : tasks) order.push_back({&task, task.matrix != nullptr ? number++ : 0});
-  std::ranges::sort(order, std::ranges::greater{}, [](const Numbered& one) { return std::pair(one.task->source.data.size(), one.number); });
+  std::ranges::sort(order, std::ranges::greater{},
+                    [](const NumberedTask& one) { return std::pair(one.task->source.data.size(), one.number); });
   return order;
 }
 
@@ -44,24 +45,24 @@ std::uint32_t num_matrices(const std::vector<PackTask>& tasks) {
 std::uint64_t estimated_bytes(const std::vector<PackTask>& tasks) {
   std::uint64_t sum = 0;
   for (const PackTask& task : tasks)
-    if (task.matrix != nullptr) sum += estimate_packed_bytes(task.source) / task.picked.step;
+    if (task.matrix != nullptr) sum += estimate_packed_bytes(task.source) / task.selection.step;
   return sum;
 }
 
-// The files, what is taken of them, and how it is packed.
+// Returns a digest of the files, of the parts that are taken from them, and of how they are packed.
 Sha256Digest key_of(const ModelFile& file, const std::vector<PackTask>& tasks) {
   std::string text = fmt::format("packed 2\nkernels {}\nfiles {}\n", kNumericFamily, file.identity());
   for (const PackTask& task : tasks) {
     if (task.matrix == nullptr) continue;
     text += fmt::format("{} {} {} {} {} {} {} {} {}\n", task.source.name, task.source.first_row, task.source.rows, task.source.columns,
-                        task.picked.first, task.picked.step, task.picked.turned, task.picked.taps, task.may_reorder);
+                        task.selection.first, task.selection.step, task.selection.transposed, task.selection.taps, task.may_reorder);
     if (task.quantise != WeightQuantisation::none) text += fmt::format("quantised {}\n", static_cast<int>(task.quantise));
   }
   return Sha256::of(std::as_bytes(std::span(text)));
 }
 
-// The allocator keeps what was packed, which is used no more.
-void give_back_free_memory() {
+// The allocator keeps the memory of the packed copies, which are no longer used.
+void trim_heap() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
@@ -69,8 +70,8 @@ void give_back_free_memory() {
 
 bool has_shape_of(const PackedEntry& entry, const PackTask& task) {
   const TensorView& source = task.source;
-  const std::uint64_t rows = (task.picked.turned ? source.columns : source.rows) / task.picked.step;
-  return entry.shape.rows == rows && entry.shape.columns == (task.picked.turned ? source.rows : source.columns);
+  const std::uint64_t rows = (task.selection.transposed ? source.columns : source.rows) / task.selection.step;
+  return entry.shape.rows == rows && entry.shape.columns == (task.selection.transposed ? source.rows : source.columns);
 }
 
 class Packing {
@@ -86,7 +87,7 @@ class Packing {
 
   Result<PackedWeights> run(ThreadPool& pool) {
     std::uint64_t total = 1;
-    for (const Numbered& one : order_) total += one.task->source.data.size();
+    for (const NumberedTask& one : order_) total += one.task->source.data.size();
     std::atomic<std::uint64_t> done{0};
     const auto caller = std::this_thread::get_id();
     pool.parallel_for(static_cast<std::uint32_t>(order_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
@@ -98,7 +99,7 @@ class Packing {
       }
     });
     if (error_) return std::unexpected(*std::move(error_));
-    if (is_damaged_) mend(pool);
+    if (is_damaged_) rewrite_damaged_file(pool);
     if (Result<void> finished = finish(); !finished) return std::unexpected(std::move(finished.error()));
     share(pool);
     if (error_) return std::unexpected(*std::move(error_));
@@ -110,7 +111,7 @@ class Packing {
  private:
   [[nodiscard]] bool keeps() const { return options_.kept != nullptr && !options_.kept->cache_folder.empty(); }
   [[nodiscard]] bool streams() const {
-    return std::ranges::any_of(order_, [](const Numbered& one) { return one.task->is_streamed; });
+    return std::ranges::any_of(order_, [](const NumberedTask& one) { return one.task->is_streamed; });
   }
 
   void open(const std::vector<PackTask>& tasks) {
@@ -125,7 +126,7 @@ class Packing {
   }
 
   [[nodiscard]] bool fits(const PackedFile& file) const {
-    return file.size() == num_matrices_ && std::ranges::all_of(order_, [&](const Numbered& one) {
+    return file.size() == num_matrices_ && std::ranges::all_of(order_, [&](const NumberedTask& one) {
              return one.task->matrix == nullptr || has_shape_of(file.entry(one.number), *one.task);
            });
   }
@@ -135,12 +136,12 @@ class Packing {
     if (writer)
       writer_ = *std::move(writer);
     else
-      give_up_writing(std::move(writer.error()));
+      abandon_packed_file(std::move(writer.error()));
   }
 
-  Result<void> make(const Numbered& one) {
+  Result<void> make(const NumberedTask& one) {
     const PackTask& task = *one.task;
-    if (task.vector != nullptr) return pack_vector(file_, task.source, task.picked, *task.vector);
+    if (task.vector != nullptr) return pack_vector(file_, task.source, task.selection, *task.vector);
     if (result_.file) {
       if (task.is_streamed) {
         *task.matrix = result_.file->entry(one.number).shape;
@@ -152,9 +153,10 @@ class Packing {
       if (!is_damaged_) note(read.error());
       is_damaged_ = true;
     }
-    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix, task.quantise); !packed) return packed;
+    if (auto packed = pack_matrix(file_, task.source, task.selection, task.may_reorder, *task.matrix, task.quantise); !packed)
+      return packed;
     if (writer_ == nullptr || has_stopped_writing_) return {};
-    if (Result<void> written = writer_->write(one.number, *task.matrix); !written) give_up_writing(std::move(written.error()));
+    if (Result<void> written = writer_->write(one.number, *task.matrix); !written) abandon_packed_file(std::move(written.error()));
     if (task.is_streamed) task.matrix->storage = {};
     return {};
   }
@@ -166,14 +168,14 @@ class Packing {
     if (!mapped) note(mapped.error());
   }
 
-  // What was packed now is used from the file, too, in place of the copies that were written. Small pages cost more than memory: where the
-  // system has no huge ones for the file, matrices are copies.
+  // Weights that were just packed are also used from the file, in place of the copies that were written. Small pages cost more than memory:
+  // if the system has no huge pages for the file, matrices are copies.
   void share(ThreadPool& pool) {
     if (has_written_) {
       map();
       if (!is_mapped_) return;
-      take_all(pool);
-      give_back_free_memory();
+      reload_all(pool);
+      trim_heap();
     }
     const PackedFile* const file = result_.file ? &*result_.file : nullptr;
     if (!is_mapped_ || file == nullptr) return;
@@ -182,50 +184,50 @@ class Packing {
       gather(true, pool);
       is_good = file->is_in_huge_pages();
     }
-    if (!is_good && file->read_anew()) {
-      take_all(pool);
+    if (!is_good && file->reread()) {
+      reload_all(pool);
       is_good = file->is_in_huge_pages();
     }
     if (is_good && !streams()) file->lock();
     if (is_good) return;
     is_mapped_ = false;
-    take_all(pool);
+    reload_all(pool);
   }
 
-  void take_all(ThreadPool& pool) {
+  void reload_all(ThreadPool& pool) {
     pool.parallel_for(static_cast<std::uint32_t>(order_.size()), 1, [&](std::uint32_t begin, std::uint32_t end, std::uint32_t) {
       for (std::uint32_t i = begin; i < end; ++i)
-        if (order_[i].task->matrix != nullptr && !order_[i].task->is_streamed) take_again(order_[i]);
+        if (order_[i].task->matrix != nullptr && !order_[i].task->is_streamed) reload_matrix(order_[i]);
     });
   }
 
-  void take_again(const Numbered& one) {
+  void reload_matrix(const NumberedTask& one) {
     const PackTask& task = *one.task;
     const Result<void> taken = take(one);
     if (taken) return;
-    if (auto packed = pack_matrix(file_, task.source, task.picked, task.may_reorder, *task.matrix, task.quantise); !packed)
+    if (auto packed = pack_matrix(file_, task.source, task.selection, task.may_reorder, *task.matrix, task.quantise); !packed)
       fail_with(std::move(packed.error()));
     const std::lock_guard lock(mutex_);
     note(taken.error());
   }
 
-  // Of the file: the matrix where it lies, or a copy.
-  Result<void> take(const Numbered& one) {
-    if (!result_.file) return fail(ErrorCode::not_found, "weights_cache", "has no file of this model", {});
+  // Takes a matrix from the file: it points into the map, or is a copy.
+  Result<void> take(const NumberedTask& one) {
+    if (!result_.file) return fail(ErrorCode::not_found, "weights_cache", "does not contain a file for this model", {});
     return is_mapped_ ? result_.file->view(one.number, *one.task->matrix) : result_.file->read(one.number, *one.task->matrix);
   }
 
   void gather(bool mapped, ThreadPool& pool) {
     std::vector<MemoryRange> ranges;
-    for (const Numbered& one : order_)
+    for (const NumberedTask& one : order_)
       if (const PackedMatrix* matrix = one.task->matrix; matrix != nullptr && matrix->storage.is_mapped() == mapped)
         ranges.push_back({reinterpret_cast<const std::byte*>(matrix->storage.data()), matrix->storage.size()});
     gather_in_huge_pages(std::move(ranges), pool);
   }
 
-  // Who has the damaged file open goes on with what is sound. Another is made of that and of what was packed again, unless matrices are not
-  // here, but read when they are wanted: then at the next start.
-  void mend(ThreadPool& pool) {
+  // Processes that have the damaged file open can still use its intact matrices. A new file is made of the intact matrices and of the
+  // matrices that were packed again. If matrices are streamed, and so not in memory, the next start makes the new file.
+  void rewrite_damaged_file(ThreadPool& pool) {
     remove_packed(*options_.kept, result_.key);
     if (streams()) return;
     begin_writing();
@@ -234,7 +236,7 @@ class Packing {
       for (std::uint32_t i = begin; i < end && !has_stopped_writing_; ++i) {
         if (order_[i].task->matrix == nullptr) continue;
         if (Result<void> written = writer_->write(order_[i].number, *order_[i].task->matrix); !written)
-          give_up_writing(std::move(written.error()));
+          abandon_packed_file(std::move(written.error()));
       }
     });
   }
@@ -244,7 +246,7 @@ class Packing {
       auto finished = writer_->finish();
       has_written_ = finished && fits(*finished);
       if (!finished)
-        give_up_writing(std::move(finished.error()));
+        abandon_packed_file(std::move(finished.error()));
       else if (has_written_)
         result_.file = *std::move(finished);
     }
@@ -253,10 +255,10 @@ class Packing {
     return {};
   }
 
-  void note(const Error& error) { result_.notes.push_back("packed weights: " + error.to_string()); }
+  void note(const Error& error) { result_.notes.push_back(error.to_string()); }
 
-  // Serving goes on without, unless experts are to come from there.
-  void give_up_writing(Error error) {
+  // Serving continues without the file, unless experts must be read from it.
+  void abandon_packed_file(Error error) {
     has_stopped_writing_ = true;
     if (streams()) return fail_with(std::move(error));
     const std::lock_guard lock(mutex_);
@@ -270,16 +272,16 @@ class Packing {
   }
 
   const ModelFile& file_;
-  std::vector<Numbered> order_;
+  std::vector<NumberedTask> order_;
   std::uint32_t num_matrices_;
   std::uint64_t estimated_bytes_;
   const PackingOptions& options_;
   PackedWeights result_;
   std::unique_ptr<PackedFileWriter> writer_;
   std::atomic<bool> has_failed_{false}, has_stopped_writing_{false};
-  std::mutex mutex_;  // of what follows, and of notes
+  std::mutex mutex_;  // protects the members below, and the notes
   bool is_damaged_ = false;
-  bool is_mapped_ = false, has_written_ = false;  // changed by the calling thread alone
+  bool is_mapped_ = false, has_written_ = false;  // changed only by the calling thread
   std::optional<Error> error_;
 };
 
@@ -290,13 +292,13 @@ Result<PackedWeights> pack_weights(const ModelFile& file, const std::vector<Pack
   return Packing(file, tasks, options).run(pool);
 }
 
-Result<void> pack_again(const ModelFile& file, const std::vector<PackTask>& tasks, const Sha256Digest& key, std::uint32_t number,
-                        PackedMatrix& matrix) {
-  if (key_of(file, tasks) != key) return fail(ErrorCode::io, "model", "was changed since it was loaded");
-  for (const Numbered& one : in_order(tasks))
+Result<void> repack(const ModelFile& file, const std::vector<PackTask>& tasks, const Sha256Digest& key, std::uint32_t number,
+                    PackedMatrix& matrix) {
+  if (key_of(file, tasks) != key) return fail(ErrorCode::io, "model", "has changed since it was loaded");
+  for (const NumberedTask& one : in_order(tasks))
     if (one.task->matrix != nullptr && one.number == number)
-      return pack_matrix(file, one.task->source, one.task->picked, one.task->may_reorder, matrix, one.task->quantise);
-  return fail(ErrorCode::io, "model", "has no such matrix");
+      return pack_matrix(file, one.task->source, one.task->selection, one.task->may_reorder, matrix, one.task->quantise);
+  return fail(ErrorCode::io, "model", "does not contain this matrix");
 }
 
 }  // namespace quire

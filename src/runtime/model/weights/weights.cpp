@@ -1,5 +1,5 @@
-// Which tensors of a model become which weights. Called once, by whoever loads a model. A tensor that nobody asks for is an error: leaving
-// it out would change answers.
+// Assigns the tensors of a model to weights. Called once, when a model is loaded. A tensor that is not asked for is an error: leaving it
+// out would change answers.
 #include "runtime/model/weights/weights.h"
 
 #include <fmt/format.h>
@@ -14,14 +14,14 @@
 #include "runtime/model/weights/weight_packing.h"
 #include "runtime/model/weights/whisper_tensors.h"
 
-// A load has three parts: collect every tensor the config asks for and check its shape and type; refuse what is left over; pack
+// A load has three parts: collect every tensor that the config asks for and check its shape and type; refuse the remaining tensors; pack
 // (weight_packing.h).
 
 namespace quire {
 namespace {
 
-// A head's part of kv_b is what makes its keys, [key_dim][kv_rank], which queries go through the other way, above what makes its values.
-// Newer GGUF files keep the two apart, the former turned already.
+// A head's part of kv_b has rows that make its keys, [key_dim][kv_rank], above rows that make its values. Queries are multiplied with the
+// transposed rows for keys. Newer GGUF files store both parts separately, and the part for keys is already transposed.
 void collect_latents(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   const LatentShape& shape = c.latent;
   LatentWeights& latent = out.latent;
@@ -95,7 +95,7 @@ void collect_state(const LayerConfig& c, std::uint32_t layer, TaskCollector& col
   if (c.state.has_norm) collector.floats(TensorRole::state_norm, layer, norm_size, out.state_norm);
 }
 
-// Without gates the file's up is the one product, in the gate's place.
+// Without gates, the file's `up` is the only product, and it is stored as `gate`.
 bool is_gated(const LayerShape& shape) {
   return has_gate(shape.activation);
 }
@@ -103,7 +103,7 @@ bool is_gated(const LayerShape& shape) {
 void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
   const ExpertRoles roles = expert_roles(c.expert_tensors);
   collector.matrix(roles.router, layer, c.num_experts, c.hidden_size, out.router);
-  if (are_apart(c.expert_tensors)) {
+  if (are_separate(c.expert_tensors)) {
     for (std::uint32_t i = 0; i < c.num_experts; ++i) {
       if (is_gated(c)) collector.matrix(roles.gate, layer, c.expert_size, c.hidden_size, out.experts[i].gate, i);
       collector.matrix(roles.up, layer, c.expert_size, c.hidden_size, is_gated(c) ? out.experts[i].up : out.experts[i].gate, i);
@@ -111,14 +111,14 @@ void collect_routed_experts(const LayerConfig& c, std::uint32_t layer, TaskColle
     }
     return;
   }
-  if (c.expert_tensors == ExpertTensors::turned) {
+  if (c.expert_tensors == ExpertTensors::transposed) {
     std::vector<std::vector<PackedMatrix*>> gates_and_ups, downs;
     for (ExpertWeights& expert : out.experts) {
       gates_and_ups.push_back({&expert.gate, &expert.up});
       downs.push_back({&expert.down});
     }
-    collector.turned(roles.gate, layer, c.hidden_size, c.expert_size, gates_and_ups);
-    collector.turned(roles.down, layer, c.expert_size, c.hidden_size, downs);
+    collector.transposed(roles.gate, layer, c.hidden_size, c.expert_size, gates_and_ups);
+    collector.transposed(roles.down, layer, c.expert_size, c.hidden_size, downs);
     return;
   }
   std::vector<StackedPart> gates, ups, gates_and_ups, downs;
@@ -149,7 +149,7 @@ void collect_expert_biases(const LayerConfig& c, std::uint32_t layer, TaskCollec
     downs.push_back({&expert.down_bias});
   }
   collector.vector(TensorRole::router_bias, layer, c.num_experts, out.router_bias);
-  if (c.expert_tensors == ExpertTensors::turned) {
+  if (c.expert_tensors == ExpertTensors::transposed) {
     collector.stacked_vectors(TensorRole::expert_gate_bias, layer, c.expert_size, gates_and_ups);
   } else {
     collector.stacked_vectors(TensorRole::expert_gate_bias, layer, c.expert_size, gates);
@@ -176,7 +176,7 @@ void collect_experts(const LayerConfig& c, std::uint32_t layer, TaskCollector& c
     collector.matrix(roles.up, layer, c.shared_expert_size, c.hidden_size, is_gated(c) ? shared.up : shared.gate);
   }
   collector.matrix(roles.down, layer, c.hidden_size, c.shared_expert_size, shared.down);
-  if (c.weighs_shared_expert) collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
+  if (c.has_shared_expert_gate) collector.matrix(TensorRole::shared_weight, layer, 1, c.hidden_size, out.shared_weight);
 }
 
 void collect_feed_forward(const LayerConfig& c, std::uint32_t layer, TaskCollector& collector, LayerWeights& out) {
@@ -234,7 +234,7 @@ Result<std::vector<PackTask>> collect(const ModelFile& file, WhisperTensors& whi
   return collector.finish();
 }
 
-// Matrices that read one input in one order name the same list, and their inputs are put in order once.
+// Matrices that read one input in the same order share one list, so that the input is put in order once.
 void share_orders(DecoderWeights& weights) {
   const auto share = [](std::initializer_list<PackedMatrix*> matrices) {
     for (PackedMatrix* matrix : matrices)
@@ -248,7 +248,7 @@ void share_orders(DecoderWeights& weights) {
   }
 }
 
-// Once, on the weights: then no pass adds it.
+// Adds the offset once to the weights, so that no pass adds it.
 void add_to_norms(float offset, DecoderWeights& weights) {
   const auto add = [offset](std::vector<float>& norm) {
     for (float& weight : norm) weight += offset;
@@ -259,18 +259,19 @@ void add_to_norms(float offset, DecoderWeights& weights) {
       add(*norm);
 }
 
-// A layer without a feed-forward part leaves what the one behind it is to find.
+// A layer without a feed-forward part prepares the input of the next layer, with that layer's norm.
 void share_norms(const ModelConfig& config, DecoderWeights& weights) {
   for (std::uint32_t i = 0; i + 1 < weights.layers.size(); ++i)
     if (!config.layer(i).has_feed_forward) weights.layers[i].ffn_norm = weights.layers[i + 1].attn_norm;
 }
 
-// Sinks that are no numbers would spoil every answer.
+// Sinks that are NaN or infinite would corrupt every answer.
 Result<void> check_sinks(const ModelFile& file, const DecoderWeights& weights) {
   for (std::uint32_t layer = 0; layer < weights.layers.size(); ++layer)
     for (const float sink : weights.layers[layer].sinks)
       if (!std::isfinite(sink))
-        return fail(ErrorCode::corrupt, file.name_of(TensorRole::sinks, layer), fmt::format("holds {}", sink), "download the model again");
+        return fail(ErrorCode::corrupt, file.name_of(TensorRole::sinks, layer), fmt::format("contains {}, but must be finite", sink),
+                    "download the model again");
   return {};
 }
 
@@ -286,7 +287,8 @@ void mark_streamed(DecoderWeights& weights, std::vector<PackTask>& tasks) {
   for (PackTask& task : tasks) task.is_streamed = task.matrix != nullptr && routed.contains(task.matrix);
 }
 
-// Routers say which experts a row meets, where little decides; the vocabulary's matrices are met by every row, and decide at the end.
+// Routers are not quantised: they choose the experts of a row, often by small differences. The vocabulary's matrices become q8_0: every row
+// uses them, and they decide at the end.
 void mark_quantised(DecoderWeights& weights, WeightQuantisation quantise, std::vector<PackTask>& tasks) {
   if (quantise == WeightQuantisation::none) return;
   std::unordered_map<const PackedMatrix*, WeightQuantisation> wanted;
@@ -303,8 +305,8 @@ void mark_quantised(DecoderWeights& weights, WeightQuantisation quantise, std::v
     if (const auto found = wanted.find(task.matrix); task.matrix != nullptr && found != wanted.end()) task.quantise = found->second;
 }
 
-// From the model, once more: it is opened again, for that is hardly ever wanted.
-PackAgain packing_again(const std::string& path, const Sha256Digest& key, WeightQuantisation quantise) {
+// Packs a matrix again from the model. The model is opened again, because this is hardly ever needed.
+RepackFn repacking(const std::string& path, const Sha256Digest& key, WeightQuantisation quantise) {
   return [path, key, quantise](std::uint32_t number, PackedMatrix& matrix) -> Result<void> {
     const auto file = ModelFile::open(path);
     if (!file) return std::unexpected(file.error());
@@ -313,7 +315,7 @@ PackAgain packing_again(const std::string& path, const Sha256Digest& key, Weight
     auto tasks = collect(*file, none, unused);
     if (!tasks) return std::unexpected(tasks.error());
     mark_quantised(unused, quantise, *tasks);
-    return pack_again(*file, *tasks, key, number, matrix);
+    return repack(*file, *tasks, key, number, matrix);
   };
 }
 
@@ -322,10 +324,9 @@ StreamedExperts streamed_experts(const std::string& path, DecoderWeights& weight
   std::unordered_map<const PackedMatrix*, std::uint32_t> numbers;
   for (const PackTask& task : tasks)
     if (task.matrix != nullptr) numbers.emplace(task.matrix, static_cast<std::uint32_t>(numbers.size()));
-  StreamedExperts streamed{
-      .file = file, .experts = {}, .bytes = options.expert_bytes, .pack_again = packing_again(path, key, options.quantise)};
+  StreamedExperts streamed{.file = file, .experts = {}, .bytes = options.expert_bytes, .repack = repacking(path, key, options.quantise)};
   for (LayerWeights& layer : weights.layers) {
-    // The shared one stays where it is.
+    // The shared expert stays in memory.
     std::vector<StoredExpert>& stored = streamed.experts.emplace_back(layer.experts.size());
     for (std::size_t i = 0; i < layer.num_routed; ++i) {
       const auto matrices = matrices_of(layer.experts[i]);
@@ -412,7 +413,7 @@ Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, con
         {TensorRole::rope_long_factors, &weights.rope_long_factors}}) {
     for (const float factor : *factors) {
       if (factor > 0.0F && factor < INFINITY) continue;
-      return fail(ErrorCode::corrupt, file.name_of(role, 0), fmt::format("holds {}, which divides no frequency", factor),
+      return fail(ErrorCode::corrupt, file.name_of(role, 0), fmt::format("contains {}, but must be a positive finite number", factor),
                   "download the model again");
     }
   }

@@ -1,7 +1,6 @@
 #pragma once
-// The weights of a decoder as the kernels read them.
-// Loaded once, on one thread with others that pack, and never changed: passes read them on all threads of the pool. Sizes are those of the
-// model's config, which was checked before.
+// The weights of a decoder, in the kernels' formats. Loaded once, on one thread that shares the packing with others, and never changed:
+// passes read them on all threads of the pool. Sizes follow the model's config, which was checked before.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -9,13 +8,13 @@
 #include "base/thread_pool.h"
 #include "quire/base/error.h"
 #include "runtime/kernel/pack.h"
-#include "runtime/model/kept/expert_store.h"
+#include "runtime/model/packed/expert_store.h"
 #include "runtime/model/weights/model_file.h"
 #include "runtime/model/weights/weight_packing.h"
 
 namespace quire {
 
-// A product and its bias (empty: none).
+// A matrix and its bias (empty: no bias).
 struct Linear {
   PackedMatrix matrix;
   std::vector<float> bias;
@@ -28,52 +27,54 @@ struct ExpertWeights {
   std::vector<float> gate_bias, up_bias, down_bias;
 };
 
-// Of latent attention (model_config.h). k_up [head]: from a head's query to latents, [kv_rank][key_dim]; v_up [head]: from latents to its
-// values, [value_dim][kv_rank].
+// Weights of latent attention (model_config.h). k_up[head]: from the head's query to latents, [kv_rank][key_dim]. v_up[head]: from latents
+// to the head's values, [value_dim][kv_rank].
 struct LatentWeights {
-  PackedMatrix q_a, kv_a;  // q_a: no rows where queries are made from the stream (LayerWeights::q); else they are from what it gives
+  // If q_a has no rows, queries are made from the stream (LayerWeights::q), else from the output of q_a.
+  PackedMatrix q_a, kv_a;
   std::vector<float> q_a_norm, kv_a_norm;
   std::vector<PackedMatrix> k_up, v_up;
 };
 
-// Of attention to what an encoder has made, whose rows keys and values are made of.
+// Weights of cross attention. Keys and values are made from the rows of an encoder's output.
 struct CrossWeights {
   std::vector<float> norm;
   Linear q, k, v, output;
 };
 
-// Norms, biases and sinks that the model has not are empty. Those with biases (LayerShape::layer_norms) have them behind the weights.
-// What a file keeps as one matrix (fused q, k and v, or gate and up) is packed as the parts.
+// Norms, biases and sinks that the model does not have are empty. Norms with biases (LayerShape::layer_norms) store them after the weights.
+// Matrices that a file stores as one (fused q, k and v, or gate and up) are packed separately.
 struct LayerWeights {
   std::vector<float> attn_norm;
   Linear q, k, v, attn_output;
-  std::vector<float> q_norm, k_norm;  // of one head, or of all together
+  std::vector<float> q_norm, k_norm;  // as wide as one head, or as all heads together
   std::vector<float> sinks;           // [num_heads]
   LatentWeights latent;
   std::vector<float> attn_post_norm;
   std::vector<float> ffn_norm;
   Linear gate, up, down;  // no rows in a layer with experts
-  PackedMatrix router;    // [num_experts][hidden_size]; no rows: no experts
+  PackedMatrix router;    // [num_experts][hidden_size]; no rows in a layer without experts
   std::vector<float> router_bias;
   std::vector<float> choice_bias;      // [num_experts]
-  PackedMatrix shared_weight;          // one row, where there is a shared expert whose part is weighed
-  std::vector<ExpertWeights> experts;  // the shared one, if there is one, behind the others
-  std::uint32_t num_routed = 0;        // of them
+  PackedMatrix shared_weight;          // one row, if there is a shared expert with a weight per token
+  std::vector<ExpertWeights> experts;  // with the shared expert last, if there is one
+  std::uint32_t num_routed = 0;        // number of experts without the shared one
   std::vector<float> ffn_post_norm;
-  // Of a layer with a state.
+  // Weights of a layer with a state.
   Linear state_input, state_output;
-  std::vector<float> conv_weights;  // [taps][channels], of the oldest input first
+  std::vector<float> conv_weights;  // [taps][channels], oldest input first
   std::vector<float> conv_bias;
-  std::vector<float> step_bias, state_decay, state_skip;  // [head]; what the step is multiplied with, below 0
+  std::vector<float> step_bias, state_decay, state_skip;  // [head]; state_decay is the factor of the step, below 0
   std::vector<float> state_norm;
-  PackedMatrix state_rates;  // [2 * heads][hidden_size], of a gated delta rule
-  PackedMatrix state_gate;   // of one whose file has it apart, and state_input in the convolution's order; else no rows
+  PackedMatrix state_rates;  // [2 * heads][hidden_size], for a gated delta rule
+  // Gates of a gated delta rule, if the file stores them separately; state_input is then in the convolution's order. Otherwise no rows.
+  PackedMatrix state_gate;
   CrossWeights cross;
 
-  [[nodiscard]] const std::vector<float>& norm_behind_attention() const { return cross.norm.empty() ? ffn_norm : cross.norm; }
+  [[nodiscard]] const std::vector<float>& norm_after_attention() const { return cross.norm.empty() ? ffn_norm : cross.norm; }
 };
 
-// The convolutions have the inputs of their taps one behind the other: [hidden_size][taps][inputs].
+// The convolutions are [hidden_size][taps][inputs]: the inputs of a tap are adjacent.
 struct EncoderWeights {
   Linear first_conv, second_conv;
   std::vector<float> positions;  // [num_positions][hidden_size]
@@ -81,12 +82,12 @@ struct EncoderWeights {
   std::vector<float> output_norm;
 };
 
-// Experts whose matrices have no storage: where they are kept.
+// Experts that have matrices without storage, and the file that stores them.
 struct StreamedExperts {
   PackedFile file;
-  std::vector<std::vector<StoredExpert>> experts;  // [layer][expert], as ExpertStore has them
-  std::uint64_t bytes = 0;                         // of memory for them
-  PackAgain pack_again;
+  std::vector<std::vector<StoredExpert>> experts;  // [layer][expert], as in ExpertStore
+  std::uint64_t bytes = 0;                         // memory for them
+  RepackFn repack;
 };
 
 struct DecoderWeights {
@@ -94,24 +95,25 @@ struct DecoderWeights {
   std::vector<LayerWeights> layers;
   std::vector<float> output_norm;
   PackedMatrix output;           // no rows: tied to the embedding
-  std::vector<float> positions;  // [context_length][hidden_size], where positions are learned
+  std::vector<float> positions;  // [context_length][hidden_size], if positions are learned
   EncoderWeights encoder;
-  std::vector<float> rope_factors;          // divide the frequencies; empty: none
-  std::vector<float> rope_long_factors;     // in their place where more than the original context is served; empty: none
-  std::optional<StreamedExperts> streamed;  // whose matrices are those of `layers`; moving the weights leaves them where they are
-  std::vector<std::string> notes;           // on keeping packed weights
+  std::vector<float> rope_factors;          // divisors of the frequencies; empty: no factors
+  std::vector<float> rope_long_factors;     // used instead if more than the original context is served; empty: no factors
+  std::optional<StreamedExperts> streamed;  // its matrices belong to `layers`; moving the weights does not move them
+  std::vector<std::string> notes;           // about the cache of packed weights
 
   [[nodiscard]] const PackedMatrix& lm_head() const { return output.rows == 0 ? embedding : output; }
-  // Without those that are streamed.
+  // Returns the bytes without the streamed experts.
   [[nodiscard]] std::uint64_t bytes() const;
-  // Of memory for those.
+  // Returns the bytes of memory for the streamed experts.
   [[nodiscard]] std::uint64_t streamed_bytes() const;
-  // Some products want their inputs in another order (PackedMatrix::input_order).
+  // Returns whether some products need their inputs in another order (PackedMatrix::input_order).
   [[nodiscard]] bool are_reordered() const;
 };
 
-// Packs every tensor, several at a time, and gives each source page back once read. Errors: `corrupt` (a tensor is missing or of the
-// wrong shape), `unsupported` (its type, or a tensor that no part of the decoder uses: leaving it out would change the answers).
+// Packs every tensor, several at a time, and gives each source page back to the system once it is read. Errors: `corrupt` (a tensor is
+// missing or of the wrong shape), `unsupported` (its type, or a tensor that no part of the decoder uses: leaving it out would change the
+// answers).
 Result<DecoderWeights> load_weights(const ModelFile& file, ThreadPool& pool, const PackingOptions& options = {});
 
 }  // namespace quire

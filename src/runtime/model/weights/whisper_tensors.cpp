@@ -1,4 +1,4 @@
-// Called by the loader, once; a file without such tensors never comes here.
+// Called by the loader, once. Only models with an encoder have such tensors.
 #include "runtime/model/weights/whisper_tensors.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
-// The tensors of a Whisper folder (WhisperForConditionalGeneration): collected by their names, and what the file keeps in another form than
-// the passes read, put into that form.
+// The tensors of a Whisper folder (WhisperForConditionalGeneration). They are collected by their names, and converted to the form that
+// passes read.
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace quire {
 
-// Stays where it is from collect() to finish(): the tensors are packed into it in between.
+// Must stay in place from collect() to finish(), because tensors are packed into it in between.
 class WhisperTensors {
  public:
   void collect(const ModelConfig& config, TaskCollector& collector, DecoderWeights& out);
-  // When all tensors have been packed.
+  // Called when all tensors have been packed.
   void finish();
 
  private:
-  // A norm's biases, which go behind its weights.
+  // The biases of a norm, which are appended to its weights.
   struct Norm {
     std::vector<float>* weights;
     std::vector<float> biases;

@@ -1,5 +1,5 @@
-// What stands in the parts of a body of /v1/messages and is not read there. Where the body is read, before its parts are, on the server's
-// thread or one of the job pool. It must know each field that messages_request.cpp reads of a part.
+// Finds unknown fields in the parts of a /v1/messages body. Runs before the parts are read, on the server's thread or in the job pool. It
+// must know each field that messages_request.cpp reads from a part.
 #include "server/api/anthropic/block_fields.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ constexpr std::string_view kTurn[] = {"role", "content"};
 constexpr std::string_view kTool[] = {"type", "name", "description", "input_schema", "strict"};
 constexpr std::string_view kForm[] = {"type", "schema"};
 constexpr std::string_view kText[] = {"type", "text"};
-constexpr std::string_view kToolUse[] = {"type", "id", "name", "input"};
+constexpr std::string_view kToolUse[] = {"type", "id", "name", "input", "caller"};  // answers contain `caller`
 constexpr std::string_view kToolResult[] = {"type", "tool_use_id", "content", "is_error"};
 constexpr std::string_view kThinking[] = {"type", "thinking", "signature"};
 constexpr std::string_view kRedacted[] = {"type", "data"};
@@ -39,12 +39,12 @@ struct BlockFields {
 constexpr BlockFields kBlocks[] = {
     {"text", kText}, {"tool_use", kToolUse}, {"tool_result", kToolResult}, {"thinking", kThinking}, {"redacted_thinking", kRedacted}};
 
-// One body's; the first slip is kept.
+// Checks one body. Keeps the first error.
 class UnknownFields {
  public:
   UnknownFields(bool is_beta, std::vector<std::string>& ignored) : is_beta_(is_beta), ignored_(&ignored) {}
 
-  Result<void> look(json::object& body);
+  Result<void> check_body(json::object& body);
 
  private:
   template <typename Look>
@@ -55,7 +55,7 @@ class UnknownFields {
 
   bool is_beta_;
   std::vector<std::string>* ignored_;
-  std::set<std::string> names_;  // named already
+  std::set<std::string> names_;  // in `ignored_` already
   std::optional<Error> error_;
 };
 
@@ -70,7 +70,7 @@ void UnknownFields::each_object(json::value* values, const std::string& path, Lo
 void UnknownFields::in_object(json::object& object, const std::string& path, Names known) {
   ObjectReader reader(object, path + ".");
   for (const std::string_view name : known) (void)reader.find(name);
-  (void)reader.find("cache_control");  // heeded: prefixes are cached anyway
+  (void)reader.find("cache_control");  // accepted: prefixes are always cached
   std::vector<std::string> found;
   if (const auto done = reader.finish(found, is_beta_); !done && !error_) error_ = done.error();
   for (std::string& field : found)
@@ -94,7 +94,7 @@ void UnknownFields::in_tool(json::object& tool, const std::string& path) {
   if (type == nullptr || type->is_null() || *type == "custom") in_object(tool, path, kTool);
 }
 
-Result<void> UnknownFields::look(json::object& body) {
+Result<void> UnknownFields::check_body(json::object& body) {
   in_blocks(body.if_contains("system"), "system");
   each_object(body.if_contains("messages"), "messages", [this](json::object& turn, const std::string& at) {
     in_object(turn, at, kTurn);
@@ -111,7 +111,7 @@ Result<void> UnknownFields::look(json::object& body) {
 }  // namespace
 
 Result<void> name_unknown_fields(json::object& body, bool is_beta, std::vector<std::string>& ignored) {
-  return UnknownFields(is_beta, ignored).look(body);
+  return UnknownFields(is_beta, ignored).check_body(body);
 }
 
 }  // namespace quire

@@ -1,6 +1,6 @@
-// What a client has taken out of a conversation before it is read (context_management). Called while a body is read, on the pool that
-// parses requests. An edit may only take out what its rule names: where the count of tokens that it depends on cannot be had, the request
-// fails rather than being edited by guess.
+// Removes parts of a conversation before it is read, as the client requests (context_management). Runs where the body is read, on the
+// server's thread or in the job pool. An edit may remove only what its rule names. If the token count that an edit depends on is not
+// available, the request fails.
 #include "server/api/anthropic/context_edits.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 31;
 constexpr std::size_t kMaxEdits = 16;
-// What agents write themselves in the place of a result that they clear.
+// Replaces a cleared result. Agents write the same text when they clear results themselves.
 constexpr std::string_view kCleared = "[Old tool result content cleared]";
 
 std::string_view text_in(const json::object& object, std::string_view name) {
@@ -29,7 +29,8 @@ std::string_view text_in(const json::object& object, std::string_view name) {
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
 }
 
-// {"type": "input_tokens", "value": 5}: the value, where the type is one of `types`; nullopt where it is not there, or wrong.
+// An amount: {"type": "input_tokens", "value": 5}. read_amount() returns nullopt if the field is missing or not an object. It reports
+// errors to the reader; `types` are the valid types.
 struct Amount {
   std::string type;
   std::uint64_t value = 0;
@@ -39,7 +40,8 @@ std::optional<Amount> read_amount(ObjectReader& reader, std::string_view name, c
   json::value* amount = reader.find(name);
   if (amount == nullptr) return std::nullopt;
   const auto wrong = [&] {
-    reader.reject(name, "is no amount that is known", fmt::format(R"(send {{"type": "{}", "value": 5}})", types.front()));
+    reader.reject(name, "must be an object with a supported type and a value",
+                  fmt::format(R"(send {{"type": "{}", "value": 5}})", types.front()));
   };
   if (!amount->is_object()) {
     wrong();
@@ -68,7 +70,7 @@ std::vector<std::string> read_names(ObjectReader& reader, std::string_view field
   const json::value* sent = reader.find(field);
   if (sent == nullptr) return names;
   if (!sent->is_array()) {
-    reader.reject(field, "must be an array of names, not " + describe(*sent));
+    reader.reject(field, "must be an array of tool names, not " + describe(*sent));
     return names;
   }
   for (const json::value& name : sent->get_array())
@@ -99,7 +101,7 @@ bool has_role(const json::value& message, std::string_view role) {
   return text_in(message.get_object(), "role") == role;
 }
 
-// The user's own words: not those that came along with the results of tools.
+// Returns whether a message begins a turn: the user wrote it, and it did not come together with tool results.
 bool begins_turn(const json::array& messages, std::size_t index) {
   return has_role(messages[index], "user") && (index == 0 || !has_role(messages[index - 1], "tool"));
 }
@@ -107,7 +109,7 @@ bool begins_turn(const json::array& messages, std::size_t index) {
 void clear_thinking(const ClearThinking& edit, json::array& messages) {
   if (!edit.keep) return;
   std::uint64_t num_turns = 0;
-  bool is_counted = false;  // the turn at hand
+  bool is_counted = false;  // the current turn is counted
   for (std::size_t i = messages.size(); i-- > 0;) {
     if (begins_turn(messages, i)) is_counted = false;
     json::object& message = messages[i].get_object();
@@ -117,13 +119,13 @@ void clear_thinking(const ClearThinking& edit, json::array& messages) {
   }
 }
 
-// What stands in the messages for one call.
+// The parts of the messages that belong to one tool call.
 struct ResultOfCall {
   json::object* function = nullptr;
   json::value* result = nullptr;
 };
 
-// In order; those without a result yet are not there.
+// Returns the calls that have a result, in order.
 std::vector<ResultOfCall> tool_uses(json::array& messages) {
   std::vector<ResultOfCall> uses;
   std::map<std::string_view, json::object*> functions;
@@ -142,7 +144,7 @@ bool is_among(const std::vector<std::string>& names, const json::object& functio
   return std::ranges::find(names, text_in(function, "name")) != names.end();
 }
 
-// Of those that may be cleared all but the last.
+// Clears the results of all calls that may be cleared, except the last `keep`.
 void clear_old_uses(const ClearToolUses& edit, json::array& messages) {
   std::vector<ResultOfCall> uses = tool_uses(messages);
   std::erase_if(uses, [&](const ResultOfCall& use) { return is_among(edit.excluded, *use.function); });
@@ -157,7 +159,7 @@ void clear_old_uses(const ClearToolUses& edit, json::array& messages) {
 Result<void> clear_tool_uses(const ClearToolUses& edit, json::object& chat, const CountChat& count) {
   std::size_t before = 0;
   json::array& messages = messages_of(chat);
-  // No token is less than a byte, so a short conversation need not be counted.
+  // Every token has at least one byte, so a short conversation need not be counted.
   const bool may_begin = edit.counts_tools ? tool_uses(messages).size() > edit.trigger : json::serialize(chat).size() > edit.trigger;
   if (!may_begin) return {};
   if (!edit.counts_tools || edit.clear_at_least > 0) {

@@ -1,5 +1,5 @@
 #pragma once
-// Anthropic's context_management: what of a conversation is taken out of its prompt before the model reads it.
+// Anthropic's context_management: removes parts of a conversation from the prompt before the model reads it.
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
 #include <cstddef>
@@ -15,33 +15,33 @@
 
 namespace quire {
 
-// clear_thinking_20251015: what was thought in all turns of the assistant but the last ones that thought. A turn is all that it says and
-// calls between two messages of the user's own words.
+// clear_thinking_20251015: removes the reasoning of all assistant turns, except the last turns that have reasoning. A turn is everything
+// that the assistant says and calls between two messages that the user wrote.
 struct ClearThinking {
-  std::optional<std::uint64_t> keep = 1;  // turns; nullopt: all of them
+  std::optional<std::uint64_t> keep = 1;  // number of turns that keep their reasoning; nullopt: all
 };
 
-// clear_tool_uses_20250919: results of all but the last calls, and, if asked for, their arguments.
+// clear_tool_uses_20250919: removes the results of all tool calls except the last ones and, if requested, their arguments.
 struct ClearToolUses {
-  std::uint64_t trigger = 100'000;    // more of them, and it begins
-  bool counts_tools = false;          // of the trigger: calls instead of the prompt's tokens
-  std::uint64_t keep = 3;             // calls
-  std::uint64_t clear_at_least = 0;   // tokens; else nothing is cleared
-  std::vector<std::string> excluded;  // tools
+  std::uint64_t trigger = 100'000;    // the edit applies above this number
+  bool counts_tools = false;          // `trigger` counts tool calls instead of prompt tokens
+  std::uint64_t keep = 3;             // number of last calls that keep their results
+  std::uint64_t clear_at_least = 0;   // tokens; if the edit would remove fewer, it removes nothing
+  std::vector<std::string> excluded;  // tools that keep their results
   bool clears_inputs = false;
-  std::vector<std::string> inputs_of;  // only of these tools; none: of all
+  std::vector<std::string> inputs_of;  // tools that lose their arguments; empty: all
 };
 
 using ContextEdit = std::variant<ClearThinking, ClearToolUses>;
 
-// {"edits": [...]}; errors go to the reader, and so do the names of kinds that are not known here.
+// Reads {"edits": [...]}. Errors go to the reader, and so do the names of unknown edits.
 [[nodiscard]] std::vector<ContextEdit> read_context_edits(ObjectReader& reader, boost::json::value& management);
 
-// How many tokens the prompt of a chat has.
+// Returns the number of tokens in the prompt of a chat.
 using CountChat = std::function<Result<std::size_t>(const boost::json::object& chat)>;
 
-// Takes them out of the messages of a chat (messages_request.h), in order. `count` is asked only where an edit depends on it and the chat
-// is long enough. Errors: those of `count`.
+// Applies the edits to the messages of a chat (messages_request.h), in order. Calls `count` only if an edit depends on it and the chat is
+// long enough. Errors: the errors of `count`.
 [[nodiscard]] Result<void> apply_context_edits(const std::vector<ContextEdit>& edits, boost::json::object& chat, const CountChat& count);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Answers as Anthropic's clients read them, made on the server's thread from the same parts as a chat's. The order of events is theirs: a
+// Writes answers for Anthropic's clients, on the server's thread, from the same parts as chat answers. Events keep Anthropic's order: a
 // message begins once, blocks are opened and closed one after another, and nothing follows message_stop.
 #include "server/api/anthropic/messages_answer.h"
 
@@ -9,7 +9,9 @@
 
 #include "base/append_format.h"
 #include "base/json_text.h"
+#include "server/http/answer_id.h"
 #include "server/http/error_response.h"
+#include "text/tool_calls/json_object.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -40,9 +42,11 @@ std::string messages_error_body(const std::string& message, unsigned status) {
                      json_string(repair_utf8(message)));
 }
 
-// What comes of the cache is told apart from what does not; nothing is written at a price of its own.
+// Reports cached prompt tokens separately from the other prompt tokens. cache_creation is null, because cache writes have no separate
+// price.
 std::string messages_usage(const Usage& usage) {
-  return fmt::format(R"({{"input_tokens":{},"cache_creation_input_tokens":0,"cache_read_input_tokens":{},"output_tokens":{}}})",
+  return fmt::format(R"({{"input_tokens":{},"cache_creation":null,"cache_creation_input_tokens":0,"cache_read_input_tokens":{},)"
+                     R"("output_tokens":{},"output_tokens_details":null,"inference_geo":null,"server_tool_use":null,"service_tier":null}})",
                      usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens, usage.completion_tokens);
 }
 
@@ -95,9 +99,10 @@ HttpResponse as_messages_error(HttpResponse response) {
 }
 
 std::string MessageWriter::message_json(std::string_view content, std::string_view stop, const Usage& usage) const {
-  return fmt::format(R"({{"id":{},"type":"message","role":"assistant","model":{},"content":[{}],{},"usage":{}{}{}}})",
-                     json_string(head_.id), json_string(head_.model), content, stop, messages_usage(usage),
-                     diagnostics_.empty() ? "" : R"(,"diagnostics":)", diagnostics_);
+  return fmt::format(
+      R"({{"id":{},"type":"message","role":"assistant","model":{},"content":[{}],{},"stop_details":null,"container":null,"usage":{}{}{}{}}})",
+      json_string(head_.id), json_string(head_.model), content, stop, messages_usage(usage),
+      diagnostics_.empty() ? "" : R"(,"diagnostics":)", diagnostics_, warnings_json(head_));
 }
 
 void MessageWriter::begin(std::string& events, const Usage& usage) {
@@ -109,21 +114,27 @@ void MessageWriter::add(std::string& events, const AnswerPart& part) {
   switch (part.kind) {
     case AnswerPart::Kind::content:
       if (open_ != Kind::text) open(events, Kind::text, {});
-      return say(events, part.text);
+      return append_text(events, part.text);
     case AnswerPart::Kind::reasoning:
       if (open_ != Kind::thinking) open(events, Kind::thinking, {});
-      return say(events, part.text);
+      return append_text(events, part.text);
     case AnswerPart::Kind::call:
-      return open(events, Kind::tool_use,
-                  {.kind = Kind::tool_use, .id = fmt::format("toolu_{}_{}", head_.id, part.call), .name = part.text, .text = {}});
+      return open(
+          events, Kind::tool_use,
+          {.kind = Kind::tool_use, .id = fmt::format("toolu_{}_{}", unique_part(head_.id), part.call), .name = part.text, .text = {}});
     case AnswerPart::Kind::arguments:
-      return say(events, part.text);
+      return append_text(events, part.text);
     case AnswerPart::Kind::call_end:
       return close(events);
     case AnswerPart::Kind::call_broken:
-      // Of a stream it cannot be taken back; its text follows.
+      // A stream cannot take the call back; its text follows.
       close(events);
       if (!is_stream_) blocks_.pop_back();
+      return;
+    case AnswerPart::Kind::call_truncated:
+      // A stream keeps the text as it came; a whole answer must contain a JSON object.
+      close(events);
+      if (!is_stream_) blocks_.back().text = complete_object(blocks_.back().text, UnterminatedString::dropped).value_or("{}");
       return;
   }
 }
@@ -149,7 +160,7 @@ void MessageWriter::close(std::string& events) {
   ++num_blocks_;
 }
 
-void MessageWriter::say(std::string& events, std::string_view text) {
+void MessageWriter::append_text(std::string& events, std::string_view text) {
   if (!is_stream_) {
     blocks_.back().text += text;
     return;
@@ -182,10 +193,10 @@ std::string MessageWriter::content() const {
     if (block.kind == Kind::thinking)
       content += fmt::format(R"({{"type":"thinking","thinking":{},"signature":""}})", json_string(block.text));
     else if (block.kind == Kind::tool_use)
-      content += fmt::format(R"({{"type":"tool_use","id":{},"name":{},"input":{}}})", json_string(block.id), json_string(block.name),
-                             block.text.empty() ? "{}" : block.text);
+      content += fmt::format(R"({{"type":"tool_use","id":{},"name":{},"input":{},"caller":{{"type":"direct"}}}})", json_string(block.id),
+                             json_string(block.name), block.text.empty() ? "{}" : block.text);
     else
-      content += fmt::format(R"({{"type":"text","text":{}}})", json_string(block.text));
+      content += fmt::format(R"({{"type":"text","text":{},"citations":null}})", json_string(block.text));
   }
   return content;
 }

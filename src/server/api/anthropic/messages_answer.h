@@ -1,5 +1,5 @@
 #pragma once
-// Answers of Anthropic's /v1/messages: whole messages, and the events of a stream.
+// Writes answers of Anthropic's /v1/messages: whole messages, and the events of a stream.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,22 +8,23 @@
 #include "quire/base/error.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/http/http.h"
-#include "server/request/prompt_print.h"
+#include "server/request/prompt_fingerprint.h"
 
 namespace quire {
 
-// How a message ended: "end_turn", "max_tokens", "stop_sequence" or "tool_use".
+// Returns how a message ended: "end_turn", "max_tokens", "stop_sequence" or "tool_use".
 [[nodiscard]] std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, bool calls_tools);
 
-// Why the prompt could not begin as that of the earlier answer did: an object with `cache_miss_reason`, or null.
+// Returns why the prompt does not begin like the prompt of the earlier answer: an object with `cache_miss_reason`, or null.
 [[nodiscard]] std::string diagnostics_json(const PromptComparison* compared);
 
-// An error in OpenAI's shape in Anthropic's: {"type": "error", "error": {"type", "message"}}. Other responses stay.
+// Converts an error from OpenAI's format to Anthropic's: {"type": "error", "error": {"type", "message"}}. Returns other responses
+// unchanged.
 [[nodiscard]] HttpResponse as_messages_error(HttpResponse response);
 
 class MessageWriter final : public SingleAnswerWriter {
  public:
-  // `head.id` begins with "msg_"; ids of calls are made of it.
+  // `head.id` begins with "msg_"; the ids of tool calls are derived from it.
   MessageWriter(AnswerHead head, bool is_stream) : head_(std::move(head)), is_stream_(is_stream) {}
 
   void begin(std::string& events, const Usage& usage) override;
@@ -31,12 +32,12 @@ class MessageWriter final : public SingleAnswerWriter {
   void end(std::string& events, const AnswerEnd& end) override;
   void fail(std::string& events, const Error& error) override;
   [[nodiscard]] std::string whole() const override { return whole_; }
-  // JSON; each answer has it then.
+  // Sets the JSON of `diagnostics`, which every answer contains from then on.
   void set_diagnostics(std::string diagnostics) { diagnostics_ = std::move(diagnostics); }
 
  private:
   enum class Kind : std::uint8_t { none, text, thinking, tool_use };
-  // A content block of a whole answer; a stream does not keep what it has told.
+  // A content block of a whole answer. A stream stores no blocks.
   struct Block {
     Kind kind = Kind::none;
     std::string id, name, text;
@@ -45,14 +46,14 @@ class MessageWriter final : public SingleAnswerWriter {
   [[nodiscard]] std::string message_json(std::string_view content, std::string_view stop, const Usage& usage) const;
   void open(std::string& events, Kind kind, Block block);
   void close(std::string& events);
-  void say(std::string& events, std::string_view text);
+  void append_text(std::string& events, std::string_view text);
 
   AnswerHead head_;
-  std::string diagnostics_;  // empty: not asked for
+  std::string diagnostics_;  // empty: not requested
   bool is_stream_;
   Kind open_ = Kind::none;
   std::uint32_t num_blocks_ = 0;
-  std::vector<Block> blocks_;  // of a whole answer
+  std::vector<Block> blocks_;  // whole answers only
   std::string whole_;
 };
 

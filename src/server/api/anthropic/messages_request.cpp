@@ -1,6 +1,6 @@
-// Anthropic's body as a chat's, which is then read like any other: one reader, one set of bounds, one way to the engine. Where the body is
-// read, on the server's thread or one of the job pool. Errors name what the client sent, so what is translated is checked here, not behind
-// it.
+// Translates Anthropic's body into a chat request, which is then read like any other: one reader, one set of bounds, one path to the
+// engine. Runs where the body is read, on the server's thread or in the job pool. Errors must name what the client sent, so everything that
+// is translated is checked here and not later.
 #include "server/api/anthropic/messages_request.h"
 
 #include <fmt/format.h>
@@ -12,9 +12,10 @@
 #include <string_view>
 #include <utility>
 
+#include "base/context_overflow.h"
 #include "server/api/anthropic/block_fields.h"
 #include "server/http/nearest_name.h"
-#include "server/request/chat_pictures.h"
+#include "server/request/chat_images.h"
 #include "server/request/field_names.h"
 #include "server/request/object_reader.h"
 #include "server/request/tool_use.h"
@@ -34,7 +35,7 @@ std::string_view text_at(const json::object& object, std::string_view name) {
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : std::string_view();
 }
 
-// The type of a block, or what is wrong with it.
+// Returns the type of a block, or an error.
 Result<std::string_view> type_of_block(const json::value& block, const std::string& field) {
   const std::string_view type = block.is_object() ? text_at(block.get_object(), "type") : std::string_view();
   if (type.empty()) return std::unexpected(wrong_block(field, "must be an object with a type", R"(send {"type": "text", "text": "..."})"));
@@ -45,8 +46,8 @@ Result<void> append_block_text(json::string& out, const json::value& block, cons
   const auto type = type_of_block(block, field);
   if (!type) return std::unexpected(type.error());
   if (*type != "text")
-    return std::unexpected(
-        wrong_block(field + ".type", fmt::format("is '{}'", type->substr(0, 60)), "this model reads text only", ErrorCode::unsupported));
+    return std::unexpected(wrong_block(field + ".type", fmt::format("is '{}'", type->substr(0, 60)),
+                                       "send text blocks: this model supports text only", ErrorCode::unsupported));
   const json::value* text = block.get_object().if_contains("text");
   if (text == nullptr || !text->is_string()) return std::unexpected(wrong_block(field + ".text", "must be a string"));
   if (!out.empty()) out += '\n';
@@ -54,7 +55,7 @@ Result<void> append_block_text(json::string& out, const json::value& block, cons
   return {};
 }
 
-// A string, or text blocks, joined by line feeds like the parts of a chat's message.
+// Returns a string as it is, or text blocks joined by line feeds like the parts of a chat message.
 Result<json::string> joined_text(const json::value& content, const std::string& field) {
   if (content.is_string()) return content.get_string();
   if (!content.is_array()) return std::unexpected(wrong_block(field, "must be a string or an array of blocks, not " + describe(content)));
@@ -66,25 +67,25 @@ Result<json::string> joined_text(const json::value& content, const std::string& 
   return out;
 }
 
-// {"type": "tool_result"} is a message of its own in a chat.
+// Converts a {"type": "tool_result"} block, which is a separate message in a chat.
 Result<json::object> tool_message(const json::object& block, const std::string& field) {
   const std::string_view id = text_at(block, "tool_use_id");
   if (id.empty()) return std::unexpected(wrong_block(field + ".tool_use_id", "must be the id of a tool_use block"));
   const json::value* content = block.if_contains("content");
   auto text = content == nullptr || content->is_null() ? Result<json::string>(json::string()) : joined_text(*content, field + ".content");
   if (!text) return std::unexpected(text.error());
-  // Templates have no place for it.
+  // Chat templates have no field for is_error.
   const json::value* failed = block.if_contains("is_error");
   if (failed != nullptr && failed->is_bool() && failed->get_bool()) text->insert(0, "Error: ");
   return json::object{{"role", "tool"}, {"tool_call_id", id}, {"content", *std::move(text)}};
 }
 
-// What a user says: text, or, with pictures, parts.
-struct UserWords {
+// A user message: text or, with images, parts.
+struct UserContent {
   json::string text;
   json::array parts;
 
-  void add_picture(const json::object& block, const std::string& field);
+  void add_image(const json::object& block, const std::string& field);
   [[nodiscard]] bool any() const { return !text.empty() || !parts.empty(); }
   [[nodiscard]] json::value content();
 
@@ -94,8 +95,8 @@ struct UserWords {
   }
 };
 
-// {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "..."}}, or a source with an address.
-void UserWords::add_picture(const json::object& block, const std::string& field) {
+// Adds {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "..."}}, or an image with a URL as its source.
+void UserContent::add_image(const json::object& block, const std::string& field) {
   flush();
   const json::value* source = block.if_contains("source");
   json::string url;
@@ -105,18 +106,18 @@ void UserWords::add_picture(const json::object& block, const std::string& field)
       url.append("data:").append(text_at(from, "media_type")).append(";base64,").append(text_at(from, "data"));
     if (text_at(from, "type") == "url") url = text_at(from, "url");
   }
-  parts.push_back(picture_part(std::move(url), field));
+  parts.push_back(image_part(std::move(url), field));
 }
 
-json::value UserWords::content() {
+json::value UserContent::content() {
   if (parts.empty()) return std::move(text);
   flush();
   return std::move(parts);
 }
 
-// Results go before what the user says: templates want them right behind the calls.
+// Tool results go before the user's text: templates expect them directly after the calls.
 Result<void> add_user_blocks(const json::array& blocks, const std::string& field, json::array& out) {
-  UserWords said;
+  UserContent user;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const std::string at = fmt::format("{}[{}]", field, i);
     const auto type = type_of_block(blocks[i], at);
@@ -126,12 +127,12 @@ Result<void> add_user_blocks(const json::array& blocks, const std::string& field
       if (!message) return std::unexpected(message.error());
       out.emplace_back(*std::move(message));
     } else if (*type == "image") {
-      said.add_picture(blocks[i].get_object(), at);
-    } else if (const auto added = append_block_text(said.text, blocks[i], at); !added) {
+      user.add_image(blocks[i].get_object(), at);
+    } else if (const auto added = append_block_text(user.text, blocks[i], at); !added) {
       return added;
     }
   }
-  if (said.any() || blocks.empty()) out.emplace_back(json::object{{"role", "user"}, {"content", said.content()}});
+  if (user.any() || blocks.empty()) out.emplace_back(json::object{{"role", "user"}, {"content", user.content()}});
   return {};
 }
 
@@ -139,21 +140,23 @@ Result<json::object> call_of_block(const json::object& block, const std::string&
   const std::string_view id = text_at(block, "id"), name = text_at(block, "name");
   if (id.empty() || name.empty()) return std::unexpected(wrong_block(field, "must have an id and a name"));
   const json::value* input = block.if_contains("input");
-  if (input == nullptr || !input->is_object()) return std::unexpected(wrong_block(field + ".input", "must be an object"));
+  // A string is the incomplete input of a call that was cut off in a stream.
+  if (input == nullptr || !(input->is_object() || input->is_string()))
+    return std::unexpected(wrong_block(field + ".input", "must be an object"));
   return json::object{{"id", id}, {"type", "function"}, {"function", json::object{{"name", name}, {"arguments", *input}}}};
 }
 
 struct AssistantParts {
-  json::string text, thoughts;
+  json::string text, reasoning;
   json::array calls;
 };
 
 Result<void> add_assistant_block(const json::value& block, const std::string& field, AssistantParts& parts) {
   const auto type = type_of_block(block, field);
   if (!type) return std::unexpected(type.error());
-  if (*type == "redacted_thinking") return {};  // nobody here can read it
+  if (*type == "redacted_thinking") return {};  // the server cannot read it
   if (*type == "thinking") {
-    parts.thoughts += text_at(block.get_object(), "thinking");
+    parts.reasoning += text_at(block.get_object(), "thinking");
     return {};
   }
   if (*type != "tool_use") return append_block_text(parts.text, block, field);
@@ -168,14 +171,15 @@ Result<void> add_assistant_blocks(const json::array& blocks, const std::string& 
   for (std::size_t i = 0; i < blocks.size(); ++i)
     if (const auto added = add_assistant_block(blocks[i], fmt::format("{}[{}]", field, i), parts); !added) return added;
   json::object message{{"role", "assistant"}, {"content", std::move(parts.text)}};
-  if (!parts.thoughts.empty()) message.emplace("reasoning_content", std::move(parts.thoughts));
+  if (!parts.reasoning.empty()) message.emplace("reasoning_content", std::move(parts.reasoning));
   if (!parts.calls.empty()) message.emplace("tool_calls", std::move(parts.calls));
   out.emplace_back(std::move(message));
   return {};
 }
 
-// What the client's own program says amid a conversation (a beta of Anthropic's). Most templates know a system prompt only at the begin:
-// it goes to the user's words before it, between the marks in which the same clients put it there without the beta.
+// Adds a system message from within a conversation (a beta of Anthropic's); the client's program writes it. Most templates accept a system
+// prompt only at the beginning. The text is therefore appended to the user message before it, between the tags that the same clients use
+// without the beta.
 Result<void> add_system_turn(const json::value& content, const std::string& field, json::array& out) {
   const auto text = joined_text(content, field);
   if (!text) return std::unexpected(text.error());
@@ -198,7 +202,7 @@ Result<void> add_turn(const json::value& turn, std::size_t index, json::array& o
   if (!turn.is_object()) return std::unexpected(wrong_block(at, "must be an object, not " + describe(turn)));
   const std::string_view role = text_at(turn.get_object(), "role");
   if (role != "user" && role != "assistant" && (role != "system" || index == 0))
-    return std::unexpected(wrong_block(at + ".role", "must be user or assistant", "a system prompt goes into system"));
+    return std::unexpected(wrong_block(at + ".role", "must be user or assistant", "send the system prompt as system"));
   const json::value* content = turn.get_object().if_contains("content");
   if (content == nullptr || (!content->is_string() && !content->is_array()))
     return std::unexpected(wrong_block(at + ".content", "must be a string or an array of blocks"));
@@ -211,7 +215,7 @@ Result<void> add_turn(const json::value& turn, std::size_t index, json::array& o
   return role == "user" ? add_user_blocks(blocks, at + ".content", out) : add_assistant_blocks(blocks, at + ".content", out);
 }
 
-// Claude Code's first block of the system prompt is for the biller: another text in each request, and none for a model.
+// The first block of Claude Code's system prompt is a billing header. It differs in each request and is not meant for a model.
 constexpr std::string_view kBilling = "x-anthropic-billing-header:";
 
 void drop_billing(ObjectReader& reader, json::value& system) {
@@ -235,7 +239,8 @@ void read_turns(ObjectReader& reader, json::array& out) {
   for (std::size_t i = 0; i < turns->get_array().size(); ++i)
     if (const auto added = add_turn(turns->get_array()[i], i, out); !added) return reader.reject(added.error());
   if (out.back().get_object().at("role") == "assistant")
-    reader.reject("messages", "end with the assistant, and answers are not continued here", "end with the user", ErrorCode::unsupported);
+    reader.reject("messages", "end with an assistant message, which this server does not continue", "end with a user message",
+                  ErrorCode::unsupported);
 }
 
 Result<json::object> function_of(const json::value& tool, std::size_t index) {
@@ -244,7 +249,7 @@ Result<json::object> function_of(const json::value& tool, std::size_t index) {
   const json::object& fields = tool.get_object();
   const json::value* type = fields.if_contains("type");
   if (type != nullptr && !type->is_null() && *type != "custom") {
-    // Those that Anthropic runs, or that its models know without a schema: they are left out where the chat is read.
+    // Tools that Anthropic runs, or that its models know without a schema, are left out when the chat is read.
     if (foreign_type(tool).empty() || nearest_name(foreign_type(tool), {"custom"}))
       return std::unexpected(wrong_block(at + ".type", "is " + describe(*type), R"(did you mean "custom"?)"));
     return json::object{{"type", *type}};
@@ -285,11 +290,11 @@ void read_which_tool(ObjectReader& reader, const MessagesCall& call, std::vector
   else if (type == "any")
     chat.emplace("tool_choice", "required");
   else
-    reader.reject("tool_choice", type == "tool" ? "names no tool" : "has no type that is known",
-                  "use auto, any, tool with a name, or none");
+    reader.reject("tool_choice", type == "tool" ? "does not name a tool" : "has a missing or unknown type",
+                  "use the type auto, any, none, or tool with a name");
 }
 
-// A budget is a hint: what the model thinks counts toward max_tokens, and all of it is shown.
+// The budget is only a hint: reasoning counts toward max_tokens, and all of it is returned.
 void read_thinking(ObjectReader& reader, std::vector<std::string>& ignored, json::object& chat) {
   json::value* thinking = reader.find("thinking");
   if (thinking == nullptr) return;
@@ -301,9 +306,18 @@ void read_thinking(ObjectReader& reader, std::vector<std::string>& ignored, json
     if (const auto done = inner.finish(ignored, true); !done) return reader.reject(done.error());
   }
   if (type == "enabled" || type == "disabled")
-    chat.emplace("chat_template_kwargs", json::object{{"enable_thinking", type == "enabled"}});
+    chat.insert_or_assign("enable_thinking", type == "enabled");
   else if (type != "adaptive")
-    reader.reject("thinking", "has no type that is known", R"(send {"type": "enabled"} or {"type": "disabled"})");
+    reader.reject("thinking", "has a missing or unknown type", R"(send {"type": "enabled"} or {"type": "disabled"})");
+}
+
+// Reads {"type": "json_schema", "schema": {...}}.
+void read_form(ObjectReader& reader, std::string_view field, const json::value& form, json::object& chat) {
+  const json::value* schema = form.is_object() ? form.get_object().if_contains("schema") : nullptr;
+  if (schema == nullptr || text_at(form.get_object(), "type") != "json_schema")
+    return reader.reject(field, "must be a JSON schema", R"(send {"type": "json_schema", "schema": {...}})");
+  json::object named{{"name", "answer"}, {"schema", *schema}, {"strict", true}};
+  chat.emplace("response_format", json::object{{"type", "json_schema"}, {"json_schema", std::move(named)}});
 }
 
 void read_output_config(ObjectReader& reader, const MessagesCall& call, std::vector<std::string>& ignored, json::object& chat) {
@@ -312,30 +326,27 @@ void read_output_config(ObjectReader& reader, const MessagesCall& call, std::vec
   if (!config->is_object()) return reader.reject("output_config", "must be an object, not " + describe(*config));
   ObjectReader inner(config->get_object(), "output_config.");
   if (const std::string effort = inner.text("effort"); !effort.empty()) chat.emplace("reasoning_effort", effort);
-  if (const json::value* form = inner.find("format")) {
-    const json::value* schema = form->is_object() ? form->get_object().if_contains("schema") : nullptr;
-    if (schema == nullptr || text_at(form->get_object(), "type") != "json_schema")
-      inner.reject("format", "must be a JSON schema", R"(send {"type": "json_schema", "schema": {...}})");
-    else
-      chat.emplace(
-          "response_format",
-          json::object{{"type", "json_schema"}, {"json_schema", json::object{{"name", "answer"}, {"schema", *schema}, {"strict", true}}}});
-  }
+  if (const json::value* form = inner.find("format")) read_form(inner, "format", *form, chat);
   if (const auto done = inner.finish(ignored, call.is_beta); !done) reader.reject(done.error());
 }
 
-// The same in both, and what vLLM and this server have beyond them.
-void move_same_fields(ObjectReader& reader, json::object& chat) {
-  for (const char* name : {"model", "temperature", "top_p", "top_k", "stream", "cache_salt", "priority", "job_id", "is_last_step", "tool",
-                           "hints", "vllm_xargs"})
-    if (json::value* value = reader.find(name)) chat.emplace(name, std::move(*value));
-  if (json::value* stops = reader.find("stop_sequences")) {
-    if (!stops->is_array()) return reader.reject("stop_sequences", "must be an array of strings, not " + describe(*stops));
-    chat.emplace("stop", std::move(*stops));
-  }
+// Reads output_format, the former name of output_config.format.
+void read_output_format(ObjectReader& reader, json::object& chat) {
+  const json::value* form = reader.find("output_format");
+  if (form == nullptr) return;
+  if (chat.contains("response_format"))
+    return reader.reject("output_format", "cannot be combined with output_config.format, which means the same", "send only one of them");
+  read_form(reader, "output_format", *form, chat);
 }
 
-// Who asks is the name of a session, as agents send it.
+void read_stops(ObjectReader& reader, json::object& chat) {
+  json::value* stops = reader.find("stop_sequences");
+  if (stops == nullptr) return;
+  if (!stops->is_array()) return reader.reject("stop_sequences", "must be an array of strings, not " + describe(*stops));
+  chat.emplace("stop", std::move(*stops));
+}
+
+// Reads metadata.user_id, which agents send as the name of a session.
 void read_metadata(ObjectReader& reader, json::object& chat) {
   const json::value* metadata = reader.find("metadata");
   if (metadata == nullptr) return;
@@ -344,7 +355,8 @@ void read_metadata(ObjectReader& reader, json::object& chat) {
   if (user.empty() || metadata->get_object().size() > 1) reader.leave_out("metadata");
 }
 
-// Why the cache could not be used as by an earlier answer.
+// Returns diagnostics.previous_message_id: the client asks why its prompt could not use the cache like that message. Empty: the field is
+// null. nullopt: there are no diagnostics.
 std::optional<std::string> read_diagnostics(ObjectReader& reader, const MessagesCall& call, std::vector<std::string>& ignored) {
   json::value* diagnostics = reader.find("diagnostics");
   if (diagnostics == nullptr) return std::nullopt;
@@ -358,18 +370,7 @@ std::optional<std::string> read_diagnostics(ObjectReader& reader, const Messages
   return previous;
 }
 
-void read_other_fields(ObjectReader& reader) {
-  // mcp_servers and container are for tools that this server does not run.
-  for (const char* hint : {"cache_control", "service_tier", "inference_geo", "container", "mcp_servers"}) reader.ignore(hint);
-  // Known from the other API, and not here.
-  reader.only("stop", "null", "send stop_sequences");
-  reader.only("response_format", "null", "send output_config");
-  reader.only("max_completion_tokens", "null", "send max_tokens");
-  for (const char* other : {"n", "logit_bias", "presence_penalty", "frequency_penalty"})
-    reader.only(other, "null", "use /v1/chat/completions");
-}
-
-constexpr FieldName kOfMessages[] = {
+constexpr FieldName kMessagesFieldNames[] = {
     {"response_format.json_schema", "output_config.format"},
     {"response_format", "output_config.format"},
     {"max_completion_tokens", "max_tokens"},
@@ -380,18 +381,33 @@ constexpr FieldName kOfMessages[] = {
 
 }  // namespace
 
-Error in_words_of_messages(Error error) {
-  return rename_fields(kOfMessages, std::move(error));
+// Words the error as Anthropic's API does. Claude Code and other clients read the numbers, and then compact or request a shorter answer.
+Error with_messages_field_names(Error error) {
+  const auto overflow = overflow_of(error);
+  if (!overflow) return rename_fields(kMessagesFieldNames, std::move(error));
+  constexpr const char* kRemedy = "compact the conversation, or start the server with a larger --max-model-len";
+  if (overflow->prompt_tokens < overflow->max_model_len) {
+    return {
+        ErrorCode::invalid_argument, "",
+        fmt::format("input length and `max_tokens` exceed context limit: {} + {} > {}, decrease input length or `max_tokens` and try again",
+                    overflow->prompt_tokens, overflow->answer_tokens, overflow->max_model_len),
+        kRemedy};
+  }
+  // Every answer needs one token of the context.
+  return {ErrorCode::invalid_argument, "",
+          fmt::format("prompt is too long: {} tokens > {} maximum{}", overflow->prompt_tokens, overflow->max_model_len - 1,
+                      overflow->is_at_least ? ", and only part of the prompt was counted" : ""),
+          kRemedy};
 }
 
 Result<ChatOfMessages> chat_of_messages(json::object body, MessagesCall call, std::vector<std::string>& ignored) {
-  ObjectReader reader(body);
+  ObjectReader reader(body, FieldApi::messages);
   ChatOfMessages out;
   json::object& chat = out.chat;
-  if (reader.text("model").empty()) reader.reject("model", "is missing", "send one of /v1/models");
+  if (reader.text("model").empty()) reader.reject("model", "is missing", "use a model from /v1/models");
   const auto most = reader.integer("max_tokens", 1, std::numeric_limits<std::int32_t>::max());
   if (most) chat.emplace("max_tokens", *most);
-  if (!most && !call.counts_only) reader.reject("max_tokens", "is missing", "say how long the answer may be");
+  if (!most && !call.counts_only) reader.reject("max_tokens", "is missing", "send the maximum number of answer tokens");
   if (const auto named = name_unknown_fields(body, call.is_beta, ignored); !named) reader.reject(named.error());
   json::array turns;
   read_turns(reader, turns);
@@ -399,11 +415,12 @@ Result<ChatOfMessages> chat_of_messages(json::object body, MessagesCall call, st
   read_which_tool(reader, call, ignored, chat);
   read_thinking(reader, ignored, chat);
   read_output_config(reader, call, ignored, chat);
+  read_output_format(reader, chat);
   if (json::value* management = reader.find("context_management")) out.edits = read_context_edits(reader, *management);
-  move_same_fields(reader, chat);
+  read_stops(reader, chat);
+  reader.pass_on(chat);
   read_metadata(reader, chat);
   out.previous = read_diagnostics(reader, call, ignored);
-  read_other_fields(reader);
   if (const auto done = reader.finish(ignored, call.is_beta); !done) return std::unexpected(done.error());
   chat.emplace("messages", std::move(turns));
   return out;

@@ -1,5 +1,5 @@
 #pragma once
-// The body of Anthropic's /v1/messages as the chat request that says the same.
+// Translates the body of Anthropic's /v1/messages into the equivalent chat request.
 #include <boost/json/object.hpp>
 #include <optional>
 #include <string>
@@ -11,21 +11,21 @@
 namespace quire {
 
 struct MessagesCall {
-  bool counts_only = false;  // for /v1/messages/count_tokens, where max_tokens may be missing
-  bool is_beta = false;      // sent with an anthropic-beta header: it may have fields that nobody here knows
+  bool counts_only = false;  // for /v1/messages/count_tokens, which does not require max_tokens
+  bool is_beta = false;      // sent with an anthropic-beta header: it may have fields that are unknown here
 };
 
 struct ChatOfMessages {
   boost::json::object chat;
-  std::vector<ContextEdit> edits;         // still to be applied
+  std::vector<ContextEdit> edits;         // not applied yet
   std::optional<std::string> previous{};  // diagnostics.previous_message_id; empty: null, for the first turn
 };
 
-// Takes `body` apart. The chat is read like a body of /v1/chat/completions; errors here name the fields that the client has sent. Names of
-// fields that do not change the answer are appended to `ignored`.
+// Consumes `body`. The chat is read like a body of /v1/chat/completions; errors name the fields that the client sent. Names of fields that
+// do not change the answer are appended to `ignored`.
 [[nodiscard]] Result<ChatOfMessages> chat_of_messages(boost::json::object body, MessagesCall call, std::vector<std::string>& ignored);
 
-// An error of that chat, with the names that this API has for its fields.
-[[nodiscard]] Error in_words_of_messages(Error error);
+// Converts an error of that chat: its fields get the names that this API uses.
+[[nodiscard]] Error with_messages_field_names(Error error);
 
 }  // namespace quire

@@ -1,4 +1,4 @@
-// Of a build without zlib: whether a text repeats itself is not looked at.
+// Used in builds without zlib, which do not detect repetitive text.
 #include "server/api/audio/window_scores.h"
 
 namespace quire {

@@ -1,4 +1,5 @@
-// The parts of a multipart form. A client's bytes, read once from front to back: each search goes on behind what the one before has found.
+// Parses the parts of a multipart form. The bytes come from a client and are read once from front to back: each search continues after the
+// end of the one before.
 #include "server/api/audio/form_data.h"
 
 #include <fmt/format.h>
@@ -18,16 +19,17 @@ namespace beast = boost::beast;
 namespace {
 
 constexpr std::size_t kMaxBoundary = 70;
-constexpr std::size_t kMaxHeadBytes = 4096;  // of one part
+constexpr std::size_t kMaxHeadBytes = 4096;  // per part
 constexpr std::size_t kMaxNameBytes = 256;
 
 std::unexpected<Error> broken(std::string problem) {
-  return fail(ErrorCode::invalid_argument, "body", std::move(problem), "send multipart/form-data as RFC 7578 has it");
+  return fail(ErrorCode::invalid_argument, "body", std::move(problem), "send multipart/form-data as RFC 7578 defines it");
 }
 
 constexpr std::string_view kBlanks = " \t";
 
-// A value of a header's parameter from the front of `rest`, in quotes or not, which goes from there.
+// Removes the value of a header parameter, quoted or not, from the front of `rest` and returns it. Returns nullopt if the closing quote is
+// missing.
 std::optional<std::string> take_value(std::string_view& rest) {
   std::string value;
   if (!rest.starts_with('"')) {
@@ -47,7 +49,7 @@ std::optional<std::string> take_value(std::string_view& rest) {
   return std::nullopt;
 }
 
-// Of "form-data; name=x; filename=y": the parameter of this name. A broken one hides those behind it.
+// Returns this parameter of a header such as "form-data; name=x; filename=y". A malformed parameter hides the parameters after it.
 std::optional<std::string> parameter(std::string_view header, std::string_view wanted) {
   std::string_view rest = header.substr(std::min(header.find(';'), header.size()));
   while (rest.starts_with(';')) {
@@ -67,12 +69,12 @@ std::optional<std::string> parameter(std::string_view header, std::string_view w
 Result<std::string> delimiter_of(std::string_view content_type) {
   const auto boundary = parameter(content_type, "boundary");
   if (!boundary || boundary->empty() || boundary->size() > kMaxBoundary || boundary->find_first_of("\r\n") != std::string::npos)
-    return fail(ErrorCode::invalid_argument, "Content-Type", "names no boundary",
+    return fail(ErrorCode::invalid_argument, "Content-Type", "has no valid boundary",
                 "send 'multipart/form-data; boundary=...' with 1 to 70 characters");
   return "\r\n--" + *boundary;
 }
 
-// The lines before a part's value.
+// Parses the header lines of a part.
 Result<FormPart> read_head(std::string_view head) {
   FormPart part;
   bool has_name = false;
@@ -85,7 +87,7 @@ Result<FormPart> read_head(std::string_view head) {
     const std::string_view value = trim(line.substr(std::min(colon + 1, line.size())), kBlanks);
     if (beast::iequals(name, "content-transfer-encoding") && !beast::iequals(value, "binary") && !beast::iequals(value, "8bit") &&
         !beast::iequals(value, "7bit"))
-      return broken(fmt::format("has a part in the encoding '{}'", shown(value)));
+      return broken(fmt::format("has a part with the unsupported Content-Transfer-Encoding '{}'", shown(value)));
     if (!beast::iequals(name, "content-disposition")) continue;
     auto field = parameter(value, "name");
     if (!field || field->empty() || field->size() > kMaxNameBytes) return broken("has a part without a name");
@@ -102,13 +104,13 @@ Result<FormPart> read_head(std::string_view head) {
 Result<std::vector<FormPart>> parse_form(std::string_view content_type, std::string_view body) {
   const auto delimiter = delimiter_of(content_type);
   if (!delimiter) return std::unexpected(delimiter.error());
-  // The first one may stand at the very begin, without the line's end before it.
+  // The first delimiter may be at the very beginning, without a line break before it.
   std::string_view rest = body;
   if (rest.starts_with(std::string_view(*delimiter).substr(2))) {
     rest.remove_prefix(delimiter->size() - 2);
   } else {
     const std::size_t at = rest.find(*delimiter);
-    if (at == std::string_view::npos) return broken("has no part");
+    if (at == std::string_view::npos) return broken("does not contain the boundary");
     rest.remove_prefix(at + delimiter->size());
   }
   std::vector<FormPart> parts;
@@ -116,16 +118,16 @@ Result<std::vector<FormPart>> parse_form(std::string_view content_type, std::str
     if (parts.size() == kMaxFormParts) return broken(fmt::format("has more than {} parts", kMaxFormParts));
     const std::string_view padding = rest.substr(0, std::min(rest.find_first_not_of(" \t"), rest.size()));
     rest.remove_prefix(padding.size());
-    if (!rest.starts_with("\r\n")) return broken("has a boundary that does not end its line");
+    if (!rest.starts_with("\r\n")) return broken("has other characters after a boundary on the same line");
     rest.remove_prefix(2);
-    // No line at all before the value is a part without a name, too.
+    // A part without any header line also counts as a part without a name.
     const std::size_t head_end = rest.substr(0, kMaxHeadBytes).find("\r\n\r\n");
-    if (head_end == std::string_view::npos) return broken("has a part whose head does not end");
+    if (head_end == std::string_view::npos) return broken("has a part whose headers are incomplete or too large");
     auto part = read_head(rest.substr(0, head_end));
     if (!part) return std::unexpected(std::move(part.error()));
     rest.remove_prefix(head_end + 4);
     const std::size_t end = rest.find(*delimiter);
-    if (end == std::string_view::npos) return broken("ends within a part");
+    if (end == std::string_view::npos) return broken("ends in the middle of a part");
     part->value = rest.substr(0, end);
     rest.remove_prefix(end + delimiter->size());
     parts.push_back(*std::move(part));

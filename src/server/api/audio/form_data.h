@@ -1,5 +1,5 @@
 #pragma once
-// A body of multipart/form-data (RFC 7578), as views of it.
+// Parses a multipart/form-data body (RFC 7578) into views of the body.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,12 +10,12 @@ namespace quire {
 
 struct FormPart {
   std::string name;
-  bool is_file = false;  // it came with a file's name
+  bool is_file = false;  // the part has a file name
   std::string_view value;
 };
 
-// Bounded in time and memory by the body's size; at most kMaxFormParts parts. Errors: `invalid_argument`, of the field "Content-Type" or
-// "body".
+// Parses at most kMaxFormParts parts. Time and memory are bounded by the size of the body. Errors: `invalid_argument` for the field
+// "Content-Type" or "body".
 inline constexpr std::size_t kMaxFormParts = 64;
 Result<std::vector<FormPart>> parse_form(std::string_view content_type, std::string_view body);
 

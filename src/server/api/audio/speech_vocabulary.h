@@ -1,5 +1,5 @@
 #pragma once
-// The tokens by which Whisper is told what to do, and tells times.
+// Whisper's special tokens: language, task and timestamps.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,21 +16,21 @@ namespace quire {
 class ServedModel;
 
 struct SpeechVocabulary {
-  static constexpr std::uint32_t kLastTime = 1500;  // steps: 30 s
+  static constexpr std::uint32_t kLastTimestamp = 1500;  // in steps: 30 s
   static constexpr double kSecondsPerStep = 0.02;
 
-  TokenId start = 0, end = 0, transcribe = 0, translate = 0, no_times = 0, first_time = 0;
-  std::optional<TokenId> previous;                         // before what was said before
-  std::optional<TokenId> no_speech;                        // as likely as nobody says anything
-  bool is_multilingual = false;                            // else it hears English, and is told neither language nor task
+  TokenId start = 0, end = 0, transcribe = 0, translate = 0, no_timestamps = 0, first_time = 0;
+  std::optional<TokenId> previous;                         // precedes the earlier text in a prompt
+  std::optional<TokenId> no_speech;                        // its probability is that of a window without speech
+  bool is_multilingual = false;                            // false: the model supports English only, and takes no language or task token
   std::vector<std::pair<std::string, TokenId>> languages;  // "en", ...
 
-  // Errors: `unsupported` (the model has no encoder, or not these tokens).
+  // Finds the tokens in the model's vocabulary. Errors: `unsupported` if the model has no encoder or not all of these tokens.
   static Result<SpeechVocabulary> find(const ServedModel& model, const ModelInfo& info);
 
   [[nodiscard]] std::optional<TokenId> language(std::string_view code) const;
-  [[nodiscard]] bool is_time(TokenId token) const { return token >= first_time; }
-  // Of a token that is a time; s.
+  [[nodiscard]] bool is_timestamp(TokenId token) const { return token >= first_time; }
+  // Returns the time of a timestamp token, in seconds from the beginning of its window.
   [[nodiscard]] double seconds_of(TokenId token) const { return (token - first_time) * kSecondsPerStep; }
 };
 

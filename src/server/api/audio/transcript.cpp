@@ -1,5 +1,5 @@
-// Segments of a transcript as JSON, text or subtitles. Called on the server's thread when a window has been heard. Values in, text out:
-// nothing here waits or fails.
+// Writes the segments of a transcript as JSON, text or subtitles. Called on the server's thread after a window has been transcribed. All
+// functions take values and return text; none of them blocks or fails.
 #include "server/api/audio/transcript.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ std::string verbose_json(const Transcript& transcript) {
   return body + fmt::format(R"(],"usage":{}}})", usage_json(transcript));
 }
 
-// "-->" within a cue would be read as its times.
+// A player would read "-->" within a cue as the cue's times.
 std::string cue_text(std::string_view text) {
   std::string cue(trim(text));
   for (std::size_t at = cue.find("-->"); at != std::string::npos; at = cue.find("-->", at)) cue.replace(at, 3, "->");
@@ -102,35 +102,35 @@ std::string done_event(const Transcript& transcript) {
                      json_string(transcript.text()), usage_json(transcript));
 }
 
-HeardWindow cut_window(std::span<const TokenId> outputs, double window_s, const SpeechVocabulary& words) {
-  // A hostile recording must not be heard at every step of 0.02 s.
+TranscribedWindow cut_window(std::span<const TokenId> outputs, double window_s, const SpeechVocabulary& words) {
+  // A hostile recording must not advance by only one step of 0.02 s per window.
   constexpr double kLeastProgress = 1.0;
-  HeardWindow heard{.parts = {}, .next_s = window_s};
-  const auto is_time = [&](std::size_t i) { return words.is_time(outputs[i]); };
+  TranscribedWindow window{.parts = {}, .next_s = window_s};
+  const auto is_timestamp = [&](std::size_t i) { return words.is_timestamp(outputs[i]); };
   const auto within = [&](double seconds) { return std::clamp(seconds, 0.0, window_s); };
   const std::size_t count = outputs.size();
-  const bool ends_with_one_time = count >= 2 && is_time(count - 1) && !is_time(count - 2);
+  const bool ends_with_one_time = count >= 2 && is_timestamp(count - 1) && !is_timestamp(count - 2);
   std::size_t begin = 0;
   const auto cut_at = [&](std::size_t end) {
     const std::span<const TokenId> part = outputs.subspan(begin, end - begin);
-    heard.parts.push_back({within(words.seconds_of(part.front())), within(words.seconds_of(part.back())), part});
+    window.parts.push_back({within(words.seconds_of(part.front())), within(words.seconds_of(part.back())), part});
     begin = end;
   };
   for (std::size_t i = 1; i < count; ++i)
-    if (is_time(i) && is_time(i - 1)) cut_at(i);
-  if (heard.parts.empty()) {
-    // One text, which lasts until its last time, if it has one.
-    const auto last = std::ranges::find_if(outputs.rbegin(), outputs.rend(), [&](TokenId token) { return words.is_time(token); });
+    if (is_timestamp(i) && is_timestamp(i - 1)) cut_at(i);
+  if (window.parts.empty()) {
+    // There is one segment. It ends at its last timestamp, if it has one.
+    const auto last = std::ranges::find_if(outputs.rbegin(), outputs.rend(), [&](TokenId token) { return words.is_timestamp(token); });
     const double end = last == outputs.rend() || *last == words.first_time ? window_s : within(words.seconds_of(*last));
-    if (count > 0) heard.parts.push_back({0.0, end, outputs});
-    return heard;
+    if (count > 0) window.parts.push_back({0.0, end, outputs});
+    return window;
   }
   if (ends_with_one_time) {
     cut_at(count);
-    return heard;
+    return window;
   }
-  heard.next_s = std::min(window_s, std::max(kLeastProgress, within(words.seconds_of(outputs[begin - 1]))));
-  return heard;
+  window.next_s = std::min(window_s, std::max(kLeastProgress, within(words.seconds_of(outputs[begin - 1]))));
+  return window;
 }
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// What was heard, and how it is written down.
+// A transcript, and its output formats.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,40 +15,40 @@ namespace quire {
 enum class TranscriptForm : std::uint8_t { json, verbose_json, text, srt, vtt };
 
 struct SpeechSegment {
-  double start_s = 0.0, end_s = 0.0;  // of the recording
+  double start_s = 0.0, end_s = 0.0;  // within the recording
   std::string text{};
-  std::vector<TokenId> tokens{};  // times included
-  double window_s = 0.0;          // where the window begins that it was heard in
-  WindowScores scores{};          // of that window
+  std::vector<TokenId> tokens{};  // including timestamps
+  double window_s = 0.0;          // beginning of its window within the recording
+  WindowScores scores{};          // of its window
 };
 
 struct Transcript {
   bool is_translation = false;
-  std::string language;  // a code; empty: not known
+  std::string language;  // language code; empty: unknown
   double duration_s = 0.0;
   std::vector<SpeechSegment> segments{};
 
   [[nodiscard]] std::string text() const;
 };
 
-// The body of the answer, and its media type.
+// Return the body of the answer, and its media type.
 [[nodiscard]] std::string write_transcript(const Transcript& transcript, TranscriptForm form);
 [[nodiscard]] std::string_view media_type(TranscriptForm form);
 
-// Events of a stream, as OpenAI has them.
+// Return the events of a stream in OpenAI's format.
 [[nodiscard]] std::string delta_event(std::string_view text);
 [[nodiscard]] std::string done_event(const Transcript& transcript);
 
-// What a window of so many seconds gave: outputs without the end, cut into segments where two times stand side by side
+// The segments of a window of `window_s` seconds. The outputs, without the end token, are cut between two adjacent timestamps
 // (openai-whisper's transcribe()).
-struct HeardWindow {
+struct TranscribedWindow {
   struct Part {
-    double start_s = 0.0, end_s = 0.0;  // from the begin of the window
+    double start_s = 0.0, end_s = 0.0;  // from the beginning of the window
     std::span<const TokenId> tokens;
   };
   std::vector<Part> parts{};
-  double next_s = 0.0;  // where the next window begins: behind the last part that is whole
+  double next_s = 0.0;  // beginning of the next window, from the beginning of this one: the end of the last complete part
 };
-[[nodiscard]] HeardWindow cut_window(std::span<const TokenId> outputs, double window_s, const SpeechVocabulary& words);
+[[nodiscard]] TranscribedWindow cut_window(std::span<const TokenId> outputs, double window_s, const SpeechVocabulary& words);
 
 }  // namespace quire

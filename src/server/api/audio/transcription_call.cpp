@@ -1,6 +1,7 @@
-// One request of the engine for each window, which begins where the last whole segment of the one before ends. The first one also finds out
-// the language, where nobody tells it. A text without times is one window, and told as it comes; with times a stream tells whole segments,
-// because what follows the last of them is heard again. On the server's thread, but for hear().
+// Transcribes a recording with one engine request per window. A window begins where the last complete segment of the previous one ends. The
+// first request also detects the language, unless the client gives it. A text without timestamps has one window and is streamed as it
+// comes. With timestamps a stream sends complete segments only, because audio after the last one is transcribed again. Runs on the server's
+// thread, except `compute_features()`.
 #include "server/api/audio/transcription_call.h"
 
 #include <algorithm>
@@ -8,10 +9,10 @@
 #include <exception>
 #include <utility>
 
+#include "audio/log_mel.h"
 #include "base/trim.h"
 #include "server/http/error_response.h"
 #include "server/request/served_model.h"
-#include "sound/log_mel.h"
 
 namespace quire {
 
@@ -27,12 +28,13 @@ TranscriptionCall::TranscriptionCall(Serving& serving, Start start)
   const TranscriptionRequest& request = start_.request;
   transcript_.is_translation = request.is_translation;
   transcript_.language = request.language;
-  transcript_.duration_s = static_cast<double>(request.samples->size()) / kSoundRate;
+  transcript_.duration_s = static_cast<double>(request.samples->size()) / kAudioSampleRate;
   const bool needs_times = request.form != TranscriptForm::json && request.form != TranscriptForm::text;
   has_times_ = needs_times || request.samples->size() > kWindowSamples;
-  is_judged_ = has_times_ || !request.stream;
-  temperatures_ = is_judged_ ? temperatures_from(request.sampling.temperature, request.rules) : std::vector{request.sampling.temperature};
-  if (!request.keeps_previous) said_ = request.previous;
+  is_checked_ = has_times_ || !request.stream;
+  temperatures_ =
+      is_checked_ ? temperatures_from(request.sampling.temperature, request.thresholds) : std::vector{request.sampling.temperature};
+  if (!request.keeps_previous) previous_tokens_ = request.previous;
 }
 
 TranscriptionCall::~TranscriptionCall() {
@@ -43,7 +45,7 @@ void TranscriptionCall::abort() {
   if (const auto id = std::exchange(running_, std::nullopt)) serving_->engine().finish(*id, FinishReason::abort);
 }
 
-SharedFeatures TranscriptionCall::hear(const SpeechModel& speech, std::span<const float> samples, std::size_t begin) {
+SharedFeatures TranscriptionCall::compute_features(const SpeechModel& speech, std::span<const float> samples, std::size_t begin) {
   const std::span<const float> rest = samples.subspan(std::min(begin, samples.size()));
   return std::make_shared<const EncoderInput>(EncoderInput{speech.mel.compute(rest.first(std::min(rest.size(), kWindowSamples)))});
 }
@@ -51,16 +53,16 @@ SharedFeatures TranscriptionCall::hear(const SpeechModel& speech, std::span<cons
 Result<void> TranscriptionCall::begin_window(SharedFeatures features) {
   const std::vector<TokenId> before = previous();
   const WindowTask task{.language = transcript_.language,
-                        .has_times = has_times_,
-                        .is_judged = is_judged_,
+                        .has_timestamps = has_times_,
+                        .is_checked = is_checked_,
                         .previous = before,
-                        .temperature = temperatures_[num_tries_]};
+                        .temperature = temperatures_[num_attempts_]};
   EngineRequest request{.prompt = prompt_of(start_.request, words(), task), .sampling = sampling_of(start_.request, *start_.speech, task)};
-  num_before_ = request.sampling.timestamps.begins.size();
+  num_prefix_outputs_ = request.sampling.timestamps.begins.size();
   request.tags.tenant = start_.tenant;
   request.name = start_.id;
-  ++num_tries_;
-  if (num_tries_ < temperatures_.size()) window_ = features;
+  ++num_attempts_;
+  if (num_attempts_ < temperatures_.size()) window_ = features;
   request.encoder_input = std::move(features);
   outputs_.clear();
   logprob_sum_ = 0.0;
@@ -76,12 +78,12 @@ Result<void> TranscriptionCall::begin_window(SharedFeatures features) {
 void TranscriptionCall::take_token(TokenId token, const PositionLogprobs* logprobs) {
   const auto has_entries = [&](std::size_t count) { return logprobs != nullptr && logprobs->entries.size() >= count; };
   const auto& no_speech = words().no_speech;
-  if (is_judged_ && no_speech.has_value() && has_entries(2) && logprobs->entries.back().token == *no_speech)
+  if (is_checked_ && no_speech.has_value() && has_entries(2) && logprobs->entries.back().token == *no_speech)
     no_speech_prob_ = std::exp(static_cast<double>(logprobs->entries.back().logprob));
-  if (num_before_ == 0 && has_entries(1)) logprob_sum_ += static_cast<double>(logprobs->entries.front().logprob);
+  if (num_prefix_outputs_ == 0 && has_entries(1)) logprob_sum_ += static_cast<double>(logprobs->entries.front().logprob);
   if (token == words().end) return;
-  if (num_before_ > 0) {
-    --num_before_;
+  if (num_prefix_outputs_ > 0) {
+    --num_prefix_outputs_;
     for (const auto& [code, spoken] : words().languages)
       if (token == spoken) transcript_.language = code;
     return;
@@ -103,13 +105,13 @@ void TranscriptionCall::on_output(std::uint32_t /*choice*/, RequestOutput& outpu
   window_ended_ = true;
   if (output.refusal) return fail_with(*std::move(output.refusal));
   if (output.reason == FinishReason::abort)
-    return fail_with({ErrorCode::shutting_down, "", "the engine has ended the request", "send it again"});
+    return fail_with({ErrorCode::shutting_down, "", "the engine aborted the request", "send the request again"});
   if (output.reason == FinishReason::error)
     return fail_with({ErrorCode::io, "", output.error.empty() ? "the engine failed" : output.error, "try again"});
 }
 
 void TranscriptionCall::on_failure() noexcept {
-  events_.clear();  // an event may be half written
+  events_.clear();  // the last event may be incomplete
   try {
     fail_with({ErrorCode::io, "", "out of memory", "try again"});
   } catch (const std::exception&) {
@@ -125,34 +127,34 @@ void TranscriptionCall::on_step_end() {
 
 double TranscriptionCall::window_seconds() const {
   const std::size_t rest = start_.request.samples->size() - window_begin_;
-  return static_cast<double>(std::min(rest, kWindowSamples)) / kSoundRate;
+  return static_cast<double>(std::min(rest, kWindowSamples)) / kAudioSampleRate;
 }
 
 std::vector<TokenId> TranscriptionCall::previous() const {
-  // As many as openai-whisper's _get_initial_tokens() takes.
+  // The bound is the one of openai-whisper's _get_initial_tokens().
   const std::size_t most = start_.speech->max_model_len / 2 - 1;
   std::vector<TokenId> before;
   if (start_.request.keeps_previous) before = start_.request.previous;
-  const std::size_t rest = std::min(said_.size(), most - std::min(most, before.size()));
-  before.insert(before.end(), said_.end() - static_cast<std::ptrdiff_t>(rest), said_.end());
+  const std::size_t rest = std::min(previous_tokens_.size(), most - std::min(most, before.size()));
+  before.insert(before.end(), previous_tokens_.end() - static_cast<std::ptrdiff_t>(rest), previous_tokens_.end());
   return before;
 }
 
 std::string TranscriptionCall::text_of(std::span<const TokenId> tokens) const {
   std::vector<TokenId> said;
-  std::ranges::copy_if(tokens, std::back_inserter(said), [&](TokenId token) { return !words().is_time(token); });
+  std::ranges::copy_if(tokens, std::back_inserter(said), [&](TokenId token) { return !words().is_timestamp(token); });
   return serving_->model().tokenizer().decode(said);
 }
 
 WindowScores TranscriptionCall::score() const {
-  return {.temperature = temperatures_[num_tries_ - 1],
+  return {.temperature = temperatures_[num_attempts_ - 1],
           .mean_logprob = logprob_sum_ / static_cast<double>(outputs_.size() + 1),
           .compression_ratio = compression_ratio(trim(text_of(outputs_))),
           .no_speech_prob = no_speech_prob_};
 }
 
-// A segment that takes no time is nothing that was said.
-void TranscriptionCall::add_segment(const HeardWindow::Part& part, double window_s, const WindowScores& scores) {
+// Adds a segment, unless it has no text or no duration.
+void TranscriptionCall::add_segment(const TranscribedWindow::Part& part, double window_s, const WindowScores& scores) {
   SpeechSegment segment{.start_s = window_s + part.start_s,
                         .end_s = window_s + std::max(part.start_s, part.end_s),
                         .text = text_of(part.tokens),
@@ -160,7 +162,7 @@ void TranscriptionCall::add_segment(const HeardWindow::Part& part, double window
                         .window_s = window_s,
                         .scores = scores};
   if (trim(segment.text).empty() || !(part.start_s < part.end_s)) return;
-  said_.insert(said_.end(), segment.tokens.begin(), segment.tokens.end());
+  previous_tokens_.insert(previous_tokens_.end(), segment.tokens.begin(), segment.tokens.end());
   if (is_stream() && has_times_) {
     events_ += delta_event(segment.text);
     has_begun_ = true;
@@ -170,41 +172,41 @@ void TranscriptionCall::add_segment(const HeardWindow::Part& part, double window
 
 void TranscriptionCall::end_window() {
   const WindowScores scores = score();
-  const HearingRules& rules = start_.request.rules;
-  if (num_tries_ < temperatures_.size() && is_doubtful(scores, rules)) {
+  const WindowThresholds& thresholds = start_.request.thresholds;
+  if (num_attempts_ < temperatures_.size() && needs_retry(scores, thresholds)) {
     if (auto begun = begin_window(std::exchange(window_, nullptr)); !begun) fail_with(std::move(begun.error()));
     return;
   }
   window_.reset();
-  num_tries_ = 0;
-  if (is_judged_ && is_silence(scores, rules)) return go_on(window_seconds());
+  num_attempts_ = 0;
+  if (is_checked_ && is_silence(scores, thresholds)) return advance_window(window_seconds());
   add_window(scores);
 }
 
 void TranscriptionCall::add_window(const WindowScores& scores) {
-  const double window_s = static_cast<double>(window_begin_) / kSoundRate;
+  const double window_s = static_cast<double>(window_begin_) / kAudioSampleRate;
   const double length_s = window_seconds();
   if (!has_times_) {
     add_segment({0.0, length_s, outputs_}, window_s, scores);
-    return go_on(length_s);
+    return advance_window(length_s);
   }
-  const HeardWindow heard = cut_window(outputs_, length_s, words());
-  for (const HeardWindow::Part& part : heard.parts) add_segment(part, window_s, scores);
-  // What was drawn rather than heard is no good begin of anything.
+  const TranscribedWindow window = cut_window(outputs_, length_s, words());
+  for (const TranscribedWindow::Part& part : window.parts) add_segment(part, window_s, scores);
+  // Text sampled at a high temperature is unreliable and must not condition the next window.
   constexpr float kTooHot = 0.5F;
-  if (!start_.request.goes_on || scores.temperature > kTooHot) said_.clear();
-  go_on(heard.next_s);
+  if (!start_.request.conditions_on_previous || scores.temperature > kTooHot) previous_tokens_.clear();
+  advance_window(window.next_s);
 }
 
-void TranscriptionCall::go_on(double seconds) {
-  window_begin_ += static_cast<std::size_t>(std::llround(seconds * kSoundRate));
+void TranscriptionCall::advance_window(double seconds) {
+  window_begin_ += static_cast<std::size_t>(std::llround(seconds * kAudioSampleRate));
   if (window_begin_ + kFrameSamples > start_.request.samples->size()) return finish();
-  hear_next();
+  compute_next_features();
 }
 
-// The client may have gone when the features are there: then nobody waits for them. The job has no part in this object, which must go on
-// the server's thread.
-void TranscriptionCall::hear_next() {
+// Computes the features of the next window in the job pool. The client may be gone when they are ready, and they are then dropped. The job
+// holds no reference to this object, which must be destroyed on the server's thread.
+void TranscriptionCall::compute_next_features() {
   struct Job {
     SharedFeatures features{};
     std::exception_ptr failure{};
@@ -212,7 +214,7 @@ void TranscriptionCall::hear_next() {
   auto job = std::make_shared<Job>();
   auto work = [job, speech = start_.speech, samples = start_.request.samples, begin = window_begin_] {
     try {
-      job->features = hear(*speech, *samples, begin);
+      job->features = compute_features(*speech, *samples, begin);
     } catch (const std::exception&) {
       job->failure = std::current_exception();
     }
@@ -226,8 +228,8 @@ void TranscriptionCall::hear_next() {
       call->fail_with(std::move(begun.error()));
     call->start_.wake();
   };
-  if (serving_->offload(JobPool::Lane::large, std::move(work), std::move(done))) return;
-  fail_with({ErrorCode::overloaded, "", "too many recordings wait to be heard", "try again later"});
+  if (serving_->submit_job(JobPool::Lane::large, start_.client, std::move(work), std::move(done))) return;
+  fail_with({ErrorCode::overloaded, "", "too many transcriptions are waiting", "try again later"});
 }
 
 void TranscriptionCall::fail_with(Error error) {

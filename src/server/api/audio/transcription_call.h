@@ -1,5 +1,5 @@
 #pragma once
-// A recording that is being heard, window by window, from the first request to the engine to the whole transcript.
+// A transcription in progress, window by window, from the first engine request to the complete transcript.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,10 +18,10 @@
 
 namespace quire {
 
-// What the job pool makes before a window can be heard.
+// Encoder input of one window. The job pool computes it before the window is transcribed.
 using SharedFeatures = std::shared_ptr<const EncoderInput>;
 
-// Lives on the server's thread. Its destruction ends what still runs.
+// Lives on the server's thread. Its destruction aborts its running request.
 class TranscriptionCall final : public OutputReceiver, public AnswerSource, public std::enable_shared_from_this<TranscriptionCall> {
  public:
   struct Start {
@@ -30,10 +30,11 @@ class TranscriptionCall final : public OutputReceiver, public AnswerSource, publ
     std::shared_ptr<BodyBudget::Lease> samples_lease;
     std::shared_ptr<const SpeechModel> speech;
     std::string id, tenant;
-    Wake wake;  // called when there is something new to send, or the answer is complete
+    std::string client;  // HttpRequest::client
+    Wake wake;           // called when there is something new to send, or the answer is complete
   };
 
-  // Errors: the engine takes no request.
+  // Starts the first window. Errors: the engine refuses the request.
   static Result<std::shared_ptr<TranscriptionCall>> start(Serving& serving, Start start);
   ~TranscriptionCall() override;
 
@@ -51,25 +52,25 @@ class TranscriptionCall final : public OutputReceiver, public AnswerSource, publ
   [[nodiscard]] HttpResponse take_response() override;
   [[nodiscard]] std::string ignored_fields() const override { return start_.request.ignored_fields; }
   [[nodiscard]] TokenCounts num_tokens() const override { return counts_; }
-  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> waits_since() const override { return std::nullopt; }
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> waiting_since() const override { return std::nullopt; }
   void time_out() override {}
   void abort() override;
 
-  // Features of the window that begins at this sample. Any thread.
-  [[nodiscard]] static SharedFeatures hear(const SpeechModel& speech, std::span<const float> samples, std::size_t begin);
+  // Returns the encoder input of the window that begins at this sample. Called on any thread.
+  [[nodiscard]] static SharedFeatures compute_features(const SpeechModel& speech, std::span<const float> samples, std::size_t begin);
 
  private:
   TranscriptionCall(Serving& serving, Start start);
   [[nodiscard]] Result<void> begin_window(SharedFeatures features);
   void take_token(TokenId token, const PositionLogprobs* logprobs);
   void end_window();
-  void go_on(double seconds);
+  void advance_window(double seconds);
   [[nodiscard]] WindowScores score() const;
   [[nodiscard]] std::string text_of(std::span<const TokenId> tokens) const;
   void add_window(const WindowScores& scores);
-  void add_segment(const HeardWindow::Part& part, double window_s, const WindowScores& scores);
-  void hear_next();
-  // What the next window is told of what was said before.
+  void add_segment(const TranscribedWindow::Part& part, double window_s, const WindowScores& scores);
+  void compute_next_features();
+  // Returns the tokens of the previous text that the next window is conditioned on.
   [[nodiscard]] std::vector<TokenId> previous() const;
   void fail_with(Error error);
   void finish();
@@ -79,23 +80,24 @@ class TranscriptionCall final : public OutputReceiver, public AnswerSource, publ
   Serving* serving_;
   Start start_;
   Transcript transcript_;
-  bool has_times_;  // it is told times, and windows follow each other by them
-  bool is_judged_;  // a window may be tried again, or left out: none of it has been told
+  bool has_times_;   // the model writes timestamps, and windows advance by them
+  bool is_checked_;  // a window may be tried again or left out: no text of it is streamed before its end
   std::vector<float> temperatures_;
-  std::vector<TokenId> said_;     // of earlier windows, and what the client says was before; the last ones
-  std::size_t num_before_ = 0;    // outputs to come before the text (TimestampRules::begins)
-  std::size_t window_begin_ = 0;  // sample
-  SharedFeatures window_;         // while it may be heard again
-  std::size_t num_tries_ = 0;     // of it
+  // Text before the next window, of which it gets the last tokens: the client's text (unless `keeps_previous`), then earlier windows.
+  std::vector<TokenId> previous_tokens_;
+  std::size_t num_prefix_outputs_ = 0;  // outputs still to come before the text (TimestampRules::begins)
+  std::size_t window_begin_ = 0;        // index of the first sample of the current window
+  SharedFeatures window_;               // features of the current window, while it may be tried again
+  std::size_t num_attempts_ = 0;        // attempts at the current window
   std::optional<double> no_speech_prob_;
   std::optional<RequestId> running_;
   bool window_ended_ = false;
-  std::vector<TokenId> outputs_;  // of the window under way, behind these
-  double logprob_sum_ = 0.0;      // of them, and of the end
-  Detokenizer detokenizer_;       // of a stream without times
+  std::vector<TokenId> outputs_;  // outputs of the current window, without the tokens before the text
+  double logprob_sum_ = 0.0;      // of `outputs_` and the end token
+  Detokenizer detokenizer_;       // for streams without timestamps
   TokenCounts counts_;
   std::optional<Error> error_;
-  bool has_begun_ = false;  // something of the stream may have been sent
+  bool has_begun_ = false;  // part of the stream may have been sent
   bool finished_ = false;
   std::string events_;
 };

@@ -1,5 +1,5 @@
-// The form of a call for a transcript, read field by field. On threads that read bodies: nothing here changes what others see. Each field
-// is a client's, and an error names it.
+// Reads the form of a transcription request field by field. Runs on threads that read bodies and changes no shared state. Every field comes
+// from a client, and an error names its field.
 #include "server/api/audio/transcription_request.h"
 
 #include <fmt/format.h>
@@ -20,13 +20,14 @@ namespace {
 
 constexpr std::size_t kMaxTextBytes = 16 << 10;
 
-// Text fields of a form, each at most once, and what is wrong with the first that is wrong.
+// Reads the text fields of a form, each at most once, and keeps the first error.
 class FormReader {
  public:
   explicit FormReader(const std::vector<FormPart>& parts) {
     for (const FormPart& part : parts) {
       if (part.name == "file") continue;
-      if (part.value.size() > kMaxTextBytes) reject(part.name, fmt::format("has {} bytes", part.value.size()), "send a short text");
+      if (part.value.size() > kMaxTextBytes)
+        reject(part.name, fmt::format("is too long, with {} bytes", part.value.size()), "send a shorter text");
       values_[part.name].push_back(part.value);
     }
   }
@@ -37,7 +38,7 @@ class FormReader {
   }
   std::optional<std::string_view> one(const std::string& name) {
     const auto values = all(name);
-    if (values.size() > 1) reject(name, "is given more than once", "send one");
+    if (values.size() > 1) reject(name, "is given more than once", "send it once");
     return values.empty() ? std::nullopt : std::optional(values.front());
   }
   template <class Number>
@@ -46,7 +47,8 @@ class FormReader {
     if (!text || text->empty()) return std::nullopt;
     Number value{};
     const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (code != std::errc() || end != text->data() + text->size()) reject(name, fmt::format("'{}' is no such number", shown(*text)), "");
+    if (code != std::errc() || end != text->data() + text->size())
+      reject(name, fmt::format("'{}' is not a valid number", shown(*text)), "");
     return value;
   }
   bool boolean(const std::string& name, bool otherwise = false) {
@@ -59,7 +61,7 @@ class FormReader {
   void reject(std::string field, std::string problem, std::string remedy, ErrorCode code = ErrorCode::invalid_argument) {
     if (!error_) error_ = Error{code, std::move(field), std::move(problem), std::move(remedy)};
   }
-  // Names that nobody has asked for.
+  // Returns the names of fields that were not read, joined by commas.
   [[nodiscard]] std::string rest() const {
     std::string names;
     for (const auto& [name, values] : values_) names += (names.empty() ? "" : ",") + shown(name);
@@ -84,12 +86,13 @@ void read_form_of_answer(FormReader& reader, TranscriptionRequest& request) {
     request.form = form->second;
   request.stream = reader.boolean("stream");
   if (request.stream && request.form != TranscriptForm::json && request.form != TranscriptForm::text)
-    reader.reject("stream", fmt::format("is set, and response_format is {}", name), "send json or text, or leave it out");
+    reader.reject("stream", fmt::format("is not supported with response_format {}", name),
+                  "use response_format json or text, or leave it out");
   for (const char* field : {"timestamp_granularities[]", "timestamp_granularities"}) {
     for (const std::string_view kind : reader.all(field)) {
       if (kind == "segment") continue;
-      reader.reject("timestamp_granularities", fmt::format("holds '{}', and times are those of segments", shown(kind)), "send segment",
-                    kind == "word" ? ErrorCode::unsupported : ErrorCode::invalid_argument);
+      reader.reject("timestamp_granularities", fmt::format("contains '{}', but timestamps are available only for segments", shown(kind)),
+                    "send segment", kind == "word" ? ErrorCode::unsupported : ErrorCode::invalid_argument);
     }
   }
 }
@@ -98,13 +101,13 @@ void read_language(FormReader& reader, const SpeechVocabulary& words, Transcript
   request.language = reader.one("language").value_or("");
   if (!words.is_multilingual) {
     if (request.is_translation)
-      reader.reject("model", "hears English alone, and writes it down", "use /v1/audio/transcriptions", ErrorCode::unsupported);
+      reader.reject("model", "supports English only and cannot translate", "use /v1/audio/transcriptions", ErrorCode::unsupported);
     if (!request.language.empty() && request.language != "en")
-      reader.reject("language", fmt::format("is '{}', and this model hears English alone", shown(request.language)), "send en");
+      reader.reject("language", fmt::format("is '{}', but this model supports English only", shown(request.language)), "send en");
     request.language = "en";
   } else if (!request.language.empty() && !words.language(request.language)) {
-    reader.reject("language", fmt::format("'{}' is none that the model knows", shown(request.language)),
-                  "send a code of ISO 639-1, such as en, or leave it out");
+    reader.reject("language", fmt::format("'{}' is not a language of this model", shown(request.language)),
+                  "send an ISO 639-1 code such as en, or leave it out");
   }
 }
 
@@ -120,27 +123,27 @@ void read_sampling(FormReader& reader, const RequestContext& context, SamplingPa
   sampling.seed = reader.number<std::uint64_t>("seed");
 }
 
-// openai-whisper's names.
+// Reads fields that have openai-whisper's names.
 void read_rules(FormReader& reader, TranscriptionRequest& request) {
-  HearingRules& rules = request.rules;
-  for (const auto& [name, value] :
-       {std::pair("compression_ratio_threshold", &rules.most_compression), std::pair("logprob_threshold", &rules.least_mean_logprob),
-        std::pair("temperature_increment_on_fallback", &rules.temperature_increment)})
+  WindowThresholds& thresholds = request.thresholds;
+  for (const auto& [name, value] : {std::pair("compression_ratio_threshold", &thresholds.max_compression_ratio),
+                                    std::pair("logprob_threshold", &thresholds.min_mean_logprob),
+                                    std::pair("temperature_increment_on_fallback", &thresholds.temperature_increment)})
     *value = reader.number<float>(name).value_or(*value);
   constexpr float kLeastIncrement = 0.05F;
-  if (rules.temperature_increment != 0.0F && !(rules.temperature_increment >= kLeastIncrement))
+  if (thresholds.temperature_increment != 0.0F && !(thresholds.temperature_increment >= kLeastIncrement))
     reader.reject("temperature_increment_on_fallback", "is too small", fmt::format("send 0 or at least {}", kLeastIncrement));
-  request.goes_on = reader.boolean("condition_on_previous_text", true);
+  request.conditions_on_previous = reader.boolean("condition_on_previous_text", true);
   request.keeps_previous = reader.boolean("carry_initial_prompt");
 }
 
 void read_prompt(FormReader& reader, const SpeechModel& speech, const ServedModel& model, TranscriptionRequest& request) {
   const std::string_view text = reader.one("prompt").value_or("");
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
-  if (!speech.words.previous) return reader.reject("prompt", "is given, and the model has no <|startofprev|>", "leave it out");
+  if (!speech.words.previous) return reader.reject("prompt", "is not supported: the model has no <|startofprev|> token", "leave it out");
   auto tokens = model.tokenizer().encode(fmt::format(" {}", text.substr(text.find_first_not_of(" \t\r\n"))), {.add_special = false});
-  if (!tokens) return reader.reject("prompt", tokens.error().message, "send a shorter one");
-  // The end counts, as Whisper was taught.
+  if (!tokens) return reader.reject("prompt", tokens.error().message, "send a shorter prompt");
+  // Keeps the last tokens, because Whisper was trained in this way.
   const std::size_t most = speech.max_model_len / 2 - 1;
   if (tokens->size() > most) tokens->erase(tokens->begin(), tokens->end() - static_cast<std::ptrdiff_t>(most));
   request.previous = *std::move(tokens);
@@ -150,9 +153,9 @@ Result<std::string_view> file_of(const std::vector<FormPart>& parts) {
   const auto is_file = [](const FormPart& part) { return part.name == "file"; };
   const auto count = std::ranges::count_if(parts, is_file);
   if (count != 1)
-    return fail(ErrorCode::invalid_argument, "file", count == 0 ? "is missing" : "is given more than once", "send one recording");
+    return fail(ErrorCode::invalid_argument, "file", count == 0 ? "is missing" : "is given more than once", "send one audio file");
   const auto part = std::ranges::find_if(parts, is_file);
-  if (part->value.empty()) return fail(ErrorCode::invalid_argument, "file", "is empty", "send a recording");
+  if (part->value.empty()) return fail(ErrorCode::invalid_argument, "file", "is empty", "send an audio file");
   return part->value;
 }
 
@@ -177,7 +180,7 @@ Result<TranscriptionRequest> read_transcription(std::string_view content_type, s
   read_prompt(reader, speech, context.model, request);
   request.ignored_fields = reader.rest();
   if (!request.ignored_fields.empty() && context.options.strict_fields)
-    reader.reject(request.ignored_fields, "is not known here", "leave it out");
+    reader.reject(request.ignored_fields, "is unknown, which --strict-fields forbids", "leave it out");
   if (const auto& error = reader.error()) return std::unexpected(*error);
   if (auto valid = request.sampling.validate(); !valid) return std::unexpected(std::move(valid.error()));
   return request;
@@ -185,12 +188,12 @@ Result<TranscriptionRequest> read_transcription(std::string_view content_type, s
 
 namespace {
 
-// The likeliest language is found out.
+// Returns whether the model outputs the tokens before the text, so that the language is detected.
 bool begins_as_outputs(const SpeechVocabulary& words, const WindowTask& task) {
   return words.is_multilingual && !words.language(task.language);
 }
 
-// What stands between the begin and the text: of each place, what it may be.
+// Returns the tokens between the start token and the text: for each position the allowed tokens.
 std::vector<std::vector<TokenId>> begins_of(const TranscriptionRequest& request, const SpeechVocabulary& words, const WindowTask& task) {
   std::vector<std::vector<TokenId>> begins;
   if (words.is_multilingual) {
@@ -201,7 +204,7 @@ std::vector<std::vector<TokenId>> begins_of(const TranscriptionRequest& request,
       for (const auto& [code, token] : words.languages) spoken.push_back(token);
     begins = {std::move(spoken), {request.is_translation ? words.translate : words.transcribe}};
   }
-  if (!task.has_times) begins.push_back({words.no_times});
+  if (!task.has_timestamps) begins.push_back({words.no_timestamps});
   return begins;
 }
 
@@ -223,7 +226,7 @@ SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechMode
   const SpeechVocabulary& words = speech.words;
   SamplingParams sampling = request.sampling;
   sampling.temperature = task.temperature;
-  // A further try gives the same each time.
+  // Later attempts use a fixed seed, so that the same request always gives the same text.
   if (task.temperature != request.sampling.temperature && !sampling.seed) sampling.seed = 0;
   sampling.max_tokens = speech.max_model_len / 2;
   sampling.stop_token_ids = {words.end};
@@ -231,12 +234,12 @@ SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechMode
   sampling.timestamps = {.first_time = words.first_time,
                          .end = words.end,
                          .max_first = speech.speech.max_first_time,
-                         .has_times = task.has_times,
+                         .has_timestamps = task.has_timestamps,
                          .not_first = speech.speech.not_first,
                          .begins = {}};
   for (const TokenId token : speech.speech.suppressed) sampling.bad_words.push_back({token});
-  // As openai-whisper does beside the list: what tells it what to do is nothing that it says.
-  for (const TokenId token : {words.start, words.transcribe, words.translate, words.no_times}) sampling.bad_words.push_back({token});
+  // openai-whisper also suppresses these control tokens, which are never part of a text.
+  for (const TokenId token : {words.start, words.transcribe, words.translate, words.no_timestamps}) sampling.bad_words.push_back({token});
   if (begins_as_outputs(words, task)) sampling.timestamps.begins = begins_of(request, words, task);
   sampling.max_tokens += static_cast<std::uint32_t>(sampling.timestamps.begins.size());
   return sampling;

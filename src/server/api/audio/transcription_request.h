@@ -1,17 +1,17 @@
 #pragma once
-// A form of /v1/audio/transcriptions or /v1/audio/translations, read and checked.
+// Reads and checks a form of /v1/audio/transcriptions or /v1/audio/translations.
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "audio/log_mel.h"
 #include "quire/base/sampling.h"
 #include "server/api/audio/speech_vocabulary.h"
 #include "server/api/audio/transcript.h"
 #include "server/api/audio/window_scores.h"
 #include "server/request/request_context.h"
-#include "sound/log_mel.h"
 
 namespace quire {
 
@@ -19,17 +19,17 @@ struct TranscriptionRequest {
   TranscriptForm form = TranscriptForm::json;
   bool is_translation = false;
   bool stream = false;
-  std::string language;           // a code; empty: to be found out
-  std::vector<TokenId> previous;  // what was said before, as the client says
-  bool keeps_previous = false;    // each window is told these first, and not the first one alone (carry_initial_prompt)
-  bool goes_on = true;            // a window is told what was heard before it (condition_on_previous_text)
+  std::string language;                // language code; empty: it must be detected
+  std::vector<TokenId> previous;       // tokens of the client's text before the recording (`prompt`)
+  bool keeps_previous = false;         // each window gets `previous`, not only the first one (carry_initial_prompt)
+  bool conditions_on_previous = true;  // a window is conditioned on earlier windows (condition_on_previous_text)
   SamplingParams sampling;
-  HearingRules rules;
+  WindowThresholds thresholds;
   std::string ignored_fields;  // joined by commas
   std::shared_ptr<const std::vector<float>> samples;
 };
 
-// What all requests share.
+// Data of the speech model that all requests share.
 struct SpeechModel {
   SpeechVocabulary words;
   SpeechInfo speech;
@@ -37,21 +37,21 @@ struct SpeechModel {
   std::uint32_t max_model_len = 0;
 };
 
-// Reads all but the file, which `file` views afterwards. Errors name the field.
+// Reads all fields except the file; `file` views its content afterwards. Errors name the field.
 Result<TranscriptionRequest> read_transcription(std::string_view content_type, std::string_view body, bool is_translation,
                                                 const SpeechModel& speech, const RequestContext& context, std::string_view& file);
 
-// How a window is heard.
+// One attempt at a window.
 struct WindowTask {
-  std::string_view language;  // empty: to be found out
-  bool has_times = false;
-  bool is_judged = false;  // how likely it is that nobody speaks is asked, too
+  std::string_view language;  // language code; empty: it must be detected
+  bool has_timestamps = false;
+  bool is_checked = false;  // the window is checked for repetition and silence
   std::span<const TokenId> previous{};
   float temperature = 0.0F;
 };
 
-// What Whisper is told before it writes, and how it may. Without a language, and to be judged, it is told no more than that a text begins:
-// the language and what follows it are then the first outputs (TimestampRules::begins).
+// Return the prompt of a window, and its sampling parameters. Without a language the prompt ends with the start token. The language and the
+// tokens after it are then the first outputs (TimestampRules::begins).
 [[nodiscard]] std::vector<TokenId> prompt_of(const TranscriptionRequest& request, const SpeechVocabulary& words, const WindowTask& task);
 [[nodiscard]] SamplingParams sampling_of(const TranscriptionRequest& request, const SpeechModel& speech, const WindowTask& task);
 

@@ -1,6 +1,6 @@
-// Writes answers and events in OpenAI's shapes, with vLLM's additions. On the server's thread, for each token of each stream, so it appends
-// to one string and allocates little. All text is escaped as JSON, and bytes of single tokens are made valid UTF-8 first, for a token may
-// end within a character.
+// Writes answers and events in OpenAI's formats, with vLLM's additions. Runs on the server's thread for each token of each stream, so it
+// appends to one string and allocates little. All text is escaped as JSON. Bytes of single tokens are made valid UTF-8 first, because a
+// token may end within a character.
 #include "server/api/openai/answer_json.h"
 
 #include <fmt/format.h>
@@ -20,13 +20,13 @@ namespace quire {
 
 namespace {
 
-// One list per key, all of the same length; top_logprobs holds the token itself, too.
+// One list per key, all of the same length. top_logprobs contains the token itself, too.
 struct CompletionLists {
   TokenNames names;
   std::size_t offset;
   std::string tokens{}, values{}, tops{}, offsets{};
 
-  // Without entries: nothing is known of it.
+  // No entries: the log probabilities of the token are unknown.
   void add(TokenId token, std::span<const TokenLogprob> entries) {
     const char* comma = tokens.empty() ? "" : ",";
     for (std::string* list : {&tokens, &values, &tops}) *list += comma;
@@ -65,7 +65,7 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, const
                 lists.tops, lists.offsets);
 }
 
-// vLLM's form: of each token an object by token id, of which the first is its own; null of the first.
+// Writes vLLM's form: for each token an object by token id, with the token itself first. The first token has null.
 void append_prompt_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>* prompt) {
   out += R"(,"prompt_logprobs":)";
   if (prompt == nullptr) {
@@ -118,7 +118,7 @@ void append_prompt_token_ids(std::string& out, const std::vector<TokenId>& token
   out += fmt::format(R"(,"prompt_token_ids":[{}])", fmt::join(tokens, ","));
 }
 
-// "text", "message" or "delta" with its value. `fields`: of a chat, instead of the text: a message's fields or a delta.
+// Writes a choice with its "text", "message" or "delta". `fields` replaces the text of a chat: fields of a message, or a delta.
 void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, std::string_view fields, bool whole) {
   append_format(out, R"({{"index":{},)", choice.index);
   if (api == Api::completion) {
@@ -138,7 +138,7 @@ void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const 
   }
   append_logprobs(out, api, {tokenizer, choice.tokens_as_ids}, choice);
   append_finish(out, choice);
-  if (choice.tells_prompt && api == Api::completion) append_prompt_logprobs(out, tokenizer, choice.prompt);
+  if (choice.writes_prompt_logprobs && api == Api::completion) append_prompt_logprobs(out, tokenizer, choice.prompt);
   if (choice.routed) append_routed_experts(out, *choice.routed);
   if (choice.token_ids != nullptr) out += fmt::format(R"(,"token_ids":[{}])", fmt::join(*choice.token_ids, ","));
   if (choice.prompt_token_ids != nullptr && api == Api::completion) append_prompt_token_ids(out, *choice.prompt_token_ids);
@@ -146,8 +146,8 @@ void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const 
 }
 
 std::string head_json(const AnswerHead& head, std::string_view object) {
-  return fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},"system_fingerprint":null,"choices":[)", json_string(head.id),
-                     object, head.created_s, json_string(head.model));
+  return fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},"choices":[)", json_string(head.id), object, head.created_s,
+                     json_string(head.model));
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ std::string openai_answer(const AnswerHead& head, const Tokenizer& tokenizer, co
                   choice.parts != nullptr ? message_fields(*choice.parts, call_ids(head, choice.index)) : "", true);
   }
   out += R"(],"usage":)" + usage_json(usage);
-  if (head.api == Api::chat && !choices.empty() && choices.front().tells_prompt)
+  if (head.api == Api::chat && !choices.empty() && choices.front().writes_prompt_logprobs)
     append_prompt_logprobs(out, tokenizer, choices.front().prompt);
   if (head.api == Api::chat && !choices.empty() && choices.front().prompt_token_ids != nullptr)
     append_prompt_token_ids(out, *choices.front().prompt_token_ids);
@@ -210,7 +210,7 @@ void EventWriter::usage(std::string& out, const Usage& usage) const {
 }
 
 void EventWriter::error(std::string& out, const Error& error) {
-  out += "data: " + error_body(error, 500) + "\n\n";
+  out += "data: " + error_body(error, http_status(error.code)) + "\n\n";
 }
 
 void EventWriter::done(std::string& out) {

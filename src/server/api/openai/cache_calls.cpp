@@ -1,5 +1,5 @@
-// Asks the engine what a prompt would find, and goes on with the answer. On the server's thread; the engine answers between two steps. A
-// client that has left meanwhile ends what was asked for it.
+// Asks the engine what a prompt would find in the caches, and continues with the answer. Runs on the server's thread; the engine answers
+// between two steps. If the client disconnects, its work is dropped.
 #include "server/api/openai/cache_calls.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 #include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/answers/pooling_call.h"
-#include "server/api/openai/kept_call.h"
+#include "server/api/openai/deferred_call.h"
 #include "server/http/error_response.h"
 #include "server/request/prepare.h"
 
@@ -32,7 +32,7 @@ std::string predicted(const EngineProbe& probe) {
                      number_or_null(probe.load_s), number_or_null(probe.compute_s));
 }
 
-// How much of it is where, as both calls tell it.
+// Returns the number of the prompt's tokens in each tier, in the form that probing and warming share.
 std::string counts(const CacheProbe& cache, const EngineStats& stats) {
   std::string text =
       fmt::format(R"("prompt_tokens":{},"cached_tokens":{},"missed_tokens":{},"found":[{{"tier":"memory","tokens":{}}})", cache.num_tokens,
@@ -44,27 +44,28 @@ std::string counts(const CacheProbe& cache, const EngineStats& stats) {
   return fmt::format(R"({}],"tiers_known":{})", text, cache.is_external_known);
 }
 
-using Then = std::function<Reply(const std::shared_ptr<KeptCall>& call, const EngineProbe& probe)>;
+using Then = std::function<Reply(const std::shared_ptr<DeferredCall>& call, const EngineProbe& probe)>;
 
 Reply ask(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake, Then then) {
   if (prepared.prompts.size() != 1)
-    return serving.refuse({ErrorCode::invalid_argument, "prompt", "holds several prompts", "ask for each by itself"});
+    return serving.refuse({ErrorCode::invalid_argument, "prompt", "contains several prompts", "send a separate request for each prompt"});
   EngineRequest asked = prepared.prompts.front();
+  asked.probes_tenant_blocks = !asked.tags.tenant.empty() && serving.options().tenants_share_cache();
   auto pending = std::make_shared<PendingReply>();
-  auto call = std::make_shared<KeptCall>(KeptCall{serving, std::move(prepared), request_id, pending, wake});
+  auto call = std::make_shared<DeferredCall>(DeferredCall{serving, std::move(prepared), request_id, pending, wake});
   auto answer = [call, then = std::move(then)](const Result<EngineProbe>& probe) {
     if (call->pending.expired()) return call->wake();
-    const auto go_on = [&] { return probe ? then(call, *probe) : call->serving.refuse(probe.error()); };
-    Reply reply = call->serving.guard(call->request_id, go_on);
-    // It goes on with a call of its own, which has set its own end.
+    const auto answer_probe = [&] { return probe ? then(call, *probe) : call->serving.refuse(probe.error()); };
+    Reply reply = call->serving.guard(call->request_id, answer_probe);
+    // If `pending` is set, another call is in progress and completes the reply later.
     if (reply.pending == nullptr) call->reply(std::move(reply));
   };
   serving.engine().engine().probe(std::move(asked), serving.engine().on_server<EngineProbe>(std::move(answer)));
   return {HttpResponse{}, nullptr, std::move(pending)};
 }
 
-// A vector of the last token computes the prompt and leaves its blocks, and draws nothing.
-Reply warm(const std::shared_ptr<KeptCall>& call, const EngineProbe& before) {
+// Requests a vector of the last token. This computes the prompt, leaves its blocks in the prefix cache, and samples nothing.
+Reply warm(const std::shared_ptr<DeferredCall>& call, const EngineProbe& before) {
   const EngineRequest& prompt = call->prepared.prompts.front();
   std::vector<EngineRequest> requests(1);
   EngineRequest& request = requests.front();
@@ -90,7 +91,7 @@ Reply warm(const std::shared_ptr<KeptCall>& call, const EngineProbe& before) {
 }  // namespace
 
 Reply start_probe(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
-  return ask(serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<KeptCall>& call, const EngineProbe& probe) {
+  return ask(serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<DeferredCall>& call, const EngineProbe& probe) {
     const std::string said = counts(probe.cache, call->serving.engine().engine().stats());
     return Serving::json_reply(fmt::format(R"({{"object":"cache.probe",{},"predicted":{}}})", said, predicted(probe)));
   });
@@ -101,15 +102,16 @@ Reply start_warming(Serving& serving, PreparedCompletion prepared, const std::st
 }
 
 Reply start_if_cached(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
-  return ask(serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<KeptCall>& call, const EngineProbe& probe) -> Reply {
-    const std::uint32_t block_size = call->serving.engine().engine().options().cache.block_size;
-    if (const std::uint32_t missed = probe.cache.num_missed_tokens(); missed > block_size) {
-      return {error_response(412, {ErrorCode::not_found, "fail_if_not_cached",
-                                   fmt::format("{} of {} tokens of the prompt are not in the cache", missed, probe.cache.num_tokens),
-                                   "POST /v1/cache/warm first, or leave it out"})};
-    }
-    return call->serving.start(std::move(call->prepared), call->request_id, call->wake);
-  });
+  return ask(
+      serving, std::move(prepared), request_id, wake, [](const std::shared_ptr<DeferredCall>& call, const EngineProbe& probe) -> Reply {
+        const std::uint32_t block_size = call->serving.engine().engine().options().cache.block_size;
+        if (const std::uint32_t missed = probe.cache.num_missed_tokens(); missed > block_size) {
+          return {error_response(412, {ErrorCode::not_found, "fail_if_not_cached",
+                                       fmt::format("{} of {} tokens of the prompt are not in the cache", missed, probe.cache.num_tokens),
+                                       "call POST /v1/cache/warm first, or leave it out"})};
+        }
+        return call->serving.start(std::move(call->prepared), call->request_id, call->wake);
+      });
 }
 
 }  // namespace quire

@@ -1,6 +1,6 @@
 #pragma once
-// Questions about a prompt and the cache, with the body of a completion or a chat: what it would find (/v1/cache/probe), have it computed
-// without an answer (/v1/cache/warm), and completions that start only where it is there ("fail_if_not_cached").
+// Calls about a prompt and the caches, with the body of a completion or a chat. /v1/cache/probe reports what the prompt would find.
+// /v1/cache/warm computes the prompt without an answer. "fail_if_not_cached" starts a completion only if its prompt is cached.
 #include <string>
 #include <string_view>
 
@@ -10,10 +10,10 @@ namespace quire {
 
 inline constexpr std::string_view kProbePath = "/v1/cache/probe", kWarmPath = "/v1/cache/warm";
 
-// Of `prepared` only the prompt counts, one; as Serving::Start all three.
+// All three functions are of type Serving::Start and take one prompt. The first two use only the prompt of `prepared`.
 Reply start_probe(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 Reply start_warming(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
-// Answers 412 where more than a block of the prompt would be computed.
+// Answers 412 if more than one block of the prompt would have to be computed.
 Reply start_if_cached(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "server/http/answer_id.h"
 
 namespace quire {
 
@@ -36,6 +37,7 @@ struct MessageOfParts {
         calls.back().arguments += part.text;
         return;
       case AnswerPart::Kind::call_end:
+      case AnswerPart::Kind::call_truncated:
         return;
       case AnswerPart::Kind::call_broken:
         calls.pop_back();
@@ -47,7 +49,7 @@ struct MessageOfParts {
 }  // namespace
 
 std::string call_ids(const AnswerHead& head, std::uint32_t choice) {
-  return fmt::format("call_{}_{}_", head.id.substr(head.id.find('-') + 1), choice);
+  return fmt::format("call_{}_{}_", unique_part(head.id), choice);
 }
 
 std::string message_fields(const std::vector<AnswerPart>& parts, const std::string& call_ids) {
@@ -66,8 +68,8 @@ std::string message_fields(const std::vector<AnswerPart>& parts, const std::stri
   return out;
 }
 
-// As OpenAI's: a call's id and name come first, with empty arguments. One that breaks off cannot be taken back: its text follows as
-// content, and the finish reason counts only those that are whole.
+// The order is OpenAI's: a call's id and name come first, with empty arguments. A call that breaks off cannot be taken back. Its text
+// follows as content, and the finish reason counts only complete calls.
 std::string delta_of(const AnswerPart& part, const std::string& call_ids) {
   switch (part.kind) {
     case AnswerPart::Kind::content:
@@ -81,6 +83,7 @@ std::string delta_of(const AnswerPart& part, const std::string& call_ids) {
       return fmt::format(R"({{"tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}]}})", part.call, json_string(part.text));
     case AnswerPart::Kind::call_end:
     case AnswerPart::Kind::call_broken:
+    case AnswerPart::Kind::call_truncated:
       return {};
   }
   return {};

@@ -1,5 +1,5 @@
 #pragma once
-// A chat's answer in OpenAI's fields: content, reasoning_content, tool_calls.
+// Writes a chat's answer with OpenAI's fields: content, reasoning_content, tool_calls.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,13 +10,13 @@
 
 namespace quire {
 
-// What ids of the calls of a choice begin with; no other answer's do.
+// Returns the prefix of the ids of a choice's tool calls. No other answer uses it.
 [[nodiscard]] std::string call_ids(const AnswerHead& head, std::uint32_t choice);
 
-// The fields of a message behind its role: "content":... and the others that there are.
+// Returns the fields of a message after its role: "content":..., and the other fields that are not empty.
 [[nodiscard]] std::string message_fields(const std::vector<AnswerPart>& parts, const std::string& call_ids);
 
-// Streams: the object of a delta; empty where there is none to tell.
+// Streams: returns the object of a delta, or an empty string if there is nothing to write.
 [[nodiscard]] std::string delta_of(const AnswerPart& part, const std::string& call_ids);
 
 }  // namespace quire

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/answers/pooling_call.h"
-#include "server/api/openai/kept_call.h"
+#include "server/api/openai/deferred_call.h"
 #include "server/api/openai/openai_shape.h"
 #include "server/request/hidden_states.h"
 #include "server/request/prepare.h"
@@ -14,13 +14,13 @@ namespace quire {
 
 namespace {
 
-Reply start_written(KeptCall& call, const std::string& path) {
+Reply start_written(DeferredCall& call, const std::string& path) {
   CompletionRequest& request = call.prepared.request;
   request.shape = std::make_shared<const OpenAiShape>(request.api, path);
   return call.serving.start(std::move(call.prepared), call.request_id, call.wake);
 }
 
-void write_states(const std::shared_ptr<KeptCall>& call, PooledVector rows) {
+void write_states(const std::shared_ptr<DeferredCall>& call, PooledVector rows) {
   struct Job {
     PooledVector rows;
     Result<std::string> path;
@@ -29,10 +29,10 @@ void write_states(const std::shared_ptr<KeptCall>& call, PooledVector rows) {
   auto job = std::make_shared<Job>(Job{std::move(rows), std::string()});
   Serving& serving = call->serving;
   const std::string id = std::string(call->prepared.request.shape->id_prefix()) + call->request_id;
-  auto work = [job, call, id, folder = serving.options().hidden_states_folder] {
+  auto work = [job, call, id, destination = make_hidden_states_folder(serving.options(), call->prepared.prompts.front().tags.tenant)] {
     try {
       const EngineRequest& prompt = call->prepared.prompts.front();
-      job->path = write_hidden_states({folder, prompt.tags.tenant}, id, prompt.prompt, job->rows);
+      job->path = write_hidden_states(destination, id, prompt.prompt, job->rows);
     } catch (const std::exception&) {
       job->failure = std::current_exception();
     }
@@ -45,8 +45,8 @@ void write_states(const std::shared_ptr<KeptCall>& call, PooledVector rows) {
       return start_written(*call, *job->path);
     }));
   };
-  if (serving.offload(JobPool::Lane::disk, std::move(work), std::move(finish))) return;
-  call->reply(serving.refuse({ErrorCode::overloaded, "", "too many hidden states wait to be written", "try again later"}));
+  if (serving.submit_job(JobPool::Lane::disk, call->prepared.request.tags.tenant, std::move(work), std::move(finish))) return;
+  call->reply(serving.refuse({ErrorCode::overloaded, "", "too many hidden states are waiting to be written", "try again later"}));
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ Reply start_with_states(Serving& serving, PreparedCompletion prepared, const std
   request.adapter = prompt.adapter;
   request.adapter_lease = prompt.adapter_lease;
   auto pending = std::make_shared<PendingReply>();
-  auto kept = std::make_shared<KeptCall>(KeptCall{serving, std::move(prepared), request_id, pending, wake});
+  auto kept = std::make_shared<DeferredCall>(DeferredCall{serving, std::move(prepared), request_id, pending, wake});
   auto done = [kept](Result<std::vector<PooledVector>> rows) {
     if (rows) return write_states(kept, std::move(rows->front()));
     kept->reply(kept->serving.refuse(rows.error()));

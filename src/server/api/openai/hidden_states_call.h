@@ -1,13 +1,13 @@
 #pragma once
-// A completion that wants the hidden states of its prompt in a file ("kv_transfer_params"): they are computed and written before it starts,
-// and it finds the blocks that this leaves.
+// A completion that requests the hidden states of its prompt in a file ("kv_transfer_params"). They are computed and written before the
+// completion starts. The completion then finds the prompt's blocks in the prefix cache.
 #include <string>
 
 #include "server/api/serving.h"
 
 namespace quire {
 
-// As Serving::Start.
+// This function is of type Serving::Start.
 Reply start_with_states(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake);
 
 }  // namespace quire

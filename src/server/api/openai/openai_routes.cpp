@@ -1,21 +1,27 @@
-// The addresses of OpenAI's API and of what vLLM has beside it. Made once, before the server runs; then the router calls the handlers on
-// the server's thread, and bodies are read there or in the job pool. What a handler must wait for it answers with a PendingReply.
+// Routes of OpenAI's API and of vLLM's additions. They are created once, before the server runs. The router then calls the handlers on the
+// server's thread; bodies are read there or in the job pool. A handler that must wait returns a PendingReply.
 #include "server/api/openai/openai_routes.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/api/openai/cache_calls.h"
 #include "server/api/openai/hidden_states_call.h"
-#include "server/api/openai/open_answers.h"
 #include "server/api/openai/openai_shape.h"
+#include "server/api/openai/running_answers.h"
 #include "server/api/openai/tokenize.h"
 #include "server/api/serving.h"
+#include "server/http/error_response.h"
+#include "server/http/query.h"
 #include "server/request/object_reader.h"
 #include "server/request/prepare.h"
 #include "server/request/served_model.h"
@@ -30,16 +36,16 @@ Result<CompletionRequest> read_completion(Api api, std::string body, const Reque
   return parsed;
 }
 
-// With the hidden states of its prompt in a file before, where they are asked for.
+// Starts a completion. If requested, checks the caches or writes the prompt's hidden states to a file first.
 Reply start_openai(Serving& serving, PreparedCompletion prepared, const std::string& request_id, const Wake& wake) {
   if (prepared.request.cached_only) return start_if_cached(serving, std::move(prepared), request_id, wake);
   if (prepared.request.hidden_states) return start_with_states(serving, std::move(prepared), request_id, wake);
   return serving.start(std::move(prepared), request_id, wake);
 }
 
-// Of a completion, or of a chat: the one that has messages.
+// Reads the body of a chat, if it has messages, or of a completion.
 Result<CompletionRequest> read_either(std::string body, const RequestContext& context) {
-  auto object = parse_object(std::exchange(body, {}));
+  auto object = parse_object(std::exchange(body, {}), context.cancellation);
   if (!object) return std::unexpected(object.error());
   const Api api = object->contains("messages") ? Api::chat : Api::completion;
   auto parsed = parse_completion_request(api, *std::move(object), limits_of(context));
@@ -62,30 +68,58 @@ Route completion_route(Serving& serving, std::string_view path, Api api) {
   return {path, "POST", Access::key, handle};
 }
 
-// An adapter's root is its folder, and its parent the model, as in vLLM.
-Reply list_models(Serving& serving) {
+struct ModelCard {
+  std::string id, json;
+};
+
+// An adapter's root is its folder, and its parent is the model, as in vLLM. `type` and the fields after it are Anthropic's.
+std::vector<ModelCard> model_cards(Serving& serving) {
   const Engine& engine = serving.engine().engine();
-  std::string data;
+  std::vector<ModelCard> cards;
+  const std::time_t started = serving.started_s();
   const auto add = [&](const std::string& name, const std::string& root, const std::string& parent) {
-    append_format(data, R"({}{{"id":{},"object":"model","created":{},"owned_by":"quire","root":{},"parent":{},"max_model_len":{}}})",
-                  data.empty() ? "" : ",", json_string(name), serving.started_s(), json_string(root), parent,
-                  serving.model().max_model_len());
+    cards.push_back(
+        {name, fmt::format(R"({{"id":{0},"object":"model","created":{1},"owned_by":"quire","root":{2},"parent":{3},"max_model_len":{4},)"
+                           R"("type":"model","display_name":{0},"created_at":"{5:%Y-%m-%dT%H:%M:%SZ}"}})",
+                           json_string(name), started, json_string(root), parent, serving.model().max_model_len(), fmt::gmtime(started))});
   };
   for (const std::string& name : serving.model().names()) add(name, engine.model().name, "null");
   for (const AdapterInfo& adapter : engine.adapters()) add(adapter.name, adapter.path, json_string(serving.model().name()));
-  return Serving::json_reply(fmt::format(R"({{"object":"list","data":[{}]}})", data));
+  return cards;
+}
+
+Reply list_models(Serving& serving) {
+  const std::vector<ModelCard> cards = model_cards(serving);
+  std::string data;
+  for (const ModelCard& card : cards) append_format(data, "{}{}", data.empty() ? "" : ",", card.json);
+  return Serving::json_reply(fmt::format(R"({{"object":"list","data":[{}],"has_more":false,"first_id":{},"last_id":{}}})", data,
+                                         json_string(cards.front().id), json_string(cards.back().id)));
+}
+
+constexpr std::string_view kModelPath = "/v1/models/**";
+
+// Names may contain slashes, and clients may or may not percent-encode them.
+Reply read_model(Serving& serving, const HttpRequest& request) {
+  const std::optional<std::string> id = decoded_path(path_parameter(kModelPath, request.path()));
+  if (!id) return serving.refuse({ErrorCode::invalid_argument, "model", "is not correctly percent-encoded", "percent-encode it"});
+  for (const ModelCard& card : model_cards(serving))
+    if (card.id == *id) return Serving::json_reply(card.json);
+  return serving.refuse({ErrorCode::not_found, "model", fmt::format("'{}' is not served by this server", shown(*id)), "see /v1/models"});
 }
 
 }  // namespace
 
 ApiRoutes openai_routes(Serving& serving) {
-  const auto answers = [&serving](Result<std::string> (*answer)(std::string, const ServedModel&)) {
+  const auto answers = [&serving](Result<std::string> (*answer)(std::string, const ServedModel&, const CancellationPoint*)) {
     return [&serving, answer](HttpRequest& request, const Wake& wake) {
-      return serving.answer_body(request, wake, [&serving, answer](std::string body) { return answer(std::move(body), serving.model()); });
+      return serving.answer_body(request, wake, [&serving, answer](std::string body, const CancellationPoint& cancellation) {
+        return answer(std::move(body), serving.model(), &cancellation);
+      });
     };
   };
   return {.routes = {
               {"/v1/models", "GET", Access::key, [&serving](HttpRequest&, const Wake&) { return list_models(serving); }},
+              {kModelPath, "GET", Access::key, [&serving](HttpRequest& request, const Wake&) { return read_model(serving, request); }},
               completion_route(serving, "/v1/completions", Api::completion),
               completion_route(serving, "/v1/chat/completions", Api::chat),
               cache_route(serving, kProbePath, start_probe, false),

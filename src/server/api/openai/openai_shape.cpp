@@ -24,8 +24,8 @@ void OpenAiWriter::begin_choice(std::string& events, std::uint32_t index, const 
   if (head_.api == Api::chat && begun_.insert(index).second) writer_.role(events, index);
 }
 
-// Deltas each by itself, as OpenAI's come; the finish reason follows in an event of its own.
-bool OpenAiWriter::tell(std::string& events, const ChoiceText& choice, const Usage& so_far) {
+// Writes each delta in a separate event, as OpenAI does. The finish reason follows in another event.
+bool OpenAiWriter::write_choice(std::string& events, const ChoiceText& choice, const Usage& so_far) {
   begin_choice(events, choice.index, so_far);
   const Usage* const usage = options_.continuous_usage ? &so_far : nullptr;
   const std::vector<PositionLogprobs> no_logprobs;
@@ -41,15 +41,17 @@ bool OpenAiWriter::tell(std::string& events, const ChoiceText& choice, const Usa
       if (delta.empty()) continue;
       writer_.choice(events, next, delta, usage);
       has_deltas = true;
-      // What goes with the first one the others have nothing of.
+      // Log probabilities and token ids belong to the first delta; the other deltas have none.
       if (next.logprobs != nullptr) next.logprobs = &no_logprobs;
       if (next.token_ids != nullptr) next.token_ids = &no_tokens;
       next.prompt = nullptr;
       next.prompt_token_ids = nullptr;
     }
   }
-  if (!choice.finish && (has_deltas || choice.text.empty())) return has_deltas;
-  next.finish = choice.finish;
+  // Clients do not know "error" as a finish reason. An event with the error follows instead.
+  const bool has_failed = choice.finish == FinishReason::error;
+  if ((!choice.finish || has_failed) && (has_deltas || choice.text.empty())) return has_deltas;
+  if (!has_failed) next.finish = choice.finish;
   next.cause = choice.cause;
   writer_.choice(events, next, {}, usage);
   return true;
@@ -65,7 +67,7 @@ std::string OpenAiWriter::whole_answer(const std::vector<ChoiceText>& choices, c
   std::string more = options_.more;
   if (!choices.empty() && choices.front().kv_transfer != nullptr)
     more += R"(,"kv_transfer_params":)" + transfer_params_json(*choices.front().kv_transfer);
-  return openai_answer(head_, *tokenizer_, choices, usage, more);
+  return openai_answer(head_, *tokenizer_, choices, usage, more + warnings_json(head_));
 }
 
 }  // namespace quire

@@ -15,12 +15,12 @@ namespace quire {
 
 class OpenAiShape final : public AnswerShape {
  public:
-  // `hidden_states_path`: where those of the prompt have been written to; empty: none were asked for.
+  // `hidden_states_path`: file with the prompt's hidden states; empty: not requested.
   explicit OpenAiShape(Api api, std::string hidden_states_path = {}) : api_(api), hidden_states_path_(std::move(hidden_states_path)) {}
 
   [[nodiscard]] std::string_view id_prefix() const override { return api_ == Api::chat ? "chatcmpl-" : "cmpl-"; }
   [[nodiscard]] bool always_has_parts() const override { return false; }
-  [[nodiscard]] Error in_words_of_client(Error error) const override { return error; }
+  [[nodiscard]] Error with_client_field_names(Error error) const override { return error; }
   [[nodiscard]] std::unique_ptr<AnswerWriter> make_writer(AnswerHead head, const CompletionRequest& request,
                                                           const Tokenizer& tokenizer) const override;
 
@@ -32,17 +32,17 @@ class OpenAiShape final : public AnswerShape {
 struct OpenAiWriterOptions {
   bool include_usage = false;     // a last chunk with the usage
   bool continuous_usage = false;  // usage in every chunk
-  std::string more{};             // of a whole answer, as openai_answer() takes it
+  std::string more{};             // further fields of a whole answer, see openai_answer()
 };
 
 // Owned by one thread at a time.
 class OpenAiWriter final : public AnswerWriter {
  public:
-  // `tokenizer` must outlive it.
+  // `tokenizer` must outlive this object.
   OpenAiWriter(AnswerHead head, const Tokenizer& tokenizer, OpenAiWriterOptions options);
 
   void begin_choice(std::string& events, std::uint32_t index, const Usage& usage) override;
-  [[nodiscard]] bool tell(std::string& events, const ChoiceText& choice, const Usage& so_far) override;
+  [[nodiscard]] bool write_choice(std::string& events, const ChoiceText& choice, const Usage& so_far) override;
   void end_stream(std::string& events, const Usage& usage, const Error* error) override;
   [[nodiscard]] std::string whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) override;
 
@@ -51,7 +51,7 @@ class OpenAiWriter final : public AnswerWriter {
   const Tokenizer* tokenizer_;
   OpenAiWriterOptions options_;
   EventWriter writer_;
-  std::set<std::uint32_t> begun_;  // a chat's choices
+  std::set<std::uint32_t> begun_;  // chat: choices with a role event
 };
 
 }  // namespace quire

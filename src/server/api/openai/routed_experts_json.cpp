@@ -10,7 +10,8 @@
 namespace quire {
 namespace {
 
-// Format 1.0: a magic, the length of what follows, a Python dict that fills up 64 bytes (numpy.lib.format).
+// Returns the header of an .npy file in format 1.0: a magic, the length of the rest, and a Python dict with padding to a multiple of 64
+// bytes (numpy.lib.format).
 std::string npy_head(std::uint64_t num_tokens, const ExpertShape& shape, bool is_wide) {
   constexpr std::size_t kAlignment = 64, kBefore = 10;
   std::string dict = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}, {}), }}", is_wide ? "<u2" : "|u1", num_tokens,
@@ -24,16 +25,16 @@ std::string npy_head(std::uint64_t num_tokens, const ExpertShape& shape, bool is
 
 }  // namespace
 
-void append_routed_experts(std::string& out, const ToldExperts& told) {
+void append_routed_experts(std::string& out, const ReportedExperts& routed) {
   out += R"(,"routed_experts":)";
-  if (told.experts.empty()) {
+  if (routed.experts.empty()) {
     out += "null";
     return;
   }
-  const bool is_wide = told.shape.num_experts > 256;
-  std::string npy = npy_head(told.experts.size() / told.shape.per_token(), told.shape, is_wide);
-  npy.reserve(npy.size() + told.experts.size() * (is_wide ? 2 : 1));
-  for (const std::uint16_t expert : told.experts) {
+  const bool is_wide = routed.shape.num_experts > 256;
+  std::string npy = npy_head(routed.experts.size() / routed.shape.per_token(), routed.shape, is_wide);
+  npy.reserve(npy.size() + routed.experts.size() * (is_wide ? 2 : 1));
+  for (const std::uint16_t expert : routed.experts) {
     npy += static_cast<char>(expert & 0xFFU);
     if (is_wide) npy += static_cast<char>(expert >> 8U);
   }

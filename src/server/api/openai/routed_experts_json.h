@@ -5,8 +5,8 @@
 
 namespace quire {
 
-// `,"routed_experts":...` as vLLM writes it: NumPy's file of an array [token][layer][expert] of the smallest unsigned numbers that hold
-// them, in base64; null where nothing was computed.
-void append_routed_experts(std::string& out, const ToldExperts& told);
+// Appends `,"routed_experts":...` in vLLM's form: a NumPy file in base64, with an array [token][layer][expert] of the smallest sufficient
+// unsigned integers. null if there are no experts.
+void append_routed_experts(std::string& out, const ReportedExperts& routed);
 
 }  // namespace quire

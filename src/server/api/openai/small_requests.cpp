@@ -48,14 +48,14 @@ Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_si
   return call;
 }
 
-Result<TokenizeRequest> parse_tokenize_request(std::string_view body) {
+Result<TokenizeRequest> parse_tokenize_request(std::string_view body, const ImageReading& image_reading) {
   auto object = parse_object(body);
   if (!object) return std::unexpected(object.error());
   ObjectReader reader(*object);
   TokenizeRequest request;
   request.model = reader.text("model");
   if (object->contains("messages")) {
-    ChatPrompt chat = read_chat_prompt(reader);
+    ChatPrompt chat = read_chat_prompt(reader, image_reading);
     (void)read_tool_use(reader, chat.tools);
     request.input = std::move(chat);
     request.add_special_tokens = reader.boolean("add_special_tokens", false);

@@ -1,5 +1,5 @@
 #pragma once
-// The bodies of routes beside completions.
+// Parses the bodies of OpenAI's routes other than completions.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,14 +14,14 @@
 
 namespace quire {
 
-// The body of /v1/requests/{id}/fork.
+// Parses the body of /v1/requests/{id}/fork.
 Result<ForkCall> parse_fork_call(std::string_view body, std::uint32_t max_choices);
 
 // The body of /v1/requests/{id}/input.
 struct InputCall {
-  std::optional<Prompt> prompt;     // nullopt: nothing more is said
-  bool add_special_tokens = false;  // they were in the first
-  bool is_last = false;             // the session ends with its answer
+  std::optional<Prompt> prompt;     // nullopt: no more input
+  bool add_special_tokens = false;  // the first prompt of the session has them already
+  bool is_last = false;             // the session ends after this input is answered
 };
 Result<InputCall> parse_input_call(std::string_view body, std::uint32_t vocab_size);
 
@@ -31,7 +31,7 @@ struct TokenizeRequest {
   bool add_special_tokens = true;
   bool return_token_strs = false;
 };
-Result<TokenizeRequest> parse_tokenize_request(std::string_view body);
+Result<TokenizeRequest> parse_tokenize_request(std::string_view body, const ImageReading& image_reading = {});
 
 struct DetokenizeRequest {
   std::string model;

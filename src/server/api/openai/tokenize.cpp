@@ -10,11 +10,11 @@
 
 namespace quire {
 
-Result<std::string> answer_tokenize(std::string body, const ServedModel& model) {
-  auto parsed = parse_tokenize_request(std::exchange(body, {}));
+Result<std::string> answer_tokenize(std::string body, const ServedModel& model, const CancellationPoint* cancellation) {
+  auto parsed = parse_tokenize_request(std::exchange(body, {}), model.image_reading());
   if (!parsed) return std::unexpected(parsed.error());
   if (const auto named = model.adapter_of(parsed->model); !named) return std::unexpected(named.error());
-  const auto tokens = model.encode_input(std::move(parsed->input), parsed->add_special_tokens);
+  const auto tokens = model.encode_input(std::move(parsed->input), parsed->add_special_tokens, cancellation);
   if (!tokens) return std::unexpected(tokens.error());
   std::string strings = "null";
   if (parsed->return_token_strs) {
@@ -29,14 +29,16 @@ Result<std::string> answer_tokenize(std::string body, const ServedModel& model) 
                      fmt::join(*tokens, ","), strings);
 }
 
-Result<std::string> answer_detokenize(std::string body, const ServedModel& model) {
+Result<std::string> answer_detokenize(std::string body, const ServedModel& model, const CancellationPoint* cancellation) {
   const auto parsed = parse_detokenize_request(std::exchange(body, {}), model.tokenizer().vocab_size());
   if (!parsed) return std::unexpected(parsed.error());
   if (const auto named = model.adapter_of(parsed->model); !named) return std::unexpected(named.error());
   if (parsed->tokens.size() > model.max_model_len()) {
     return fail(ErrorCode::invalid_argument, "tokens",
-                fmt::format("has {} tokens, and the context holds {}", parsed->tokens.size(), model.max_model_len()), "send them in parts");
+                fmt::format("has {} tokens, more than the maximum of {}", parsed->tokens.size(), model.max_model_len()),
+                "send them in parts");
   }
+  pass(cancellation);
   return fmt::format(R"({{"prompt":{}}})", json_string(model.tokenizer().decode(parsed->tokens, false)));
 }
 

@@ -17,8 +17,9 @@ std::uint32_t read_size(ObjectReader& reader, const RequestContext& context) {
   const auto size = reader.integer("dimensions", 1, width);
   if (!size) return 0;
   if (!info.is_matryoshka && !context.options.is_matryoshka && *size != width) {
-    reader.reject("dimensions", fmt::format("is {}, and the model is not known for shorter vectors than {}", *size, width),
-                  "leave it out, or serve with --matryoshka if it is trained for them", ErrorCode::unsupported);
+    reader.reject("dimensions", fmt::format("is {}, but the model is not known to support vectors shorter than {}", *size, width),
+                  "leave it out, or start the server with --matryoshka if the model is trained for shorter vectors",
+                  ErrorCode::unsupported);
   }
   if (!info.sizes.empty() && std::ranges::find(info.sizes, static_cast<std::uint32_t>(*size)) == info.sizes.end())
     reader.reject("dimensions", fmt::format("is {}", *size), fmt::format("use one of {}", fmt::join(info.sizes, ", ")));
@@ -48,10 +49,9 @@ Result<PreparedPooling> prepare_embeddings(std::string body, const RequestContex
   std::vector<Prompt> texts = read_input(reader, context.model.tokenizer().vocab_size());
   VectorForm form{.size = read_size(reader, context), .normalize = context.model.pooling().normalize, .is_base64 = false};
   read_form(reader, form);
-  if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
-  if (auto named = find_adapter(fields, context); !named) return std::unexpected(std::move(named.error()));
+  if (auto read = finish_fields(reader, fields, context); !read) return std::unexpected(std::move(read.error()));
   if (!context.model.pooling().pair_template.empty())
-    return fail(ErrorCode::unsupported, "model", "judges pairs of texts and makes no vectors of them", "use /v1/rerank or /v1/score");
+    return fail(ErrorCode::unsupported, "model", "is a cross-encoder, which does not produce embeddings", "use /v1/rerank or /v1/score");
   const auto kind = pooling_kind(context);
   if (!kind) return std::unexpected(kind.error());
   PreparedPooling prepared{.kind = "embd", .requests = {}, .answer = {}};

@@ -1,5 +1,5 @@
-// What /v1/embeddings, /pooling, /v1/score and /v1/rerank share: their common fields, and from a text the request that the engine gets.
-// Runs where the body is read, on the server's thread or one of the job pool, so it keeps nothing between calls. Its errors name the
+// Code that /v1/embeddings, /pooling, /v1/score and /v1/rerank share: it reads their common fields, and builds the engine's request for a
+// text. Runs where the body is read, on the server's thread or in the job pool, so it keeps no state between calls. Errors name the
 // client's field.
 #include "server/api/pooling/pooling_request.h"
 
@@ -9,13 +9,14 @@
 #include <limits>
 #include <utility>
 
+#include "base/context_overflow.h"
 #include "server/http/error_response.h"
 #include "server/http/tenants.h"
 #include "server/request/served_model.h"
 namespace quire {
 namespace {
 
-// Of what is cut off on the right an end-of-sequence token stays, which a last token's vector needs.
+// Cuts `tokens` to `most`. With `keeps_last` a cut on the right keeps the end-of-sequence token, which the vector of a last token needs.
 void truncate(std::vector<TokenId>& tokens, std::size_t most, bool left, bool keeps_last) {
   if (tokens.size() <= most) return;
   const TokenId last = tokens.back();
@@ -43,10 +44,8 @@ Result<std::vector<TokenId>> encode_pooled(Prompt text, const PoolingFields& fie
     truncate(tokens, wanted < 0 ? most : std::min(most, static_cast<std::size_t>(wanted)), fields.truncates_left, keeps_last);
   }
   if (tokens.empty()) return fail(ErrorCode::invalid_argument, field, "has no tokens", "send some text");
-  if (tokens.size() > most) {
-    return fail(ErrorCode::invalid_argument, field, fmt::format("has {} tokens, and at most {} fit", tokens.size(), most),
-                "shorten it, or send truncate_prompt_tokens: -1");
-  }
+  if (tokens.size() > most)
+    return std::unexpected(overflow_error(field, {.prompt_tokens = tokens.size(), .max_model_len = model.max_model_len()}));
   return tokens;
 }
 
@@ -57,7 +56,7 @@ void read_pooling_fields(ObjectReader& reader, PoolingFields& fields) {
   fields.model = reader.text("model");
   fields.add_special_tokens = reader.boolean("add_special_tokens", true);
   fields.truncate_to = reader.integer("truncate_prompt_tokens", -1, kMost);
-  if (fields.truncate_to == 0) reader.reject("truncate_prompt_tokens", "is 0", "use -1, or how many tokens to keep");
+  if (fields.truncate_to == 0) reader.reject("truncate_prompt_tokens", "is 0", "use -1, or the number of tokens to keep");
   const std::string side = reader.text("truncation_side", "right");
   if (side != "left" && side != "right") reader.reject("truncation_side", fmt::format("is '{}'", shown(side)), "use left or right");
   fields.truncates_left = side == "left";
@@ -65,16 +64,24 @@ void read_pooling_fields(ObjectReader& reader, PoolingFields& fields) {
   fields.priority = reader.integer("priority", 0, -kMost, kMost);
   reader.ignore("user");
   reader.ignore("request_id");
+  // Other vendors use these fields to request a different vector of the same text.
+  for (const char* other : {"input_type", "prompt_name", "instruction"}) reader.only(other, "null", "put the instruction into the text");
+  reader.only("late_chunking", "false", "send each chunk as a separate text");
+  reader.only("chat_template", "null", "start the server with --chat-template");
 }
 
 Result<PoolingKind> pooling_kind(const RequestContext& context) {
   if (context.options.pooling) return *context.options.pooling;
   const PoolingInfo& info = context.model.pooling();
   if (info.unsupported.empty()) return info.kind;
-  return fail(ErrorCode::unsupported, "model", fmt::format("makes no vectors: {}", info.unsupported), "serve with --pooling");
+  return fail(ErrorCode::unsupported, "model", fmt::format("does not produce vectors: {}", info.unsupported),
+              "start the server with --pooling");
 }
 
-Result<void> find_adapter(PoolingFields& fields, const RequestContext& context) {
+Result<void> finish_fields(ObjectReader& reader, PoolingFields& fields, const RequestContext& context) {
+  if (auto read = reader.finish(fields.ignored); !read) return read;
+  if (context.options.strict_fields && !fields.ignored.empty())
+    return fail(ErrorCode::unsupported, fields.ignored.front(), "would be ignored, which --strict-fields forbids", "leave it out");
   auto adapter = context.model.adapter_of(fields.model);
   if (!adapter) return std::unexpected(std::move(adapter.error()));
   fields.adapter = *std::move(adapter);
@@ -95,6 +102,7 @@ Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFie
   request.priority = fields.priority;
   request.tags.tenant = context.tenant;
   request.adapter = prepared.adapter = fields.adapter;
+  prepared.ignored = fields.ignored;
   return {};
 }
 

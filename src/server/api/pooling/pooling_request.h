@@ -1,5 +1,5 @@
 #pragma once
-// What calls for vectors of texts have in common: their texts, and the requests that the engine gets for them.
+// Code that all calls for vectors of texts share: their fields, and their requests to the engine.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,27 +16,29 @@
 
 namespace quire {
 
-// Texts, or pairs of them, in one call.
+// Maximum number of texts, or of pairs of texts, in one call.
 inline constexpr std::size_t kMaxPooledTexts = 2048;
 
-// Fields of every such call.
+// Fields of every call for vectors.
 struct PoolingFields {
   std::string model;
-  std::string adapter{};  // that this names; empty: none
+  std::string adapter{};  // LoRA adapter that `model` names; empty: none
   bool add_special_tokens = true;
-  // Keeps so many tokens of each text; -1: as many as fit.
+  // Keeps at most this many tokens of each text; -1: as many as fit.
   std::optional<std::int64_t> truncate_to;
   bool truncates_left = false;
   std::string cache_salt;
   std::int64_t priority = 0;
+  std::vector<std::string> ignored;  // names of fields that do not change the answer
 };
 
 void read_pooling_fields(ObjectReader& reader, PoolingFields& fields);
-// The model's own way, or the one that it is served with. Errors: `unsupported`.
+// Returns the kind that the server is started with (--pooling), or else the model's kind. Errors: `unsupported`.
 Result<PoolingKind> pooling_kind(const RequestContext& context);
-// The adapter that they name. Errors: `not_found`.
-Result<void> find_adapter(PoolingFields& fields, const RequestContext& context);
-// Adds a request. `field`: where its text is from.
+// Ends the reading of fields: unread fields are ignored and named, or refused (--strict-fields). Then finds the adapter that `model` names.
+// Errors: the reader's first error, `unsupported`, `not_found`.
+Result<void> finish_fields(ObjectReader& reader, PoolingFields& fields, const RequestContext& context);
+// Adds the request for one text. `field` names the text in errors.
 Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFields& fields, PoolingParams params, const char* field,
                         const RequestContext& context);
 std::string pooled_usage(std::uint64_t num_prompt_tokens);

@@ -1,6 +1,6 @@
-// The addresses of calls for vectors of texts. On the server's thread, but for the work that is handed to the job pool. An answer may hold
-// millions of numbers: writing them must not hold up other clients, so only short ones are written here. A client that has gone destroys
-// its PendingReply, and with it what is under way.
+// Routes for vectors of texts. Runs on the server's thread, except the work that the job pool gets. An answer may contain millions of
+// numbers. Writing them must not delay other clients, so only short answers are written on this thread. A client that disconnects destroys
+// its PendingReply and with it the work in progress.
 #include "server/api/pooling/pooling_routes.h"
 
 #include <fmt/format.h>
@@ -22,14 +22,19 @@ namespace quire {
 
 namespace {
 
-// More numbers than these take longer to write than to hand to another thread and back.
+// More numbers than this take longer to write than to pass to another thread and back.
 constexpr std::size_t kMaxInlineNumbers = 4096;
-// So many hold up the other clients for too long.
+// More numbers than this would delay other clients too long, even if the job pool is full.
 constexpr std::size_t kMaxLateNumbers = 256 << 10;
 
 using PreparePooling = Result<PreparedPooling> (*)(std::string body, const RequestContext& context);
 
-void answer_pooling(Serving& serving, const PreparedPooling& prepared, const std::string& id, std::vector<PooledVector> vectors,
+// The request's id, and the client that its jobs count for.
+struct Caller {
+  std::string id, client;
+};
+
+void answer_pooling(Serving& serving, const PreparedPooling& prepared, const Caller& caller, std::vector<PooledVector> vectors,
                     const std::weak_ptr<PendingReply>& pending, const Wake& wake) {
   struct Job {
     PreparedPooling prepared;
@@ -39,11 +44,11 @@ void answer_pooling(Serving& serving, const PreparedPooling& prepared, const std
     std::exception_ptr failure{};
   };
   const std::size_t num_numbers = vectors.empty() ? 0 : vectors.size() * vectors.front().size();
-  auto job = std::make_shared<Job>(
-      Job{prepared,
-          {fmt::format("{}-{}", prepared.kind, id), prepared.adapter.empty() ? serving.model().name() : prepared.adapter, unix_now_s()},
-          std::move(vectors),
-          std::string()});
+  auto job = std::make_shared<Job>(Job{
+      prepared,
+      {fmt::format("{}-{}", prepared.kind, caller.id), prepared.adapter.empty() ? serving.model().name() : prepared.adapter, unix_now_s()},
+      std::move(vectors),
+      std::string()});
   auto work = [job] {
     try {
       job->body = job->prepared.answer(job->head, job->vectors);
@@ -51,34 +56,34 @@ void answer_pooling(Serving& serving, const PreparedPooling& prepared, const std
       job->failure = std::current_exception();
     }
   };
-  auto finish = [&serving, job, id, pending, wake] {
+  auto finish = [&serving, job, id = caller.id, pending, wake] {
     const auto reply = pending.lock();
     if (reply == nullptr) return;
-    reply->reply = serving.guard(id, [&serving, &job]() -> Reply {
+    reply->reply = serving.guard(id, [&serving, &job, &id]() -> Reply {
       if (job->failure) std::rethrow_exception(job->failure);
       if (!job->body) return serving.refuse(job->body.error());
-      return Serving::json_reply(*std::move(job->body));
+      return serving.with_ignored_fields(Serving::json_reply(*std::move(job->body)), id, job->prepared.ignored);
     });
     wake();
   };
   const auto lane = prepared.writes_files ? JobPool::Lane::disk : JobPool::Lane::large;
   const bool takes_long = prepared.writes_files || num_numbers > kMaxInlineNumbers;
-  if (takes_long && serving.offload(lane, work, finish)) return;
+  if (takes_long && serving.submit_job(lane, caller.client, work, finish)) return;
   if (prepared.writes_files || num_numbers > kMaxLateNumbers) {
     if (const auto reply = pending.lock())
-      reply->reply = serving.refuse({ErrorCode::overloaded, "", "too many large answers wait to be written", "try again later"});
+      reply->reply = serving.refuse({ErrorCode::overloaded, "", "too many large answers are waiting to be written", "try again later"});
     return wake();
   }
   work();
   finish();
 }
 
-Reply start_pooling(Serving& serving, PreparedPooling prepared, const std::string& id, const Wake& wake) {
+Reply start_pooling(Serving& serving, PreparedPooling prepared, Caller caller, const Wake& wake) {
   auto pending = std::make_shared<PendingReply>();
   std::vector<EngineRequest> requests = std::exchange(prepared.requests, {});
-  auto done = [&serving, prepared = std::move(prepared), id, wake,
+  auto done = [&serving, prepared = std::move(prepared), caller = std::move(caller), wake,
                weak = std::weak_ptr(pending)](Result<std::vector<PooledVector>> vectors) {
-    if (vectors) return answer_pooling(serving, prepared, id, std::move(*vectors), weak, wake);
+    if (vectors) return answer_pooling(serving, prepared, caller, std::move(*vectors), weak, wake);
     if (const auto reply = weak.lock()) reply->reply = serving.refuse(vectors.error());
     wake();
   };
@@ -90,17 +95,19 @@ Reply start_pooling(Serving& serving, PreparedPooling prepared, const std::strin
 
 Reply pool(Serving& serving, HttpRequest& request, const Wake& wake, PreparePooling prepare) {
   if (serving.is_draining())
-    return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request elsewhere"});
+    return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", "send the request to another server"});
   return serving.read_body(request, wake,
-                           [&serving, prepare, id = request.id, tenant = serving.tenant_of(request)](std::string body) -> Serving::Then {
-                             auto prepared = prepare(std::move(body), serving.context(tenant));
+                           [&serving, prepare, id = request.answer_id(), client = request.client, tenant = serving.tenant_of(request)](
+                               std::string body, const CancellationPoint& cancellation) -> Serving::RemainingWork {
+                             auto prepared = prepare(std::move(body), serving.context(tenant, &cancellation));
                              if (!prepared) return serving.refusal(prepared.error());
-                             return [&serving, id, kept = std::make_shared<PreparedPooling>(*std::move(prepared))](const Wake& then_wake) {
-                               const auto go_on = [&serving, id, kept, then_wake](const Serving::Lease& lease) {
+                             return [&serving, id, client,
+                                     kept = std::make_shared<PreparedPooling>(*std::move(prepared))](const Wake& then_wake) {
+                               const auto with_lease = [&serving, id, client, kept, then_wake](const Serving::Lease& lease) {
                                  for (EngineRequest& each : kept->requests) each.adapter_lease = lease;
-                                 return start_pooling(serving, std::move(*kept), id, then_wake);
+                                 return start_pooling(serving, std::move(*kept), {id, client}, then_wake);
                                };
-                               return serving.with_adapter(kept->adapter, id, then_wake, go_on);
+                               return serving.with_adapter(kept->adapter, id, then_wake, with_lease);
                              };
                            });
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Calls for vectors of texts: /v1/embeddings, /pooling, /score, /rerank and their other names.
+// Routes for vectors of texts: /v1/embeddings, /pooling, /score, /rerank and their other names.
 #include "server/api/routes.h"
 
 namespace quire {

@@ -1,6 +1,6 @@
-// /v1/score and /v1/rerank: pairs of texts, the requests that judge them, and the answer of their scores. Both ends run on the server's
-// thread or one of the job pool; between them the engine computes. A prompt is made of a client's texts by one pass over the template, so a
-// text that contains "{document}" stays what it is.
+// /v1/score and /v1/rerank: reads pairs of texts, builds the requests that score them, and writes the scores. Both ends run on the server's
+// thread or in the job pool; between them the engine computes. A prompt is built from a client's texts in one pass over the template, so
+// "{document}" within a text is not replaced.
 #include "server/api/pooling/rerank.h"
 
 #include <fmt/format.h>
@@ -30,13 +30,13 @@ struct PairCall {
   std::vector<TextPair> pairs;
 };
 
-// A text, one as {"text": ...}, or a list of such.
+// Reads a text, an object {"text": ...}, or a list of them.
 std::vector<std::string> read_texts(ObjectReader& reader, std::string_view name) {
   std::vector<std::string> texts;
   const json::value* value = reader.find(name);
   const auto add = [&](const json::value& item) {
     const json::value* text = item.is_object() ? item.get_object().if_contains("text") : &item;
-    if (text == nullptr || !text->is_string()) return reader.reject(name, "holds " + describe(item), "send texts");
+    if (text == nullptr || !text->is_string()) return reader.reject(name, "contains " + describe(item), "send texts");
     texts.emplace_back(text->get_string());
   };
   if (value == nullptr) {
@@ -51,14 +51,14 @@ std::vector<std::string> read_texts(ObjectReader& reader, std::string_view name)
   return texts;
 }
 
-// One query with each document, or the i-th with the i-th.
+// Pairs one query with each document, or the i-th query with the i-th document.
 void pair_up(ObjectReader& reader, PairCall& call) {
   const std::size_t num_queries = call.queries.size(), num_documents = call.documents.size();
   if (num_documents > kMaxPooledTexts)
-    reader.reject(call.document_field, fmt::format("holds {} texts", num_documents), fmt::format("send at most {}", kMaxPooledTexts));
+    reader.reject(call.document_field, fmt::format("contains {} texts", num_documents), fmt::format("send at most {}", kMaxPooledTexts));
   if (num_queries != 1 && num_queries != num_documents && !reader.failed())
-    reader.reject(call.query_field, fmt::format("holds {} texts for {} documents", num_queries, num_documents),
-                  "send one, or one for each");
+    reader.reject(call.query_field, fmt::format("contains {} texts for {} documents", num_queries, num_documents),
+                  "send one text, or one for each document");
   call.pairs.reserve(num_documents);
   for (std::uint32_t i = 0; i < num_documents; ++i) call.pairs.push_back({num_queries == 1 ? 0 : i, i});
 }
@@ -82,10 +82,10 @@ std::string pair_prompt(std::string_view form, std::string_view query, std::stri
   return text;
 }
 
-Result<TokenId> judging_token(const std::string& word, const ServedModel& model) {
+Result<TokenId> label_token(const std::string& word, const ServedModel& model) {
   const auto tokens = model.encode(word, {.add_special = false, .parse_special = true}, "model");
   if (tokens && tokens->size() == 1) return tokens->front();
-  return fail(ErrorCode::unsupported, "model", fmt::format("judges by '{}', which is no token of its vocabulary", word));
+  return fail(ErrorCode::unsupported, "model", fmt::format("scores pairs with '{}', which is not a token of its vocabulary", word));
 }
 
 double cosine_of(std::span<const float> a, std::span<const float> b) {
@@ -100,10 +100,10 @@ double cosine_of(std::span<const float> a, std::span<const float> b) {
 
 using Scores = std::function<std::vector<double>(std::span<const PooledVector>)>;
 
-// Each pair is one prompt, behind which the model says yes or no.
-Result<Scores> judge_pairs(PreparedPooling& prepared, const PairCall& call, const RequestContext& context) {
+// Builds one prompt per pair, after which the model answers yes or no. A score is the probability of yes.
+Result<Scores> score_with_cross_encoder(PreparedPooling& prepared, const PairCall& call, const RequestContext& context) {
   const PoolingInfo& info = context.model.pooling();
-  const auto no = judging_token(info.no_token, context.model), yes = judging_token(info.yes_token, context.model);
+  const auto no = label_token(info.no_token, context.model), yes = label_token(info.yes_token, context.model);
   if (!no || !yes) return std::unexpected(no ? yes.error() : no.error());
   for (const TextPair& pair : call.pairs) {
     Prompt prompt = pair_prompt(info.pair_template, call.queries[pair.query], call.documents[pair.document]);
@@ -137,7 +137,8 @@ Result<Scores> compare_vectors(PreparedPooling& prepared, PairCall& call, const 
 }
 
 Result<Scores> add_pairs(PreparedPooling& prepared, PairCall& call, const RequestContext& context) {
-  return context.model.pooling().pair_template.empty() ? compare_vectors(prepared, call, context) : judge_pairs(prepared, call, context);
+  return context.model.pooling().pair_template.empty() ? compare_vectors(prepared, call, context)
+                                                       : score_with_cross_encoder(prepared, call, context);
 }
 
 std::string score_answer(const PooledHead& head, const std::vector<double>& scores, std::uint64_t num_prompt_tokens) {
@@ -148,7 +149,7 @@ std::string score_answer(const PooledHead& head, const std::vector<double>& scor
   return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
 }
 
-// The best `most` of the documents, which are empty where they are not to be repeated.
+// Returns the answer with the `most` best documents. `documents` is empty if the answer must not repeat them.
 std::string rerank_answer(const PooledHead& head, const std::vector<double>& scores, const std::vector<std::string>& documents,
                           std::size_t most, std::uint64_t num_prompt_tokens) {
   std::vector<std::size_t> order(scores.size());
@@ -166,7 +167,7 @@ std::string rerank_answer(const PooledHead& head, const std::vector<double>& sco
   return body + "]}";
 }
 
-// The names that vLLM has had for the two sides.
+// Reads both sides of the pairs, under any of the names that vLLM has used for them.
 void read_sides(ObjectReader& reader, PairCall& call, const json::object& object) {
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"text_1", "text_2"}, {"queries", "documents"}, {"queries", "items"}, {"data_1", "data_2"}};
@@ -188,8 +189,7 @@ Result<PreparedPooling> prepare_score(std::string body, const RequestContext& co
   read_pooling_fields(reader, call.fields);
   read_sides(reader, call, *object);
   pair_up(reader, call);
-  if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
-  if (auto named = find_adapter(call.fields, context); !named) return std::unexpected(std::move(named.error()));
+  if (auto read = finish_fields(reader, call.fields, context); !read) return std::unexpected(std::move(read.error()));
   PreparedPooling prepared{.kind = "score", .requests = {}, .answer = {}};
   auto scores = add_pairs(prepared, call, context);
   if (!scores) return std::unexpected(std::move(scores.error()));
@@ -213,8 +213,7 @@ Result<PreparedPooling> prepare_rerank(std::string body, const RequestContext& c
   const bool repeats = reader.boolean("return_documents", true);
   reader.only("max_tokens_per_doc", "0", "send truncate_prompt_tokens");
   pair_up(reader, call);
-  if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
-  if (auto named = find_adapter(call.fields, context); !named) return std::unexpected(std::move(named.error()));
+  if (auto read = finish_fields(reader, call.fields, context); !read) return std::unexpected(std::move(read.error()));
   PreparedPooling prepared{.kind = "rerank", .requests = {}, .answer = {}};
   auto scores = add_pairs(prepared, call, context);
   if (!scores) return std::unexpected(std::move(scores.error()));

@@ -1,6 +1,6 @@
-// /pooling: reads a body, makes a request for each of its texts or for its conversation, and writes the answer. Both ends run on the
-// server's thread or one of the job pool; between them the engine computes. Rows of all tokens may be large: their number is bounded before
-// anything is asked of the engine.
+// /pooling: reads a body, builds a request for each of its texts or for its conversation, and writes the answer. Both ends run on the
+// server's thread or in the job pool; between them the engine computes. Rows of all tokens may be large, so their number is bounded before
+// the engine gets a request.
 #include "server/api/pooling/token_vectors.h"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@
 #include "base/json_text.h"
 #include "server/api/pooling/vector_form.h"
 #include "server/http/error_response.h"
+#include "server/http/tenants.h"
 #include "server/request/chat_messages.h"
 #include "server/request/hidden_states.h"
 #include "server/request/served_model.h"
@@ -24,22 +25,22 @@ struct PoolingRequest {
   PoolingFields fields;
   const char* field = "input";
   std::vector<Prompt> texts;
-  std::optional<ChatPrompt> chat;  // instead of them
+  std::optional<ChatPrompt> chat;       // replaces `texts`
+  std::vector<PromptImage> pictures{};  // images of the conversation, once it is rendered
   bool of_tokens = false;
   bool to_files = false;
   VectorForm form;
 };
 
-// As in vLLM nothing is added to a conversation unless asked for: it is read, and not answered.
-ChatPrompt read_conversation(json::object& object, ObjectReader& reader, PoolingFields& fields) {
+// By default nothing is added to a conversation, as in vLLM: it is encoded, not answered.
+ChatPrompt read_conversation(json::object& object, ObjectReader& reader, PoolingFields& fields, const ImageReading& image_reading) {
   if (json::value& generates = object["add_generation_prompt"]; generates.is_null()) generates = false;
   fields.add_special_tokens = reader.boolean("add_special_tokens", false);
-  reader.only("chat_template", "null", "start the server with --chat-template");
   reader.ignore("media_io_kwargs");
-  return read_chat_prompt(reader);
+  return read_chat_prompt(reader, image_reading);
 }
 
-// vLLM's default, where a model makes vectors.
+// Returns whether the vectors of all tokens are requested. The default is the same as vLLM's for a model that makes vectors.
 bool read_of_tokens(ObjectReader& reader) {
   const std::string task = reader.text("task", "embed");
   if (task != "embed" && task != "token_embed")
@@ -56,7 +57,8 @@ Result<PoolingRequest> parse_pooling(std::string body, const RequestContext& con
   request.of_tokens = read_of_tokens(reader);
   if (object->contains("messages")) {
     request.field = "messages";
-    request.chat = read_conversation(*object, reader, request.fields);
+    reader.only("input", "null", "send either input or messages");
+    request.chat = read_conversation(*object, reader, request.fields, context.model.image_reading());
   } else {
     request.texts = read_input(reader, context.model.tokenizer().vocab_size());
   }
@@ -65,13 +67,13 @@ Result<PoolingRequest> parse_pooling(std::string body, const RequestContext& con
   reader.only("dimensions", "null", "use /v1/embeddings");
   request.to_files = read_hidden_states(reader);
   if (request.to_files && !request.of_tokens)
-    reader.reject("task", "is embed, and kv_transfer_params asks for hidden states", "use token_embed");
+    reader.reject("task", "is embed, but kv_transfer_params requests hidden states", "use token_embed");
   reader.ignore("mm_processor_kwargs");
-  if (auto read = reader.finish(); !read) return std::unexpected(std::move(read.error()));
+  if (auto read = finish_fields(reader, request.fields, context); !read) return std::unexpected(std::move(read.error()));
   return request;
 }
 
-// [token][number]; in base64 the bytes of all of them.
+// Writes [token][number], or in base64 the bytes of all numbers.
 void append_rows(std::string& out, std::span<const float> rows, std::uint32_t width, const VectorForm& form) {
   PooledVector all;
   if (!form.is_base64) out += '[';
@@ -90,7 +92,7 @@ void append_rows(std::string& out, std::span<const float> rows, std::uint32_t wi
     out += ']';
 }
 
-// `width`: of a vector; each answer holds one, or several.
+// `width`: size of each token's vector, if an answer has several vectors; 0: each answer has one vector.
 std::string pooling_answer(const PooledHead& head, std::span<const PooledVector> answers, const VectorForm& form, std::uint32_t width,
                            std::uint64_t num_prompt_tokens) {
   std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
@@ -106,22 +108,35 @@ std::string pooling_answer(const PooledHead& head, std::span<const PooledVector>
   return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
 }
 
-Result<void> render_chat(PoolingRequest& request, const ServedModel& model) {
+Result<void> render_chat(PoolingRequest& request, const RequestContext& context) {
   if (!request.chat) return {};
-  auto text = model.render(std::move(*request.chat));
-  if (!text) return std::unexpected(std::move(text.error()));
-  request.texts.emplace_back(std::move(*text));
+  if (request.chat->pictures.empty()) {
+    auto text = context.model.render(std::move(*request.chat), context.cancellation);
+    if (!text) return std::unexpected(std::move(text.error()));
+    request.texts.emplace_back(std::move(*text));
+    return {};
+  }
+  CompletionRequest chat;
+  chat.api = Api::chat;
+  chat.chat = std::move(*request.chat);
+  chat.add_special_tokens = request.fields.add_special_tokens;
+  chat.truncate_to = request.fields.truncate_to;
+  chat.cache_salt = salt_of(context.options.tenant_secret, context.tenant, request.fields.cache_salt);
+  auto prompts = context.model.encode_prompts(chat);
+  if (!prompts) return std::unexpected(std::move(prompts.error()));
+  request.texts.emplace_back(std::move(prompts->front()));
+  request.pictures = std::move(chat.pictures);
   return {};
 }
 
-// Instead of rows, where they are.
+// Writes the rows to files. The answer contains the paths instead of the rows.
 Result<std::string> files_answer(const PooledHead& head, std::span<const PooledVector> answers,
-                                 const std::vector<std::vector<TokenId>>& prompts, const StatesPlace& place,
+                                 const std::vector<std::vector<TokenId>>& prompts, const HiddenStatesFolder& destination,
                                  std::uint64_t num_prompt_tokens) {
   std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
                                  json_string(head.model));
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    const auto path = write_hidden_states(place, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
+    const auto path = write_hidden_states(destination, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
     if (!path) return std::unexpected(path.error());
     body += fmt::format(R"({}{{"index":{},"object":"pooling","data":[],"kv_transfer_params":{}}})", i > 0 ? "," : "", i,
                         hidden_states_params(*path));
@@ -129,11 +144,11 @@ Result<std::string> files_answer(const PooledHead& head, std::span<const PooledV
   return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
 }
 
-// Of each token the row itself; a text's vector as /v1/embeddings makes it.
+// Returns the kind of pooling: every token's row, or the vector of a text as in /v1/embeddings.
 Result<PoolingKind> kind_of(const PoolingRequest& request, const RequestContext& context) {
   if (request.of_tokens) return PoolingKind::all;
   if (context.model.pooling().pair_template.empty()) return pooling_kind(context);
-  return fail(ErrorCode::unsupported, "task", "is embed, and the model judges pairs of texts", "use token_embed, /v1/rerank or /v1/score");
+  return fail(ErrorCode::unsupported, "task", "is embed, but the model is a cross-encoder", "use token_embed, /v1/rerank or /v1/score");
 }
 
 }  // namespace
@@ -141,16 +156,16 @@ Result<PoolingKind> kind_of(const PoolingRequest& request, const RequestContext&
 Result<PreparedPooling> prepare_pooling(std::string body, const RequestContext& context) {
   auto request = parse_pooling(std::move(body), context);
   if (!request) return std::unexpected(std::move(request.error()));
-  if (auto named = find_adapter(request->fields, context); !named) return std::unexpected(std::move(named.error()));
   const auto kind = kind_of(*request, context);
   if (!kind) return std::unexpected(kind.error());
-  if (auto rendered = render_chat(*request, context.model); !rendered) return std::unexpected(std::move(rendered.error()));
+  if (auto rendered = render_chat(*request, context); !rendered) return std::unexpected(std::move(rendered.error()));
   PreparedPooling prepared{.kind = "pool", .requests = {}, .answer = {}};
   for (Prompt& text : request->texts) {
     if (auto added = add_pooled(prepared, std::move(text), request->fields, {.kind = *kind}, request->field, context); !added)
       return std::unexpected(std::move(added.error()));
+    prepared.requests.back().pictures = request->pictures;
     if (!request->of_tokens) continue;
-    if (auto fits = check_hidden_numbers(prepared.num_prompt_tokens, request->field, context); !fits)
+    if (auto fits = check_hidden_values(prepared.num_prompt_tokens, request->field, context); !fits)
       return std::unexpected(std::move(fits.error()));
   }
   if (request->to_files) {
@@ -160,9 +175,9 @@ Result<PreparedPooling> prepare_pooling(std::string body, const RequestContext& 
     prompts.reserve(prepared.requests.size());
     for (const EngineRequest& each : prepared.requests) prompts.push_back(each.prompt);
     prepared.writes_files = true;
-    prepared.answer = [prompts = std::move(prompts), place = StatesPlace{context.options.hidden_states_folder, std::string(context.tenant)},
+    prepared.answer = [prompts = std::move(prompts), destination = make_hidden_states_folder(context.options, std::string(context.tenant)),
                        num_tokens = prepared.num_prompt_tokens](const PooledHead& head, std::span<const PooledVector> answers) {
-      return files_answer(head, answers, prompts, place, num_tokens);
+      return files_answer(head, answers, prompts, destination, num_tokens);
     };
     return prepared;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// /pooling, as vLLM has it: the vector of a text or of a conversation, or the vectors of all its tokens.
+// /pooling, as in vLLM: the vector of a text or of a conversation, or the vectors of all its tokens.
 #include <string>
 
 #include "quire/base/error.h"
@@ -7,7 +7,7 @@
 
 namespace quire {
 
-// Takes the body, and frees it as soon as it is read. Any thread.
+// Consumes the body and frees it as soon as it is parsed. Called on any thread.
 Result<PreparedPooling> prepare_pooling(std::string body, const RequestContext& context);
 
 }  // namespace quire

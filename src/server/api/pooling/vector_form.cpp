@@ -39,7 +39,7 @@ std::vector<Prompt> read_input(ObjectReader& reader, std::uint32_t vocab_size) {
     else if (auto tokens = value.is_array() ? token_list(value, vocab_size) : std::nullopt)
       texts.emplace_back(*std::move(tokens));
     else
-      reader.reject("input", "holds " + describe(value), fmt::format("send texts, or token ids from 0 to {}", vocab_size - 1));
+      reader.reject("input", "contains " + describe(value), fmt::format("send texts, or token ids from 0 to {}", vocab_size - 1));
   };
   if (input == nullptr) {
     reader.reject("input", "is missing", "send a text or a list of texts");
@@ -51,7 +51,7 @@ std::vector<Prompt> read_input(ObjectReader& reader, std::uint32_t vocab_size) {
     return texts;
   }
   if (input->get_array().size() > kMaxPooledTexts)
-    reader.reject("input", fmt::format("holds {} texts", input->get_array().size()), fmt::format("send at most {}", kMaxPooledTexts));
+    reader.reject("input", fmt::format("contains {} texts", input->get_array().size()), fmt::format("send at most {}", kMaxPooledTexts));
   for (const json::value& item : input->get_array())
     if (!reader.failed()) add(item);
   return texts;
@@ -62,7 +62,7 @@ void read_form(ObjectReader& reader, VectorForm& form) {
   form.is_base64 = format == "base64";
   if (!form.is_base64 && format != "float") reader.reject("encoding_format", fmt::format("is '{}'", shown(format)), "use float or base64");
   form.normalize = reader.boolean("normalize", form.normalize);
-  form.normalize = reader.boolean("use_activation", form.normalize);  // vLLM's newer name
+  form.normalize = reader.boolean("use_activation", form.normalize);  // newer name in vLLM
   reader.only("embed_dtype", R"("float32")", "leave it out");
   if (const std::string endianness = reader.text("endianness", "native"); endianness != "native" && endianness != "little")
     reader.reject("endianness", fmt::format("is '{}'", shown(endianness)), "use little");
@@ -72,7 +72,7 @@ PooledVector finished_vector(std::span<const float> row, std::uint32_t size, boo
   if (size > 0 && size < row.size()) row = row.first(size);
   PooledVector vector(row.begin(), row.end());
   if (!normalize) return vector;
-  constexpr double kLeastLength = 1e-12;  // as torch's normalize()
+  constexpr double kLeastLength = 1e-12;  // same value as in torch's normalize()
   double squares = 0.0;
   for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
   const double length = std::max(std::sqrt(squares), kLeastLength);
@@ -81,7 +81,7 @@ PooledVector finished_vector(std::span<const float> row, std::uint32_t size, boo
 }
 
 void append_vector(std::string& out, std::span<const float> values, bool is_base64) {
-  static_assert(std::endian::native == std::endian::little, "clients read little-endian numbers");
+  static_assert(std::endian::native == std::endian::little, "the machine is little-endian, as clients expect");
   if (is_base64) {
     out += '"' + base64_of(std::as_bytes(values)) + '"';
     return;

@@ -1,5 +1,5 @@
 #pragma once
-// What calls for vectors say in the same words: of which texts, and in which form.
+// Fields that several calls for vectors share: their texts, and the form of the vectors.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,19 +12,19 @@
 namespace quire {
 
 struct VectorForm {
-  std::uint32_t size = 0;  // 0: all numbers
+  std::uint32_t size = 0;  // numbers per vector; 0: all
   bool normalize = true;
   bool is_base64 = false;
 };
 
-// A text, token ids, or a list of either.
+// Reads `input`: a text, token ids, or a list of either.
 std::vector<Prompt> read_input(ObjectReader& reader, std::uint32_t vocab_size);
-// All but the size. `form`: what holds where they say nothing.
+// Reads all fields of the form except the size. `form` contains the defaults.
 void read_form(ObjectReader& reader, VectorForm& form);
 
-// Its first `size` numbers (0: all), brought to length 1 if so wanted.
+// Returns the first `size` numbers of a row (0: all), scaled to length 1 if `normalize` is set.
 PooledVector finished_vector(std::span<const float> row, std::uint32_t size, bool normalize);
-// An array of numbers, or their bytes.
+// Appends an array of numbers, or their bytes in base64.
 void append_vector(std::string& out, std::span<const float> values, bool is_base64);
 
 }  // namespace quire

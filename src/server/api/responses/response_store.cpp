@@ -1,13 +1,15 @@
-// The lock is held for looking up and for turning lists round: a thread of the job pool that holds it may be stopped, and the server's then
-// waits. What is large is made before, and freed behind: what was dropped is declared before the lock, so that it outlives it.
+// The lock is held only to look up entries and to relink lists. A job pool thread can lose its core while it holds the lock, and the
+// server's thread then waits. Large objects are therefore created before the lock is taken and freed after it is released: `dropped` is
+// declared before the lock, so it outlives the lock.
 #include "server/api/responses/response_store.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace quire {
 
 std::uint64_t StoredResponse::num_bytes() const {
-  constexpr std::uint64_t kOverhead = 512;  // keys, nodes and the allocator's own
+  constexpr std::uint64_t kOverhead = 512;  // keys, nodes and the allocator's overhead
   return kOverhead + body.size() + input.size() + conversation.size() + tokens.size() * sizeof(TokenId);
 }
 
@@ -18,10 +20,16 @@ void ResponseStore::put(std::string_view tenant, std::shared_ptr<const StoredRes
   fresh.push_front({Key(tenant, response->id), std::move(response)});
   const std::scoped_lock lock(mutex_);
   if (const auto old = by_key_.find(fresh.front().key); old != by_key_.end()) drop(old->second, dropped);
-  // Ends, since one that is larger than all was turned away above.
-  while (num_bytes_ + num_bytes > max_bytes_) drop(std::prev(entries_.end()), dropped);
-  entries_.splice(entries_.begin(), fresh);
-  by_key_.emplace(entries_.front().key, entries_.begin());
+  Tenant& own = tenants_[fresh.front().key.first];
+  const auto size_with_it = [&](const Tenant& one) { return one.num_bytes + (&one == &own ? num_bytes : 0); };
+  while (num_bytes_ + num_bytes > max_bytes_) {
+    const auto largest = std::ranges::max_element(tenants_, {}, [&](const auto& named) { return size_with_it(named.second); });
+    if (largest->second.entries.empty()) return;
+    drop(std::prev(largest->second.entries.end()), dropped);
+  }
+  own.entries.splice(own.entries.begin(), fresh);
+  by_key_.emplace(own.entries.front().key, own.entries.begin());
+  own.num_bytes += num_bytes;
   num_bytes_ += num_bytes;
 }
 
@@ -30,7 +38,8 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(std::string_view tenan
   const std::scoped_lock lock(mutex_);
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return nullptr;
-  entries_.splice(entries_.begin(), entries_, found->second);
+  std::list<Entry>& entries = tenants_.find(tenant)->second.entries;
+  entries.splice(entries.begin(), entries, found->second);
   return found->second->response;
 }
 
@@ -50,9 +59,12 @@ std::uint64_t ResponseStore::num_bytes() const {
 }
 
 void ResponseStore::drop(std::list<Entry>::iterator entry, std::list<Entry>& dropped) {
-  num_bytes_ -= entry->response->num_bytes();
+  const std::uint64_t num_bytes = entry->response->num_bytes();
+  Tenant& tenant = tenants_.find(entry->key.first)->second;
+  tenant.num_bytes -= num_bytes;
+  num_bytes_ -= num_bytes;
   by_key_.erase(entry->key);
-  dropped.splice(dropped.begin(), entries_, entry);
+  dropped.splice(dropped.begin(), tenant.entries, entry);
 }
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #pragma once
-// Answers of /v1/responses that clients may come back to: by `previous_response_id`, or to read them once more.
+// Stores answers of /v1/responses. Clients use them later by `previous_response_id`, or read them again.
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -16,26 +17,28 @@ namespace quire {
 
 struct StoredResponse {
   std::string id;
-  std::string body;             // the answer as it was told
+  std::string body;             // the answer as it was sent
   std::string input;            // JSON array: the items of its request
-  std::string conversation;     // JSON array: the chat's messages, without instructions, up to and with the answer
+  std::string conversation;     // JSON array: the chat's messages without instructions, including the answer
   std::vector<TokenId> tokens;  // of prompt and answer
 
   [[nodiscard]] std::uint64_t num_bytes() const;
 };
 
-// Every member may be called from any thread. Each tenant finds its own only.
+// Every function may be called on any thread. A tenant finds only its own responses.
 class ResponseStore {
  public:
-  // 0: nothing is kept.
+  // 0: nothing is stored.
   explicit ResponseStore(std::uint64_t max_bytes) : max_bytes_(max_bytes) {}
 
   [[nodiscard]] bool is_on() const { return max_bytes_ > 0; }
-  // Those that were not asked for the longest go when there is no room; one that is larger than the whole store is not kept.
+  // Stores a response. When the store is full, the tenant with the most bytes loses its least recently used response. A tenant therefore
+  // never evicts responses that another tenant keeps within an even share. A response that exceeds its tenant's possible share is not
+  // stored.
   void put(std::string_view tenant, std::shared_ptr<const StoredResponse> response);
-  // Null: never kept, or gone.
+  // Returns null if the response was never stored or has been removed.
   [[nodiscard]] std::shared_ptr<const StoredResponse> find(std::string_view tenant, std::string_view id);
-  // False: there was none.
+  // Returns false if there is no such response.
   bool erase(std::string_view tenant, std::string_view id);
   [[nodiscard]] std::uint64_t num_bytes() const;
 
@@ -45,12 +48,16 @@ class ResponseStore {
     Key key;
     std::shared_ptr<const StoredResponse> response;
   };
-  // Into `dropped`, to be freed without the lock.
+  struct Tenant {
+    std::list<Entry> entries;  // most recently used first
+    std::uint64_t num_bytes = 0;
+  };
+  // Moves an entry to `dropped`, so that it is freed without the lock. mutex_ must be held.
   void drop(std::list<Entry>::iterator entry, std::list<Entry>& dropped);
 
   std::uint64_t max_bytes_;
   mutable std::mutex mutex_;
-  std::list<Entry> entries_;  // the latest asked for first
+  std::map<std::string, Tenant, std::less<>> tenants_;
   std::map<Key, std::list<Entry>::iterator> by_key_;
   std::uint64_t num_bytes_ = 0;
 };

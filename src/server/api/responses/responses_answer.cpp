@@ -1,6 +1,6 @@
-// Answers of /v1/responses, made on the server's thread from the same parts as a chat's: items with events of their own, and one sequence
-// number over them all. What is kept for later turns (keep) is the conversation as templates read it, with its tokens, so that the next
-// turn's prompt can begin with the very same.
+// Writes answers of /v1/responses on the server's thread, from the same parts as chat answers: items with separate events, and one sequence
+// number over all events. keep() stores the conversation as templates read it, and its tokens, so that the next turn's prompt can begin
+// with exactly the same tokens.
 #include "server/api/responses/responses_answer.h"
 
 #include <fmt/format.h>
@@ -10,13 +10,15 @@
 #include "base/append_format.h"
 #include "base/json_text.h"
 #include "server/answers/token_logprobs.h"
+#include "server/api/serving.h"
+#include "server/http/answer_id.h"
 #include "text/utf8.h"
 
 namespace quire {
 
 namespace {
 
-constexpr std::string_view kNoEnding = R"("error":null,"incomplete_details":null,"output":[],"usage":null)";
+constexpr std::string_view kEmptyEnding = R"("completed_at":null,"error":null,"incomplete_details":null,"output":[],"usage":null)";
 
 std::string responses_usage(const Usage& usage) {
   return fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{},"cache_write_tokens":0}},"output_tokens":{},)"
@@ -25,13 +27,13 @@ std::string responses_usage(const Usage& usage) {
                      usage.prompt_tokens + usage.completion_tokens);
 }
 
-// Of the answer, and of the last of its items where it was cut off.
+// Returns the status of the answer, and of its last item if that is cut off.
 std::string_view status_of(FinishReason reason) {
   if (reason == FinishReason::length) return "incomplete";
   return reason == FinishReason::abort ? "cancelled" : "completed";
 }
 
-// Of an array that has others too.
+// Returns the elements of an array without brackets, so that more can be added.
 std::string elements_of(const std::vector<PositionLogprobs>& logprobs, const Tokenizer& tokenizer) {
   std::string array;
   append_token_logprobs(array, {tokenizer}, logprobs);
@@ -59,8 +61,8 @@ std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t nu
     case PromptChange::none:
       break;
   }
-  // The same prefix, and the cache has lost it: the list has no reason for that, /v1/requests/{id}/explain has.
-  const bool is_there = num_cached_tokens + PromptPrint::kBlock >= compared.num_reusable_tokens;
+  // The prefix is the same, and the cache has lost it. OpenAI's list has no reason for that case; /v1/requests/{id}/explain has one.
+  const bool is_there = num_cached_tokens + PromptFingerprint::kBlock >= compared.num_reusable_tokens;
   return outcome(is_there ? "cache_hit" : "unavailable");
 }
 
@@ -68,14 +70,14 @@ void ResponseWriter::event(std::string& events, std::string_view type, const std
   append_format(events, "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, num_events_++, fields);
 }
 
-// "response.WHAT" of the last item.
+// Writes the event "response.WHAT" of the last item.
 void ResponseWriter::item_event(std::string& events, std::string_view what, const std::string& fields) {
   event(events, fmt::format("response.{}", what),
         fmt::format(R"("item_id":{},"output_index":{},{})", json_string(items_.back().id), items_.size() - 1, fields));
 }
 
 std::string ResponseWriter::part_json(const Item& item) {
-  if (item.kind == Kind::thought) return fmt::format(R"({{"type":"reasoning_text","text":{}}})", json_string(item.text));
+  if (item.kind == Kind::reasoning) return fmt::format(R"({{"type":"reasoning_text","text":{}}})", json_string(item.text));
   return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":[{}]}})", json_string(item.text), item.logprobs);
 }
 
@@ -86,7 +88,7 @@ std::string ResponseWriter::item_json(const Item& item) {
   if (item.kind == Kind::call)
     return head + fmt::format(R"("type":"function_call","call_id":{},"name":{},"arguments":{}}})", json_string(item.call_id),
                               json_string(item.name), json_string(item.text));
-  if (item.kind == Kind::thought) return head + fmt::format(R"("type":"reasoning","summary":[],"content":[{}]}})", content);
+  if (item.kind == Kind::reasoning) return head + fmt::format(R"("type":"reasoning","summary":[],"content":[{}]}})", content);
   return head + fmt::format(R"("type":"message","role":"assistant","content":[{}]}})", content);
 }
 
@@ -106,7 +108,7 @@ std::string ResponseWriter::response_json(std::string_view status, const std::st
 
 void ResponseWriter::begin(std::string& events, const Usage& /*usage*/) {
   if (std::exchange(has_begun_, true)) return;
-  const std::string response = R"("response":)" + response_json("in_progress", std::string(kNoEnding));
+  const std::string response = R"("response":)" + response_json("in_progress", std::string(kEmptyEnding));
   event(events, "response.created", response);
   event(events, "response.in_progress", response);
 }
@@ -116,21 +118,24 @@ void ResponseWriter::add(std::string& events, const AnswerPart& part) {
   switch (part.kind) {
     case AnswerPart::Kind::content:
       if (!is_in(Kind::text)) open(events, Kind::text);
-      return say(events, part.text, elements_of(take_logprobs(part), *tokenizer_));
+      return append_text(events, part.text, elements_of(take_logprobs(part), *tokenizer_));
     case AnswerPart::Kind::reasoning:
-      if (!is_in(Kind::thought)) open(events, Kind::thought);
-      return say(events, part.text);
+      if (!is_in(Kind::reasoning)) open(events, Kind::reasoning);
+      return append_text(events, part.text);
     case AnswerPart::Kind::call:
       return open(events, Kind::call, part.text, part.call);
     case AnswerPart::Kind::arguments:
-      return say(events, part.text);
+      return append_text(events, part.text);
     case AnswerPart::Kind::call_end:
       return close(events, "completed");
     case AnswerPart::Kind::call_broken:
-      // Of a stream it cannot be taken back; its text follows.
+      // A stream cannot take the call back; its text follows.
       close(events, "incomplete");
+      items_.back().is_broken = true;
       if (!is_stream_) items_.pop_back();
       return;
+    case AnswerPart::Kind::call_truncated:
+      return close(events, "incomplete");
   }
 }
 
@@ -138,17 +143,17 @@ void ResponseWriter::open(std::string& events, Kind kind, std::string name, std:
   close(events, "completed");
   is_open_ = true;
   const std::string_view own = std::string_view(head_.id).substr(head_.id.find('_') + 1);
-  const char* const prefix = kind == Kind::text ? "msg" : kind == Kind::thought ? "rs" : "fc";
+  const char* const prefix = kind == Kind::text ? "msg" : kind == Kind::reasoning ? "rs" : "fc";
   items_.push_back(
       {.kind = kind, .id = fmt::format("{}_{}_{}", prefix, own, items_.size()), .call_id = {}, .name = std::move(name), .text = {}});
   Item& item = items_.back();
-  if (kind == Kind::call) item.call_id = fmt::format("call_{}_{}", own, call);
+  if (kind == Kind::call) item.call_id = fmt::format("call_{}_{}", unique_part(head_.id), call);
   if (!is_stream_) return;
   event(events, "response.output_item.added", fmt::format(R"("output_index":{},"item":{})", items_.size() - 1, item_json(item)));
   if (kind != Kind::call) item_event(events, "content_part.added", R"("content_index":0,"part":)" + part_json(item));
 }
 
-void ResponseWriter::say(std::string& events, std::string_view text, const std::string& logprobs) {
+void ResponseWriter::append_text(std::string& events, std::string_view text, const std::string& logprobs) {
   Item& item = items_.back();
   item.text += text;
   if (!item.logprobs.empty() && !logprobs.empty()) item.logprobs += ',';
@@ -156,7 +161,7 @@ void ResponseWriter::say(std::string& events, std::string_view text, const std::
   if (!is_stream_) return;
   const std::string delta = R"("delta":)" + json_string(text);
   if (item.kind == Kind::call) return item_event(events, "function_call_arguments.delta", delta);
-  if (item.kind == Kind::thought) return item_event(events, "reasoning_text.delta", R"("content_index":0,)" + delta);
+  if (item.kind == Kind::reasoning) return item_event(events, "reasoning_text.delta", R"("content_index":0,)" + delta);
   item_event(events, "output_text.delta", fmt::format(R"("content_index":0,"logprobs":[{}],{})", logprobs, delta));
 }
 
@@ -170,7 +175,7 @@ void ResponseWriter::close(std::string& events, std::string_view status) {
     item_event(events, "function_call_arguments.done", fmt::format(R"("name":{},"arguments":{})", json_string(item.name), text));
   } else {
     const std::string done = R"("content_index":0,"text":)" + text;
-    if (item.kind == Kind::thought)
+    if (item.kind == Kind::reasoning)
       item_event(events, "reasoning_text.done", done);
     else
       item_event(events, "output_text.done", fmt::format(R"({},"logprobs":[{}])", done, item.logprobs));
@@ -180,11 +185,12 @@ void ResponseWriter::close(std::string& events, std::string_view status) {
 }
 
 void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
-  if (items_.empty()) open(events, Kind::text);  // agents wait for a message
+  if (items_.empty()) open(events, Kind::text);  // agents expect a message
   const std::string_view status = status_of(end.reason);
   close(events, status == "completed" ? "completed" : "incomplete");
   const std::string ending =
-      fmt::format(R"("error":null,"incomplete_details":{},"output":{},"usage":{})",
+      fmt::format(R"("completed_at":{},"error":null,"incomplete_details":{},"output":{},"usage":{})",
+                  status == "completed" ? std::to_string(unix_now_s()) : "null",
                   status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null", output_json(), responses_usage(end.usage));
   whole_ = response_json(
       status,
@@ -193,30 +199,30 @@ void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
   if (is_stream_) event(events, status == "completed" ? "response.completed" : "response.incomplete", R"("response":)" + whole_);
 }
 
-// The chat goes on from a message that holds what the items say.
+// Stores the answer. The chat continues from one message that contains the content of all items.
 void ResponseWriter::keep(const AnswerEnd& end) const {
   if (!call_.is_stored) return;
   std::string text, thoughts, calls;
   for (const Item& item : items_) {
     if (item.kind == Kind::text) text += item.text;
-    if (item.kind == Kind::thought) thoughts += item.text;
-    if (item.kind != Kind::call || item.status != "completed") continue;
+    if (item.kind == Kind::reasoning) thoughts += item.text;
+    if (item.kind != Kind::call || item.is_broken) continue;
     calls += fmt::format(R"({}{{"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}})", calls.empty() ? "" : ",",
                          json_string(item.call_id), json_string(item.name), json_string(item.text));
   }
   std::string message = R"({"role":"assistant","content":)" + json_string(text);
   if (!thoughts.empty()) message += R"(,"reasoning_content":)" + json_string(thoughts);
   if (!calls.empty()) message += R"(,"tool_calls":[)" + calls + "]";
-  // There is a message in it, so a comma is due.
+  // The conversation contains a message already, so a comma comes first.
   std::string conversation = call_.conversation.substr(0, call_.conversation.size() - 1) + "," + message + "}]";
-  keep_({head_.id, whole_, call_.input, std::move(conversation), end.tokens});
+  store_callback_({head_.id, whole_, call_.input, std::move(conversation), end.tokens});
 }
 
 void ResponseWriter::fail(std::string& events, const Error& error) {
   begin(events, {});
-  const std::string ending =
-      fmt::format(R"("error":{{"code":"server_error","message":{}}},"incomplete_details":null,"output":{},"usage":null)",
-                  json_string(repair_utf8(error.to_string())), output_json());
+  const std::string ending = fmt::format(
+      R"("completed_at":null,"error":{{"code":"server_error","message":{}}},"incomplete_details":null,"output":{},"usage":null)",
+      json_string(repair_utf8(error.to_string())), output_json());
   event(events, "response.failed", R"("response":)" + response_json("failed", ending));
 }
 

@@ -1,6 +1,6 @@
-// Items of /v1/responses (messages, reasoning, calls, their outputs, references to earlier items) as the messages that a chat template
-// reads. Where the body is read, on the server's thread or one of the job pool. Items that the model made in a row become one message, as
-// it made them: a template would otherwise show turns that never were.
+// Converts items of /v1/responses (messages, reasoning, calls, their outputs, references to earlier items) to the messages that a chat
+// template reads. Runs where the body is read, on the server's thread or in the job pool. Consecutive items of the model become one
+// message, as the model produced them. A template would otherwise show turns that never existed.
 #include "server/api/responses/responses_items.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "server/request/chat_pictures.h"
+#include "server/request/chat_images.h"
 #include "server/request/object_reader.h"
 
 namespace quire {
@@ -33,7 +33,7 @@ bool is_text_part(std::string_view type) {
          type == "reasoning_text";
 }
 
-// A string, or an array of parts with text, joined by line feeds like those of a chat's message.
+// Returns a string as it is, or parts with text joined by line feeds like the parts of a chat message.
 Result<json::string> text_of_parts(const json::value& content, const std::string& field) {
   if (content.is_string()) return content.get_string();
   if (!content.is_array()) return std::unexpected(wrong_item(field, "must be a string or an array of parts, not " + describe(content)));
@@ -45,8 +45,8 @@ Result<json::string> text_of_parts(const json::value& content, const std::string
     if (type.empty())
       return std::unexpected(wrong_item(at, "must be an object with a type", R"(send {"type": "input_text", "text": "..."})"));
     if (!is_text_part(type))
-      return std::unexpected(
-          wrong_item(at + ".type", "is " + describe(json::value(type)), "this model reads text only", ErrorCode::unsupported));
+      return std::unexpected(wrong_item(at + ".type", "is " + describe(json::value(type)), "send text: this model supports text only",
+                                        ErrorCode::unsupported));
     const char* const name = type == "refusal" ? "refusal" : "text";
     const json::value* text = part.get_object().if_contains(name);
     if (text == nullptr || !text->is_string()) return std::unexpected(wrong_item(fmt::format("{}.{}", at, name), "must be a string"));
@@ -56,7 +56,7 @@ Result<json::string> text_of_parts(const json::value& content, const std::string
   return out;
 }
 
-// As text_of_parts(), or, with pictures, parts that say the same in a chat.
+// Returns the result of text_of_parts() or, with images, the equivalent parts of a chat message.
 Result<json::value> content_of_message(const json::value& content, const std::string& field) {
   const auto is_picture = [](const json::value& part) { return part.is_object() && text_of(part.get_object(), "type") == "input_image"; };
   if (!content.is_array() || std::ranges::none_of(content.get_array(), is_picture)) {
@@ -69,7 +69,7 @@ Result<json::value> content_of_message(const json::value& content, const std::st
     const json::value& part = content.get_array()[i];
     const std::string at = fmt::format("{}[{}]", field, i);
     if (is_picture(part)) {
-      parts.push_back(picture_part(json::string(text_of(part.get_object(), "image_url")), at));
+      parts.push_back(image_part(json::string(text_of(part.get_object(), "image_url")), at));
       continue;
     }
     auto text = text_of_parts(json::array{part}, field);
@@ -95,7 +95,7 @@ class ItemsReader {
   Result<void> add_call(const json::object& item, const std::string& field);
   Result<void> add_output(const json::object& item, const std::string& field);
   Result<void> add_reference(const json::object& item, const std::string& field);
-  // The model's turn under way; another one if it has said or called something already.
+  // Returns the current turn of the model. With `begins`, starts another turn if the current one has text or calls already.
   json::object& turn(bool begins) {
     if (begins && (turn_.contains("tool_calls") || has_text_)) finish();
     if (!std::exchange(is_open_, true)) {
@@ -123,7 +123,7 @@ Result<void> ItemsReader::add(const json::object& item, const std::string& field
   if (type == "item_reference" || (type.empty() && item.contains("id"))) return add_reference(item, field);
   if (type.empty()) return std::unexpected(wrong_item(field + ".type", "is missing", R"(send {"role": "user", "content": "..."})"));
   return std::unexpected(wrong_item(field + ".type", "is " + describe(json::value(type)),
-                                    "send messages, function calls, their outputs and reasoning", ErrorCode::unsupported));
+                                    "send messages, function calls, function call outputs or reasoning", ErrorCode::unsupported));
 }
 
 Result<void> ItemsReader::add_message(const json::object& item, const std::string& field) {
@@ -142,12 +142,12 @@ Result<void> ItemsReader::add_message(const json::object& item, const std::strin
   auto said = content_of_message(*content, field + ".content");
   if (!said) return std::unexpected(said.error());
   finish();
-  if (role == "developer") role = "system";  // templates know the older name
+  if (role == "developer") role = "system";  // chat templates use the older name
   messages_->emplace_back(json::object{{"role", role}, {"content", *std::move(said)}});
   return {};
 }
 
-// What was thought, or else its summary.
+// Adds the reasoning or, if it is missing, its summary.
 Result<void> ItemsReader::add_reasoning(const json::object& item, const std::string& field) {
   for (const char* name : {"content", "summary"}) {
     const json::value* parts = item.if_contains(name);
@@ -173,7 +173,7 @@ Result<void> ItemsReader::add_call(const json::object& item, const std::string& 
 
 Result<void> ItemsReader::add_output(const json::object& item, const std::string& field) {
   const std::string_view id = text_of(item, "call_id");
-  if (id.empty()) return std::unexpected(wrong_item(field + ".call_id", "must be the id of a call"));
+  if (id.empty()) return std::unexpected(wrong_item(field + ".call_id", "must be the id of a function call"));
   const json::value* output = item.if_contains("output");
   if (output == nullptr) return std::unexpected(wrong_item(field + ".output", "is missing", "send a string"));
   auto text = text_of_parts(*output, field + ".output");
@@ -186,7 +186,7 @@ Result<void> ItemsReader::add_output(const json::object& item, const std::string
 Result<void> ItemsReader::add_reference(const json::object& item, const std::string& field) {
   const auto found = (*find_)(text_of(item, "id"));
   if (!found) return std::unexpected(wrong_item(field + ".id", found.error().message, found.error().remedy, found.error().code));
-  if (std::exchange(follows_reference_, true)) return std::unexpected(wrong_item(field + ".id", "is of a reference"));
+  if (std::exchange(follows_reference_, true)) return std::unexpected(wrong_item(field + ".id", "refers to another reference"));
   auto added = add(*found, field);
   follows_reference_ = false;
   return added;

@@ -1,5 +1,5 @@
 #pragma once
-// Items of /v1/responses as messages of a chat.
+// Converts items of /v1/responses to chat messages.
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <functional>
@@ -9,10 +9,11 @@
 
 namespace quire {
 
-// An item that an earlier answer has told, by its id.
+// Returns an item of an earlier answer by its id.
 using FindItem = std::function<Result<boost::json::object>(std::string_view id)>;
 
-// Appends what `items` say to `messages`. What the model has thought, said and called in a row is one message. Errors name "input[i]...".
+// Appends the messages that `items` stand for. Consecutive reasoning, text and calls of the model become one message. Errors name
+// "input[i]...".
 [[nodiscard]] Result<void> append_items(const boost::json::array& items, const FindItem& find, boost::json::array& messages);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// The body of /v1/responses as a chat's, which is then read like any other. Where the body is read, on the server's thread or one of the
-// job pool; it reads from the store of responses, which has a lock. Earlier responses are found for the request's own tenant only.
+// Translates the body of /v1/responses into a chat request, which is then read like any other. Runs where the body is read, on the server's
+// thread or in the job pool. It reads from the response store, which has a lock. It finds earlier responses of the request's tenant only.
 #include "server/api/responses/responses_request.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr json::parse_options kStored{.max_depth = 256};  // it was read with fewer
+constexpr json::parse_options kStored{.max_depth = 256};  // stored bodies were parsed with a smaller max_depth
 
 std::string_view string_at(const json::object& object, std::string_view name) {
   const json::value* value = object.if_contains(name);
@@ -34,17 +34,17 @@ json::array stored_array(const std::string& text) {
   return std::move(json::parse(text, {}, kStored).get_array());
 }
 
-// "msg_", "rs_" or "fc_", what its response is called behind "resp_", and its place in the output.
-Result<json::object> stored_item(ResponseShelf shelf, std::string_view id) {
+// Returns a stored item. Its id is "msg_", "rs_" or "fc_", then the id of its response without "resp_", then its index in the output.
+Result<json::object> stored_item(TenantResponses tenant_responses, std::string_view id) {
   const std::size_t begin = id.find('_') + 1, end = id.rfind('_');
   const auto gone = [&] {
-    return fail(ErrorCode::not_found, "", fmt::format("'{}' is no item that is kept here", repair_utf8(id.substr(0, 100))),
+    return fail(ErrorCode::not_found, "", fmt::format("'{}' is not an item stored on this server", repair_utf8(id.substr(0, 100))),
                 "send the item itself");
   };
   if (begin == 0 || end <= begin) return gone();
   std::size_t index = 0;
   const auto parsed = std::from_chars(id.data() + end + 1, id.data() + id.size(), index);
-  const auto response = shelf.store.find(shelf.tenant, fmt::format("resp_{}", id.substr(begin, end - begin)));
+  const auto response = tenant_responses.store.find(tenant_responses.tenant, fmt::format("resp_{}", id.substr(begin, end - begin)));
   if (parsed.ec != std::errc() || parsed.ptr != id.data() + id.size() || response == nullptr) return gone();
   json::value body = json::parse(response->body, {}, kStored);
   json::array& output = body.at("output").as_array();
@@ -52,10 +52,11 @@ Result<json::object> stored_item(ResponseShelf shelf, std::string_view id) {
   return std::move(output[index].get_object());
 }
 
-// One request's way from body to chat; read_*() each take some of its fields, in the order of run().
+// Translates one body into a chat. Each read_*() consumes some of its fields, in the order of run().
 class Translation {
  public:
-  Translation(json::object& body, ResponseShelf shelf) : body_(&body), reader_(body), shelf_(shelf) {}
+  Translation(json::object& body, TenantResponses tenant_responses)
+      : body_(&body), reader_(body, FieldApi::responses), tenant_responses_(tenant_responses) {}
 
   Result<ChatOfResponse> run(std::vector<std::string>& ignored);
 
@@ -68,13 +69,13 @@ class Translation {
   void read_reasoning();
   void read_logprobs();
   void read_others(std::vector<std::string>& ignored);
-  void move_same_fields();
+  void read_limit();
   void repeat(std::string_view name, const json::value& otherwise);
   [[nodiscard]] std::string settings();
 
   json::object* body_;
   ObjectReader reader_;
-  ResponseShelf shelf_;
+  TenantResponses tenant_responses_;
   json::object chat_;
   json::array conversation_;  // without instructions
   ResponseCall call_;
@@ -82,10 +83,17 @@ class Translation {
   json::object settings_;
 };
 
-// In the answer as it came, or else its default.
+// Repeats a field of the request in the answer, or its default.
 void Translation::repeat(std::string_view name, const json::value& otherwise) {
   const json::value* value = body_->if_contains(name);
   settings_.emplace(name, value != nullptr && !value->is_null() ? *value : otherwise);
+}
+
+// Adds to a client's object the fields that an answer always has.
+void complete_fields(json::value& value, const json::object& otherwise) {
+  if (!value.is_object()) return;
+  for (const auto& [name, fallback] : otherwise)
+    if (!value.get_object().contains(name)) value.get_object().emplace(name, fallback);
 }
 
 std::string Translation::settings() {
@@ -102,6 +110,13 @@ std::string Translation::settings() {
   repeat("top_logprobs", 0);
   repeat("top_p", 1.0);
   repeat("truncation", "disabled");
+  for (const char* name : {"presence_penalty", "frequency_penalty"}) repeat(name, 0.0);
+  complete_fields(settings_.at("reasoning"), {{"effort", nullptr}, {"summary", nullptr}});
+  complete_fields(settings_.at("text"), {{"format", json::object{{"type", "text"}}}});
+  if (json::value& tools = settings_.at("tools"); tools.is_array())
+    for (json::value& tool : tools.get_array())
+      if (tool.is_object() && string_at(tool.get_object(), "type") == "function")
+        complete_fields(tool, {{"description", nullptr}, {"parameters", nullptr}, {"strict", nullptr}});
   settings_.emplace("background", false);
   settings_.emplace("service_tier", "default");
   settings_.emplace("store", call_.is_stored);
@@ -112,12 +127,12 @@ std::string Translation::settings() {
 void Translation::read_previous() {
   const std::string id = reader_.text("previous_response_id");
   if (id.empty()) return;
-  if (!shelf_.store.is_on())
-    return reader_.reject("previous_response_id", "is given, and this server keeps no responses",
-                          "send the whole conversation as input, or serve with --response-store 64MiB", ErrorCode::unsupported);
-  previous_ = shelf_.store.find(shelf_.tenant, id);
+  if (!tenant_responses_.store.is_on())
+    return reader_.reject("previous_response_id", "is not supported: this server does not store responses",
+                          "send the whole conversation as input, or start the server with --response-store 64MiB", ErrorCode::unsupported);
+  previous_ = tenant_responses_.store.find(tenant_responses_.tenant, id);
   if (previous_ == nullptr)
-    return reader_.reject("previous_response_id", fmt::format("'{}' is not kept here, or no longer", repair_utf8(id.substr(0, 100))),
+    return reader_.reject("previous_response_id", fmt::format("'{}' is unknown or no longer stored", repair_utf8(id.substr(0, 100))),
                           "send the whole conversation as input", ErrorCode::not_found);
   conversation_ = stored_array(previous_->conversation);
 }
@@ -133,7 +148,7 @@ void Translation::read_input() {
         {"type", "message"}, {"role", "user"}, {"content", json::array{json::object{{"type", "input_text"}, {"text", *input}}}}});
   const json::array& given = input->is_string() ? items : input->get_array();
   if (given.empty() && conversation_.empty()) return reader_.reject("input", "is empty", R"(send "input": "...")");
-  const auto find = [shelf = shelf_](std::string_view id) { return stored_item(shelf, id); };
+  const auto find = [tenant_responses = tenant_responses_](std::string_view id) { return stored_item(tenant_responses, id); };
   if (const auto added = append_items(given, find, conversation_); !added) return reader_.reject(added.error());
   if (call_.is_stored) call_.input = json::serialize(given);
 }
@@ -147,7 +162,7 @@ Result<json::object> chat_tool(const json::value& tool, std::size_t index) {
   const json::object& fields = tool.get_object();
   const std::string_view type = string_at(fields, "type");
   if (type.empty()) return wrong(".type", "is missing", R"(send {"type": "function", ...})", ErrorCode::invalid_argument);
-  if (type != "function") return json::object{{"type", type}};  // left out, or a slip: where the chat is read
+  if (type != "function") return json::object{{"type", type}};  // ignored or rejected when the chat is read
   json::object function;
   for (const char* name : {"name", "description", "parameters", "strict"})
     if (const json::value* value = fields.if_contains(name); value != nullptr && !value->is_null()) function.emplace(name, *value);
@@ -167,7 +182,7 @@ void Translation::read_tools() {
   if (!out.empty()) chat_.emplace("tools", std::move(out));
 }
 
-// Names are read flat, too.
+// The chat's reader also accepts a function's name without an object around it.
 void Translation::read_tool_choice() {
   const json::value* choice = reader_.find("tool_choice");
   if (choice == nullptr) return;
@@ -178,7 +193,7 @@ void Translation::read_tool_choice() {
   chat_.emplace("tool_choice", *choice);
 }
 
-// {"format": ..., "verbosity": ...}.
+// Reads {"format": ..., "verbosity": ...}.
 void Translation::read_text(std::vector<std::string>& ignored) {
   json::value* text = reader_.find("text");
   if (text == nullptr) return;
@@ -199,7 +214,7 @@ void Translation::read_text(std::vector<std::string>& ignored) {
   if (const auto done = inner.finish(ignored); !done) reader_.reject(done.error());
 }
 
-// How it is summed up is nobody's business here: what the model thinks is told as it is.
+// Reads the effort. The kind of summary has no effect, because the reasoning is returned unchanged.
 void Translation::read_reasoning() {
   json::value* reasoning = reader_.find("reasoning");
   if (reasoning == nullptr) return;
@@ -221,48 +236,12 @@ void Translation::read_logprobs() {
   chat_.emplace("top_logprobs", count.value_or(0));
 }
 
-void Translation::move_same_fields() {
-  for (const char* name : {"model",
-                           "temperature",
-                           "top_p",
-                           "parallel_tool_calls",
-                           "stream",
-                           "top_k",
-                           "min_p",
-                           "seed",
-                           "stop",
-                           "stop_token_ids",
-                           "min_tokens",
-                           "ignore_eos",
-                           "presence_penalty",
-                           "frequency_penalty",
-                           "repetition_penalty",
-                           "logit_bias",
-                           "bad_words",
-                           "allowed_token_ids",
-                           "include_reasoning",
-                           "chat_template_kwargs",
-                           "cache_salt",
-                           "priority",
-                           "job_id",
-                           "prompt_cache_key",
-                           "is_last_step",
-                           "tool",
-                           "hints",
-                           "vllm_xargs",
-                           "verbosity",
-                           "skip_special_tokens",
-                           "include_stop_str_in_output",
-                           "structured_outputs"})
-    if (json::value* value = reader_.find(name)) chat_.emplace(name, *value);
+void Translation::read_limit() {
   if (const auto most = reader_.integer("max_output_tokens", 1, std::numeric_limits<std::int32_t>::max()))
     chat_.emplace("max_completion_tokens", *most);
 }
 
 void Translation::read_others(std::vector<std::string>& ignored) {
-  for (const char* hint : {"user", "safety_identifier", "prompt_cache_retention", "service_tier", "max_tool_calls", "stream_options",
-                           "request_id", "context_management"})
-    reader_.ignore(hint);
   if (json::value* options = reader_.find("prompt_cache_options")) {
     if (!options->is_object()) return reader_.reject("prompt_cache_options", "must be an object, not " + describe(*options));
     ObjectReader inner(options->get_object(), "prompt_cache_options.");
@@ -277,32 +256,22 @@ void Translation::read_others(std::vector<std::string>& ignored) {
     chat_.emplace("truncate_prompt_tokens", -1);
   else if (truncation != "disabled")
     reader_.reject("truncation", "is " + describe(json::value(truncation)), R"(use "auto" or "disabled")");
-  reader_.only("background", "false", "wait for the answer, or stream it");
-  reader_.only("conversation", "null", "use previous_response_id");
-  reader_.only("prompt", "null", "prompts are not kept here; send input and instructions");
-  for (const char* other : {"moderation", "access_programs", "image"}) reader_.only(other, "null", "remove it");
-  // Known from the other APIs, and not here.
-  reader_.only("messages", "null", "send input");
-  reader_.only("max_tokens", "null", "send max_output_tokens");
-  reader_.only("max_completion_tokens", "null", "send max_output_tokens");
-  reader_.only("response_format", "null", "send text.format");
-  reader_.only("reasoning_effort", "null", "send reasoning.effort");
-  reader_.only("n", "1", "use /v1/chat/completions");
 }
 
 Result<ChatOfResponse> Translation::run(std::vector<std::string>& ignored) {
-  call_.is_stored = reader_.boolean("store", true) && shelf_.store.is_on();
+  call_.is_stored = reader_.boolean("store", true) && tenant_responses_.store.is_on();
   read_previous();
   const std::string instructions = reader_.text("instructions");
   read_input();
   read_others(ignored);
-  if (!reader_.failed()) call_.settings = settings();  // before its parts are taken
+  if (!reader_.failed()) call_.settings = settings();  // before the parts are consumed
   read_tools();
   read_tool_choice();
   read_text(ignored);
   read_reasoning();
   read_logprobs();
-  move_same_fields();
+  read_limit();
+  reader_.pass_on(chat_);
   if (const auto done = reader_.finish(ignored); !done) return std::unexpected(done.error());
   if (call_.is_stored) call_.conversation = json::serialize(conversation_);
   if (!instructions.empty()) conversation_.insert(conversation_.begin(), json::object{{"role", "system"}, {"content", instructions}});
@@ -310,7 +279,7 @@ Result<ChatOfResponse> Translation::run(std::vector<std::string>& ignored) {
   return ChatOfResponse{std::move(chat_), std::move(call_), std::move(previous_)};
 }
 
-constexpr FieldName kOfResponses[] = {
+constexpr FieldName kResponsesFieldNames[] = {
     {"response_format.json_schema", "text.format"},
     {"response_format", "text.format"},
     {"max_completion_tokens", "max_output_tokens"},
@@ -322,12 +291,12 @@ constexpr FieldName kOfResponses[] = {
 
 }  // namespace
 
-Error in_words_of_responses(Error error) {
-  return rename_fields(kOfResponses, std::move(error));
+Error with_responses_field_names(Error error) {
+  return rename_fields(kResponsesFieldNames, std::move(error));
 }
 
-Result<ChatOfResponse> chat_of_response(json::object body, ResponseShelf shelf, std::vector<std::string>& ignored) {
-  return Translation(body, shelf).run(ignored);
+Result<ChatOfResponse> chat_of_response(json::object body, TenantResponses tenant_responses, std::vector<std::string>& ignored) {
+  return Translation(body, tenant_responses).run(ignored);
 }
 
 }  // namespace quire

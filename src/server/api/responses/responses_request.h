@@ -1,5 +1,5 @@
 #pragma once
-// The body of /v1/responses as the chat request that says the same.
+// Translates the body of /v1/responses into the equivalent chat request.
 #include <boost/json/object.hpp>
 #include <memory>
 #include <optional>
@@ -12,13 +12,13 @@
 
 namespace quire {
 
-// What its answer needs of a request.
+// Data of a request that its answer needs.
 struct ResponseCall {
   bool is_stored = false;
   std::optional<std::string> compare_with{};  // prompt_cache_options.comparison_response_id
-  std::string settings;                       // the answer's fields that repeat the request's: JSON text behind a comma
-  std::string input;                          // as StoredResponse has them; empty if it is not stored
-  std::string conversation;                   // the same, without the answer
+  std::string settings;                       // JSON text with a leading comma: fields of the answer that repeat the request's
+  std::string input;                          // StoredResponse::input; empty if the answer is not stored
+  std::string conversation;                   // StoredResponse::conversation without the answer; empty if it is not stored
 };
 
 struct ChatOfResponse {
@@ -27,17 +27,18 @@ struct ChatOfResponse {
   std::shared_ptr<const StoredResponse> previous{};
 };
 
-// Where earlier responses are: this tenant's.
-struct ResponseShelf {
+// The response store, limited to one tenant.
+struct TenantResponses {
   ResponseStore& store;
   std::string_view tenant;
 };
 
-// Takes `body` apart. The chat is read like a body of /v1/chat/completions; errors here name the fields that the client has sent. Names of
-// fields that do not change the answer are appended to `ignored`.
-[[nodiscard]] Result<ChatOfResponse> chat_of_response(boost::json::object body, ResponseShelf shelf, std::vector<std::string>& ignored);
+// Consumes `body`. The chat is read like a body of /v1/chat/completions; errors name the fields that the client sent. Names of fields that
+// do not change the answer are appended to `ignored`.
+[[nodiscard]] Result<ChatOfResponse> chat_of_response(boost::json::object body, TenantResponses tenant_responses,
+                                                      std::vector<std::string>& ignored);
 
-// An error of that chat, with the names that this API has for its fields.
-[[nodiscard]] Error in_words_of_responses(Error error);
+// Converts an error of that chat: its fields get the names that this API uses.
+[[nodiscard]] Error with_responses_field_names(Error error);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
-// The addresses of /v1/responses. On the server's thread, but for what is handed to the job pool. Each tenant sees its own responses only:
-// the key of a request says which tenant, never the body.
+// Routes of /v1/responses. Runs on the server's thread, except the work that the job pool gets. A tenant sees only its own responses. The
+// request's key determines the tenant; its body never does.
 #include "server/api/responses/responses_routes.h"
 
 #include <fmt/format.h>
@@ -25,8 +25,9 @@ namespace quire {
 
 namespace {
 
+constexpr std::string_view kCompact = "/v1/responses/compact";
 constexpr std::string_view kResponse = "/v1/responses/*", kInputItems = "/v1/responses/*/input_items";
-constexpr std::uint64_t kMaxConversationBytes = 32 << 10;  // assumed, where nobody has looked
+constexpr std::uint64_t kMaxConversationBytes = 32 << 10;  // assumed size of a stored conversation
 
 using Store = std::shared_ptr<ResponseStore>;
 
@@ -36,7 +37,7 @@ class ResponseShape final : public AnswerShape {
 
   [[nodiscard]] std::string_view id_prefix() const override { return "resp_"; }
   [[nodiscard]] bool always_has_parts() const override { return true; }
-  [[nodiscard]] Error in_words_of_client(Error error) const override { return in_words_of_responses(std::move(error)); }
+  [[nodiscard]] Error with_client_field_names(Error error) const override { return with_responses_field_names(std::move(error)); }
   [[nodiscard]] std::unique_ptr<AnswerWriter> make_writer(AnswerHead head, const CompletionRequest& request,
                                                           const Tokenizer& tokenizer) const override {
     auto keep = [store = store_, tenant = request.tags.tenant](StoredResponse stored) {
@@ -53,7 +54,7 @@ class ResponseShape final : public AnswerShape {
 };
 
 Result<CompletionRequest> read_response_body(std::string body, const Store& store, const RequestContext& context) {
-  auto object = parse_object(std::exchange(body, {}));
+  auto object = parse_object(std::exchange(body, {}), context.cancellation);
   if (!object) return std::unexpected(object.error());
   std::vector<std::string> ignored;
   const GenerationDefaults& defaults = context.options.generation_defaults;
@@ -67,7 +68,7 @@ Result<CompletionRequest> read_response_body(std::string body, const Store& stor
   if (!parsed) return parsed;
   parsed->return_token_ids = is_stored;
   if (is_stored || compare_with) parsed->compare = {.with = compare_with.value_or("")};
-  if (translated->previous != nullptr) parsed->known_beginning = {translated->previous, &translated->previous->tokens};
+  if (translated->previous != nullptr) parsed->known_prefix_tokens = {translated->previous, &translated->previous->tokens};
   return parsed;
 }
 
@@ -79,36 +80,37 @@ Result<std::string> count_input_tokens(std::string body, const Store& store, con
   return fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", *count);
 }
 
-// A small body may go on from a large conversation.
-std::size_t num_bytes_behind(const HttpRequest& request, const ResponseStore& store) {
+// Returns the number of bytes to read, including an earlier conversation: a small body may continue a large conversation.
+std::size_t num_bytes_to_read(const HttpRequest& request, const ResponseStore& store) {
   const bool is_alone =
       request.body.find("previous_response_id") == std::string::npos && request.body.find("item_reference") == std::string::npos;
   return request.body.size() + (is_alone ? 0 : std::min(store.num_bytes(), kMaxConversationBytes));
 }
 
 Error no_response(std::string_view id) {
-  return {ErrorCode::not_found, "id", fmt::format("'{}' is not kept here, or no longer", shown(id)),
-          "it may have made room for others, or had \"store\": false"};
+  return {ErrorCode::not_found, "id", fmt::format("'{}' is unknown or no longer stored", shown(id)),
+          "check the id, and whether the response was created with \"store\": false"};
 }
 
 Reply create_response(Serving& serving, const Store& store, HttpRequest& request, const Wake& wake) {
   const auto read = [store](std::string body, const RequestContext& context) {
     return read_response_body(std::move(body), store, context);
   };
-  return serving.complete(request, num_bytes_behind(request, *store), wake, read);
+  return serving.complete(request, num_bytes_to_read(request, *store), wake, read);
 }
 
 Reply count_input(Serving& serving, const Store& store, HttpRequest& request, const Wake& wake) {
-  return serving.answer_body(request, num_bytes_behind(request, *store), wake,
-                             [&serving, store, tenant = serving.tenant_of(request)](std::string body) {
-                               return count_input_tokens(std::move(body), store, serving.context(tenant));
-                             });
+  return serving.answer_body(
+      request, num_bytes_to_read(request, *store), wake,
+      [&serving, store, tenant = serving.tenant_of(request)](std::string body, const CancellationPoint& cancellation) {
+        return count_input_tokens(std::move(body), store, serving.context(tenant, &cancellation));
+      });
 }
 
 Reply read_response(Serving& serving, ResponseStore& store, const HttpRequest& request) {
-  const std::string_view id = name_in(kResponse, request.path());
+  const std::string_view id = path_parameter(kResponse, request.path());
   QueryReader query(request.target);
-  if (query.boolean("stream", false)) query.reject("stream", "is not possible: the answer is over", "read it whole");
+  if (query.boolean("stream", false)) query.reject("stream", "is not supported for a finished response", "read it without stream");
   for (const char* hint : {"include", "include[]", "include_obfuscation"}) (void)query.text(hint, "");
   if (const auto done = query.finish(); !done) return serving.refuse(done.error());
   const auto found = store.find(serving.tenant_of(request), id);
@@ -117,7 +119,7 @@ Reply read_response(Serving& serving, ResponseStore& store, const HttpRequest& r
 }
 
 Reply delete_response(Serving& serving, ResponseStore& store, const HttpRequest& request) {
-  const std::string id(name_in(kResponse, request.path()));
+  const std::string id(path_parameter(kResponse, request.path()));
   if (!store.erase(serving.tenant_of(request), id)) return serving.refuse(no_response(id));
   return Serving::json_reply(fmt::format(R"({{"id":{},"object":"response","deleted":true}})", json_string(id)));
 }
@@ -125,19 +127,27 @@ Reply delete_response(Serving& serving, ResponseStore& store, const HttpRequest&
 Reply read_input(Serving& serving, ResponseStore& store, HttpRequest& request, const Wake& wake) {
   const auto page = parse_item_page(request.target);
   if (!page) return serving.refuse(page.error());
-  const std::string_view id = name_in(kInputItems, request.path());
+  const std::string_view id = path_parameter(kInputItems, request.path());
   const auto found = store.find(serving.tenant_of(request), id);
   if (found == nullptr) return serving.refuse(no_response(id));
-  return serving.answer_body(request, found->input.size(), wake, [found, page = *page](const std::string& /*body*/) -> Result<std::string> {
-    return input_items(*found, page);
-  });
+  return serving.answer_body(
+      request, found->input.size(), wake,
+      [found, page = *page](const std::string& /*body*/, const CancellationPoint& /*cancellation*/) -> Result<std::string> {
+        return input_items(*found, page);
+      });
 }
 
 }  // namespace
 
 ApiRoutes responses_routes(Serving& serving) {
   const auto store = std::make_shared<ResponseStore>(serving.options().max_response_store_bytes);
+  // Without this route "compact" would be taken for the id of a response.
+  const auto no_compaction = [&serving](HttpRequest&, const Wake&) {
+    return serving.refuse(
+        {ErrorCode::not_found, "", "this server does not compact conversations", "ask the model for a summary, or send truncation"});
+  };
   return {.routes = {
+              {kCompact, "POST", Access::key, no_compaction},
               {"/v1/responses", "POST", Access::key,
                [&serving, store](HttpRequest& request, const Wake& wake) { return create_response(serving, store, request, wake); }},
               {"/v1/responses/input_tokens", "POST", Access::key,

@@ -1,5 +1,5 @@
 #pragma once
-// OpenAI's /v1/responses: answers with items and events of their own, which are kept for the next turn.
+// OpenAI's /v1/responses: answers have items with separate events, and are stored for the next turn.
 #include "server/api/routes.h"
 
 namespace quire {

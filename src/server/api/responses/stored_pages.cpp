@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxPage = 100;
 
-// The items of a request, each with an id.
+// Returns the items of a request, each with an id.
 json::array items_with_ids(const StoredResponse& response) {
   json::array items = std::move(json::parse(response.input, {}, {.max_depth = 256}).get_array());
   for (std::size_t i = 0; i < items.size(); ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// What is read of answers that are kept: the items of their requests, page by page.
+// Reads stored responses: the items of their requests, page by page.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -12,13 +12,13 @@ namespace quire {
 struct ItemPage {
   bool is_ascending = false;
   std::size_t limit = 20;
-  std::string after;  // the id of an item; empty: from the begin
+  std::string after;  // id of the item before the page; empty: from the beginning
 };
 
-// Of the query of a request's target.
+// Parses the query of a request's target.
 Result<ItemPage> parse_item_page(std::string_view target);
 
-// Any thread. The body of the answer.
+// Returns the body of the answer. Called on any thread.
 [[nodiscard]] std::string input_items(const StoredResponse& response, const ItemPage& page);
 
 }  // namespace quire

@@ -1,9 +1,9 @@
-// The block map: a cell for each block, drawn as one small picture with a pixel per block, made larger. Only what has changed, glows or
-// pulses is coloured again between two frames.
+// The block map: one cell per block. It is drawn as a small image with one pixel per block, which is then enlarged. Between two frames only
+// blocks that have changed, glow or pulse are coloured again.
 const map = {mode: "owner", columns: 1, rows: 1, cell: 1, width: 0, picture: null, pixels: null, small: null, mask: null, glow: new Map(), dirty: true, moving: [], at: 0, owner: 0};
 const GLOW_MS = 900;
 
-// Cells as large as fit, in whole pixels of the screen, so that all are equal.
+// Chooses the largest cells that fit, in whole pixels of the screen, so that all cells are equal.
 function layMap(count) {
   const box = by("map"), ratio = devicePixelRatio || 1, width = Math.floor(box.clientWidth * ratio);
   if (width === 0) return;
@@ -21,7 +21,7 @@ function layMap(count) {
   map.mask = cell >= 4 ? gaps(cell) : null;
 }
 
-// Laid over the picture: what lies between cells.
+// Returns a tile that covers the gaps between cells of the image.
 function gaps(cell) {
   const tile = new OffscreenCanvas(cell, cell), context = tile.getContext("2d");
   const gap = cell >= 12 ? 2 : 1, size = cell - gap;
@@ -34,7 +34,7 @@ function gaps(cell) {
   return tile;
 }
 
-// Of a block of the state that is shown, `now` in tenths of a second.
+// Returns the colour of a block in the state that is shown; `now` is in tenths of a second.
 function colourOf(state, i, now) {
   const k = i * FIELDS, owner = state[k], used = state[k + 1], bits = state[k + 2], holders = holdersOf(bits);
   const flags = bits & 255, isFree = holders === 0 && !(flags & CACHED);
@@ -54,7 +54,7 @@ function glow(block) {
   if (map.glow.size < 20000 && !calm) map.glow.set(block, performance.now());
 }
 
-// True: something was drawn.
+// Returns whether something was drawn.
 function drawMap(history, time) {
   if (history.count !== map.count || !map.pixels) layMap(Math.max(0, history.count));
   if (!map.pixels) return false;
@@ -91,7 +91,7 @@ function drawMap(history, time) {
   return true;
 }
 
-// 0: none there.
+// Returns the block under the pointer, or 0.
 function blockAt(event) {
   const box = by("map-canvas").getBoundingClientRect();
   const column = Math.floor((event.clientX - box.left) * map.ratio / map.cell), row = Math.floor((event.clientY - box.top) * map.ratio / map.cell);
@@ -104,14 +104,14 @@ function wordsOfBlock(history, block, time) {
   const who = owner ? nameOf(owner - 1) : "";
   let text = `Block ${block}: `;
   if (flags & LOADING) text += "being loaded for " + (who || "a request");
-  else if (holders > 1) text += `shared by ${holders === 255 ? "255 or more" : holders}, ${who} among them`;
+  else if (holders > 1) text += `shared by ${holders === 255 ? "255 or more" : holders} requests, including ${who}`;
   else if (holders === 1) text += "in use by " + (who || "a request");
   else if (flags & CACHED) text += "free, and cached" + (who ? ", last held by " + who : "");
-  else text += "free, with nothing in it";
+  else text += "free and empty";
   if (flags & STORING) text += ", being stored";
   if (holders && !(flags & CACHED)) text += ", not full yet";
   const hits = hitsOf(bits);
-  if (holders || flags & CACHED) text += hits ? `; found again ${hits === 65535 ? "65,535 times or more" : hits === 1 ? "once" : whole(hits) + " times"}` : "; not found again yet";
+  if (holders || flags & CACHED) text += hits ? `; hit ${hits === 65535 ? "65,535 times or more" : hits === 1 ? "once" : whole(hits) + " times"}` : "; not hit yet";
   if (!holders && used) text += `, used ${seconds(Math.max(0, time - (used - 1) / 10))} ago`;
   return text + ".";
 }
@@ -130,7 +130,7 @@ function showMapLegend() {
   const ramp = `linear-gradient(90deg, ${[0, 8, 16, 24, 32, 40, 48, 56, 63].map(i => css(heats[i])).join(",")})`;
   const hues = `linear-gradient(90deg, ${[0, 8, 16, 24, 32, 40, 48, 56].map(i => css(owners[i])).join(",")})`, quiet = `linear-gradient(90deg, ${[0, 8, 16, 24, 32, 40, 48, 56].map(i => css(quietOwners[i])).join(",")})`;
   legend(by("map-legend"), {
-    owner: [[hues, "in use, a colour for each request", true], [quiet, "cached, last held by it", true], [colour.free, "free"], [colour.loading, "being loaded"]],
+    owner: [[hues, "in use, one colour per request", true], [quiet, "cached, last held by that request", true], [colour.free, "free"], [colour.loading, "being loaded"]],
     state: [[colour.used, "in use"], [colour.shared, "shared"], [colour.cached, "cached"], [colour.free, "free"], [colour.loading, "being loaded"], [colour.storing, "being stored"]],
-    heat: [[ramp, "used now … ten minutes ago, or not since one watches", true], [colour.free, "free"]]}[map.mode]);
+    heat: [[ramp, "used now … ten minutes ago, or not since this page was opened", true], [colour.free, "free"]]}[map.mode]);
 }

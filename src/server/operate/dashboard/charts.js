@@ -1,13 +1,13 @@
-// Figures of a frame, and the small charts of them.
+// The figures of a frame, and their small charts.
 const FIGURES = [
   {key: "running", name: "Running", of: "decode", show: whole},
   {key: "waiting", name: "Waiting", of: "queued", show: whole},
-  {key: "written", name: "Tokens written", unit: "/s", of: "decode", show: value => value < 10 ? value.toFixed(1) : whole(value)},
+  {key: "written", name: "Tokens generated", unit: "/s", of: "decode", show: value => value < 10 ? value.toFixed(1) : whole(value)},
   {key: "prompts", name: "Prompt tokens", unit: "/s", of: "prefill", show: whole},
   {key: "kv", name: "KV cache in use", of: "used", most: 1, show: share},
-  {key: "hits", name: "Hit rate", unit: "of a minute", of: "cached", most: 1, show: value => value === null ? "–" : share(value)},
+  {key: "hits", name: "Hit rate", unit: "last minute", of: "cached", most: 1, show: value => value === null ? "–" : share(value)},
   {key: "evicted", name: "Blocks evicted", unit: "/s", of: "missed", show: value => value > 0 && value < 10 ? value.toFixed(1) : whole(value)},
-  {key: "preempted", name: "Preemptions", unit: "in a minute", of: "preempted", show: whole}];
+  {key: "preempted", name: "Preemptions", unit: "last minute", of: "preempted", show: whole}];
 
 function makeTiles() {
   for (const figure of FIGURES) {
@@ -22,7 +22,7 @@ function makeTiles() {
   }
 }
 
-// Of the newest frame, from its counters and earlier ones'.
+// Computes the figures of the newest frame from its counters and the counters of earlier frames.
 function figuresOf(history) {
   const at = history.frames.length - 1, frame = history.frames[at], engine = frame.told.engine;
   const rate = (name, over) => {
@@ -32,7 +32,7 @@ function figuresOf(history) {
   const minute = history.before(60, at).told.engine, asked = engine.query_tokens - minute.query_tokens;
   const hit = engine.hit_tokens - minute.hit_tokens + engine.tier_hit_tokens - minute.tier_hit_tokens;
   frame.figures = {
-    running: engine.running, waiting: engine.waiting, written: rate("generation_tokens", 2), prompts: rate("prompt_tokens", 5),
+    running: engine.running, written: rate("generation_tokens", 5), prompts: rate("prompt_tokens", 5),
     kv: engine.blocks ? 1 - engine.free_blocks / engine.blocks : 0, hits: asked > 0 ? Math.min(1, hit / asked) : null, evicted: rate("evicted_blocks", 5),
     preempted: engine.preemptions - minute.preemptions};
   frame.states = {}; frame.causes = {};
@@ -41,6 +41,10 @@ function figuresOf(history) {
     frame.states[row[stateAt]] = (frame.states[row[stateAt]] || 0) + 1;
     if (row[causeAt]) frame.causes[row[causeAt]] = (frame.causes[row[causeAt]] || 0) + 1;
   }
+  // The engine counts requests that its scheduler does not have yet; they have no row. All figures of waiting requests come from this sum.
+  const inRows = WAITING.reduce((sum, state) => sum + (frame.states[state] || 0), frame.told.requests_left_out);
+  frame.states.arrived = Math.max(0, engine.waiting - inRows);
+  frame.figures.waiting = inRows + frame.states.arrived;
 }
 
 function showTiles(history) {
@@ -77,7 +81,7 @@ function drawSpark(figure, history) {
   context.fill();
 }
 
-// [name, value, colour, text]: a bar, and under it a row for each.
+// An entry is [name, value, colour, text]. showBar() draws a bar of the values; showRows() writes a row for each entry.
 function showBar(box, entries, label) {
   const all = entries.filter(entry => entry[1] > 0), bar = make(box, "div", undefined, "bar");
   bar.setAttribute("role", "img");
@@ -102,16 +106,16 @@ function showRows(box, entries) {
 function showQueues(frame) {
   const box = make(null, "div"), entries = Object.entries(STATES).map(([state, [of, text]]) => [text, frame.states[state] || 0, colour[of], whole(frame.states[state] || 0)]).filter(entry => entry[1]);
   showBar(box, entries, "Requests by state");
-  showRows(box, entries.length ? entries : [["Nobody is here.", 0, null, ""]]);
+  showRows(box, entries.length ? entries : [["Idle", 0, null, ""]]);
   const causes = Object.entries(frame.causes).sort((a, b) => b[1] - a[1]);
   if (causes.length) {
-    make(box, "p", "Who waits, waits for", "note").style.marginTop = ".6rem";
+    make(box, "p", "Waiting for", "note").style.marginTop = ".6rem";
     showRows(box, causes.map(([cause, count]) => [WAITS[cause] || cause, count, null, whole(count)]));
   }
   const engine = frame.told.engine, more = frame.told.requests_left_out;
   if (engine.paused) make(box, "p", "The engine is paused.", "bad");
-  if (engine.admission_stopped) make(box, "p", "Nobody is admitted: the cache is above the high mark of pressure.", "bad");
-  if (more) make(box, "p", `${whole(more)} more requests wait, and are not shown.`, "note");
+  if (engine.admission_stopped) make(box, "p", "No request is admitted: KV cache usage is above --kv-pressure-high.", "bad");
+  if (more) make(box, "p", `${whole(more)} more waiting requests are not listed.`, "note");
   by("queues").replaceChildren(box);
 }
 
@@ -127,23 +131,24 @@ function showTiers(history) {
     return earlier && elapsed > 0 ? Math.max(0, (tier[name] - earlier[name]) / elapsed) : 0;
   };
   for (const tier of frame.told.tiers) {
-    const part = make(box, "div", undefined, "tier"), free = Math.max(0, tier.places - tier.used_places - tier.unread_places);
+    const part = make(box, "div", undefined, "tier"), free = Math.max(0, tier.slots - tier.used_slots - tier.unread_slots);
     make(make(part, "p"), "b", {disk: "Disk", dram: "Host memory"}[tier.tier] || tier.tier);
-    showBar(part, [["holds blocks", tier.used_places, colour.storing, of(tier.used_places)], ["not read yet", tier.unread_places, colour.queued, of(tier.unread_places)], ["free", free, colour.free, of(free)]], "Places of the tier");
-    showRows(part, [["places used", 0, colour.storing, `${of(tier.used_places)} of ${of(tier.places)}`], ["loaded", 0, null, bytes(rate(tier, "loaded_bytes")) + "/s"], ["stored", 0, null, bytes(rate(tier, "stored_bytes")) + "/s"],
+    showBar(part, [["with blocks", tier.used_slots, colour.storing, of(tier.used_slots)], ["not read yet", tier.unread_slots, colour.queued, of(tier.unread_slots)], ["free", free, colour.free, of(free)]], "Slots of the tier");
+    showRows(part, [["slots used", 0, colour.storing, `${of(tier.used_slots)} of ${of(tier.slots)}`], ["loaded", 0, null, bytes(rate(tier, "loaded_bytes")) + "/s"], ["stored", 0, null, bytes(rate(tier, "stored_bytes")) + "/s"],
       ["tokens loaded so far", 0, null, of(tier.loaded_tokens)]]);
-    if (tier.loads_left_out || tier.stores_left_out) make(part, "p", "It fails, and is left out.", "bad");
+    if (tier.loads_left_out || tier.stores_left_out) make(part, "p", "The tier fails and is not used.", "bad");
   }
   if (frame.told.swap) {
     const swap = frame.told.swap, part = make(box, "div", undefined, "tier");
-    make(make(part, "p"), "b", "Put aside for preempted requests");
-    showBar(part, [["used", swap.used_places, colour.preempted, of(swap.used_places)], ["free", swap.places - swap.used_places, colour.free, ""]], "Places");
-    showRows(part, [["places used", 0, colour.preempted, `${of(swap.used_places)} of ${of(swap.places)}`]]);
+    make(make(part, "p"), "b", "Swap space for preempted requests");
+    showBar(part, [["used", swap.used_slots, colour.preempted, of(swap.used_slots)], ["free", swap.slots - swap.used_slots, colour.free, ""]], "Swap slots");
+    showRows(part, [["slots used", 0, colour.preempted, `${of(swap.used_slots)} of ${of(swap.slots)}`]]);
   }
   by("tiers").replaceChildren(box);
 }
 
-// What of prompts was found, and why the rest was not: since the server started, and of the last minute.
+// Shows which prompt tokens were found, why the others were missed, and why requests waited: since the server started, and in the last
+// minute.
 function showCauses(history) {
   const frame = history.frame, engine = frame.told.engine, minute = history.before(60).told, box = make(null, "div");
   const added = (now, before) => { const more = (now || 0) - (before || 0); return more > 0 ? ` (+${whole(more)})` : ""; };
@@ -152,26 +157,26 @@ function showCauses(history) {
   const missed = Object.entries(frame.told.missed_tokens).sort((a, b) => b[1] - a[1]).map(([cause, count], i) => [MISSES[cause] || cause, count, mix(colour.missed, colour.card, Math.min(0.75, i * 0.17)), whole(count) + added(count, minute.missed_tokens[cause])]);
   showBar(box, [...found, ...missed], "Prompt tokens since the start");
   showRows(box, [...found.filter(entry => entry[1]), ...missed]);
-  make(box, "p", "Since the server started; in brackets, the last minute.", "note");
+  make(box, "p", "Since the server started; in parentheses: the last minute.", "note");
   by("misses").replaceChildren(box);
   const waits = make(null, "div"), entries = Object.entries(frame.told.waited_s).sort((a, b) => b[1] - a[1]).map(([cause, s], i) => [WAITS[cause] || cause, s, mix(colour.queued, colour.fg, Math.max(0, 0.5 - i * 0.15)), seconds(s)]);
   showBar(waits, entries, "Time waited since the start");
-  showRows(waits, entries.length ? entries : [["Nobody has waited.", 0, null, ""]]);
+  showRows(waits, entries.length ? entries : [["No request has waited.", 0, null, ""]]);
   const preempted = Object.entries(frame.told.preemptions_by_cause);
   if (preempted.length) {
-    make(waits, "p", "Preempted for lack of", "note").style.marginTop = ".6rem";
+    make(waits, "p", "Preemptions by cause", "note").style.marginTop = ".6rem";
     showRows(waits, preempted.map(([cause, count]) => [WAITS[cause] || cause, count, colour.preempted, whole(count)]));
   }
   by("waits").replaceChildren(waits);
 }
 
-// Of all requests, what GET /v1/cache/curve says (docs/curve.md); null: nothing is known yet.
+// Returns the rows of all requests in an answer of GET /v1/cache/curve (docs/curve.md), or null if nothing is known yet.
 function rowsOfCurve(answer) {
   const all = answer?.curves?.find(curve => curve.tenant === null);
   return all && all.prompt_tokens > 0 ? all.rows : null;
 }
 
-// Hit rate by size, an octave as wide as the next; a dot at the size now, and at each with a tier.
+// Draws the hit rate by cache size. Every octave has the same width. Dots mark the current size, and the size with each tier.
 function drawCurve(rows) {
   by("curve").hidden = !rows;
   if (!rows) return;
@@ -192,7 +197,7 @@ function drawCurve(rows) {
     context.fillStyle = css(row.label.startsWith("now +") ? colour.storing : colour.accent);
     context.beginPath(); context.arc(x(row), y(row), 4, 0, 2 * Math.PI); context.fill();
   }
-  // Names of sizes: the smallest, now, the largest.
+  // Labels of the smallest size, the current size and the largest size.
   const now = rows.find(row => row.label?.startsWith("now")), last = rows[rows.length - 1];
   context.fillStyle = css(colour.soft);
   for (const [row, align] of [[rows[0], "left"], [now, "center"], [last, "right"]]) {
@@ -200,8 +205,8 @@ function drawCurve(rows) {
     context.fillText(bytes(row.bytes), x(row), height - 3);
   }
   const twice = rows.find(row => row.factor >= 2) || last, saved = twice.saved_prefill_seconds_per_s;
-  const text = `${share(now.hit_rate)} of prompt tokens are found now; with ${bytes(twice.bytes - now.bytes)} more it would be ${share(twice.hit_rate)}`
-    + (saved > 0 ? `, and ${seconds(saved)} of prefill less in each second.` : ".");
+  const text = `The hit rate is ${share(now.hit_rate)} now; with ${bytes(twice.bytes - now.bytes)} more it would be ${share(twice.hit_rate)}`
+    + (saved > 0 ? `, which saves ${seconds(saved)} of prefill per second.` : ".");
   if (by("curve-note").textContent !== text) by("curve-note").textContent = text;
   canvas.setAttribute("aria-label", "Hit rate by cache size. " + text);
 }

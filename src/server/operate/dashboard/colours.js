@@ -1,23 +1,24 @@
-// Colours, as the style sheet has them, in the form in which canvases want them; and the words for states and causes.
+// Colours of the style sheet in the form that canvases need, and the words for states and causes.
 const STATES = {
-  queued: ["queued", "waits for its turn"], grammar: ["held", "waits for its grammar"], input: ["held", "a session that waits for input"],
-  loading: ["loading", "waits for blocks from a tier"], prefill: ["prefill", "computes its prompt"], decode: ["decode", "writes its answer"],
-  preempted: ["preempted", "was preempted, and waits again"], pinned: ["pinned", "has ended; its blocks stay for the next turn of its job"]};
+  arrived: ["queued", "arrived, not scheduled yet"], queued: ["queued", "queued"], grammar: ["held", "grammar not compiled yet"], input: ["held", "session without input"],
+  loading: ["loading", "loading blocks from a tier"], prefill: ["prefill", "computing its prompt"], decode: ["decode", "generating its answer"],
+  preempted: ["preempted", "preempted, queued again"], pinned: ["pinned", "finished; its blocks are kept for the next turn of its job"]};
+const WAITING = ["queued", "grammar", "loading", "input", "preempted"];  // states of requests that do not run
 const WAITS = {
-  next_step: "the next step", lack_of_blocks: "free blocks", no_slot: "a place in the batch", no_tokens: "tokens of the step", preempting: "others, which lack blocks",
-  pressure: "the pressure to fall", paused: "an operator's resume", grammar: "its grammar", loading: "blocks from a tier", connector: "a connector's answer",
-  adapter: "an adapter", input: "its next input", reset: "a reset", failed_transfer: "a failed load", expired: "its pin", replaced: "a later turn", job_over: "its job"};
+  next_step: "the next step", lack_of_blocks: "free blocks", no_slot: "a batch slot", no_tokens: "the token budget of the step", preempting: "running requests that need blocks",
+  pressure: "KV cache usage to fall", paused: "the engine to be resumed", grammar: "its grammar", loading: "blocks from a tier", connector: "a connector's answer",
+  adapter: "an adapter slot", input: "its next input", reset: "a reset", failed_transfer: "a failed load", expired: "an expired pin", replaced: "a later turn", job_over: "the end of its job"};
 const MISSES = {
-  never_stored: "new to the cache", diverged: "went on otherwise", evicted: "evicted for others", forgotten: "taken back, in doubt", reset: "lost in a reset",
-  behind_a_miss: "behind a miss", last_token: "the last token", other_group: "not kept by a window", partial_block: "no whole block", load_failed: "could not be loaded",
+  never_stored: "new to the cache", diverged: "diverges from the cached prefix", evicted: "evicted", forgotten: "removed, content in doubt", reset: "removed by a reset",
+  behind_a_miss: "after a missing block", last_token: "last token", other_group: "not kept by another cache group", partial_block: "partial block", load_failed: "load failed",
   not_looked_up: "not looked up"};
 
 const colour = {};  // name -> [r, g, b]
 let owners = [], quietOwners = [], heats = [];
 
 const mix = (a, b, share) => a.map((value, i) => Math.round(value + (b[i] - value) * share));
-const word = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0;  // as ImageData has it
-const cssOf = new Map();  // thousands are asked for in every picture
+const word = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0;  // in the byte order of ImageData
+const cssOf = new Map();  // a cache, because each image needs thousands of them
 function css([r, g, b], alpha = 1) {
   if (alpha !== 1) return `rgb(${r} ${g} ${b} / ${alpha})`;
   const key = r << 16 | g << 8 | b;
@@ -26,7 +27,7 @@ function css([r, g, b], alpha = 1) {
   return text;
 }
 
-// OKLCH, so that all hues are equally bright.
+// Converts OKLCH to RGB. With equal lightness in OKLCH all hues look equally bright.
 function oklch(l, c, h) {
   const a = c * Math.cos(h), b = c * Math.sin(h);
   const [x, y, z] = [l + 0.3963377774 * a + 0.2158037573 * b, l - 0.1055613458 * a - 0.0638541728 * b, l - 0.0894841775 * a - 1.291485548 * b].map(v => v ** 3);
@@ -35,7 +36,7 @@ function oklch(l, c, h) {
 }
 
 const OWNERS = 64, HEATS = 64;
-const ownerIndex = id => (Math.imul(id >>> 0, 0x9E3779B1) >>> 26);  // of neighbours far apart
+const ownerIndex = id => (Math.imul(id >>> 0, 0x9E3779B1) >>> 26);  // neighbouring ids get distant colours
 const ownerColour = id => owners[ownerIndex(id)];
 
 function readColours() {
@@ -47,14 +48,14 @@ function readColours() {
   const dark = colour.bg[0] < 128;
   owners = Array.from({length: OWNERS}, (_, i) => oklch(dark ? 0.74 : 0.66, 0.13, i / OWNERS * 2 * Math.PI));
   quietOwners = owners.map(one => mix(one, colour.free, dark ? 0.68 : 0.62));
-  // From now to long ago.
+  // The first colour is for blocks used now, the last one for blocks not used for long.
   heats = Array.from({length: HEATS}, (_, i) => {
     const cold = i / (HEATS - 1);
     return dark ? oklch(0.86 - 0.58 * cold, 0.15 * (1 - cold) + 0.03, 1.45 - 2.9 * cold) : oklch(0.55 + 0.33 * cold, 0.17 * (1 - cold) + 0.02, 0.55 + 0.9 * cold);
   });
 }
 
-// Age in seconds to a colour: half of the ramp is the last twenty seconds.
+// Returns the index of the colour for an age in seconds. Half of the colours cover about the last thirty seconds.
 const heatIndex = age => Math.min(HEATS - 1, Math.floor(Math.log2(1 + age / 2) / Math.log2(1 + 300) * HEATS));
 
 const make = (parent, tag, text, className) => {
@@ -70,7 +71,7 @@ const bytes = value => { let unit = 0; for (; value >= 1024 && unit < 5; ++unit)
 const seconds = value => value < 1 ? Math.round(value * 1000) + " ms" : value < 100 ? value.toFixed(1) + " s" : Math.floor(value / 60) + " min " + Math.round(value % 60) + " s";
 const share = value => (100 * value).toFixed(value < 0.0995 && value > 0 ? 1 : 0) + " %";
 
-// A canvas as sharp as the screen: its drawing context, in CSS pixels; `resized` tells that it is blank.
+// Makes a canvas as sharp as the screen. Returns its drawing context, in CSS pixels, and `resized`: whether the canvas is now blank.
 function fit(canvas, width, height) {
   const ratio = devicePixelRatio || 1, w = Math.round(width * ratio), h = Math.round(height * ratio);
   const resized = canvas.width !== w || canvas.height !== h;

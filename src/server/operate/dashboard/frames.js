@@ -1,6 +1,6 @@
-// Frames of GET /v1/watch: three numbers a block, what a frame changed of them, and the last minutes of both, in so many bytes and no more.
-// A change is kept as old XOR new, so that it leads both ways.
-const FIELDS = 3;  // of a block: owner + 1; when it was used last, in tenths of a second + 1; hits, holders and flags
+// Frames of GET /v1/watch: three numbers per block, the changes that each frame made, and the last minutes of them within a bound in bytes.
+// A change is stored as old XOR new, so that it can be applied forwards and backwards.
+const FIELDS = 3;  // per block: owner + 1; last use, in tenths of a second + 1; hits, holders and flags
 const CACHED = 1, LOADING = 2, STORING = 4;
 const MOST_BYTES = 48 << 20, MOST_FRAMES = 1500;
 
@@ -45,10 +45,11 @@ class History {
   get live() { return this.at === this.frames.length - 1; }
   get frame() { return this.frames[this.at]; }
 
-  // Of what the server told; null: nothing was new. `follow`: it is shown at once, and `changed(block)` called for what differs.
+  // Adds an answer of the server. Returns the new frame, or null if the answer has none. `follow`: shows the frame immediately, and calls
+  // `changed(block)` for each block that differs.
   take(told, follow, changed) {
     if (!told.engine) return null;
-    // Another server, or the machine has been started anew.
+    // Another server answers, or the machine has been restarted.
     const newestFrame = this.frames[this.frames.length - 1];
     if (told.blocks.count !== this.count || (newestFrame && told.time_s < newestFrame.time)) {
       this.count = told.blocks.count;
@@ -57,7 +58,7 @@ class History {
       this.shown = new Uint32Array(this.count * FIELDS);
     }
     const wasLive = this.live, next = this.newest, scratch = this.scratch;
-    let touched = null;  // of a frame with all blocks: those that it does not name are as at the start
+    let touched = null;  // for a frame with all blocks: blocks that it does not list are in their initial state
     if (told.since === null) touched = new Uint8Array(this.count);
     const set = (i, owner, used, word) => {
       const k = i * FIELDS, a = next[k] ^ owner, b = next[k + 1] ^ used, c = next[k + 2] ^ word;
@@ -75,13 +76,13 @@ class History {
     this.bytes += frame.delta.byteLength + 6000;
     while (this.frames.length > 2 && (this.bytes > MOST_BYTES || this.frames.length > MOST_FRAMES)) this.drop();
     const before = this.frames[this.frames.length - 2];
-    // The lanes have what is to be known of the rows; a thousand of them in each of a thousand frames would be too many.
+    // The lanes store the needed data of the rows. The rows of all frames together would be too many.
     if (before) before.requests = null;
     if (follow && wasLive) this.seek(this.frames.length - 1, changed);
     return frame;
   }
 
-  // The oldest frame goes; who looks at it looks at the next.
+  // Removes the oldest frame. If it is shown, the next one is shown instead.
   drop() {
     if (this.at === 0) this.seek(1);
     this.bytes -= this.frames[0].delta.byteLength + 6000;
@@ -103,7 +104,7 @@ class History {
     while (this.at > to) apply(this.frames[this.at--].delta);
   }
 
-  // The frame of `seconds` before the one that is shown, or the oldest.
+  // Returns the frame from `seconds` before the shown one, or the oldest frame.
   before(seconds, at = this.at) {
     let low = 0, high = at;
     const time = this.frames[at].time - seconds;

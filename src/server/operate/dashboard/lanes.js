@@ -1,21 +1,21 @@
-// Requests as lanes: what each did when, put together from frame to frame. A lane is used again when its request has ended. Bounded: the
-// oldest requests go.
+// Requests as lanes: the states of each request over time, assembled from frame to frame. A lane is reused after its request has ended. The
+// memory is bounded: the oldest requests are removed.
 const MOST_TRACKS = 6000, MOST_PARTS = 400, KEPT_S = 330;
 const lanes = {tracks: new Map(), ended: [], free: [], height: 0, span: 120, row: 6, chosen: null, pointed: null, seen: 0, last_s: 0, dirty: true};
 const LABEL = 15;
 
 const nameOf = id => { const track = lanes.tracks.get(id >>> 0) || lanes.lowIds?.get(id >>> 0); return track ? track.name || "request " + track.id : "request " + id; };
-lanes.lowIds = new Map();  // by the low half of the id, as blocks have it
+lanes.lowIds = new Map();  // by the low half of the id, which blocks contain
 
 function takeRequests(frame, fields) {
   const at = {};
   fields.forEach((name, i) => { at[name] = i; });
-  const seen = ++lanes.seen, last_s = lanes.last_s, isGap = frame.time - last_s > 3;  // nobody looked meanwhile
+  const seen = ++lanes.seen, last_s = lanes.last_s, isGap = frame.time - last_s > 3;  // the page did not poll in between
   lanes.last_s = frame.time;
   for (const row of frame.requests) {
     const id = row[at.id];
     let track = lanes.tracks.get(id);
-    if (!track || track.ends) {  // a server that was started anew begins to count anew
+    if (!track || track.ends) {  // a restarted server counts from the beginning again
       track = {id, name: row[at.name], tenant: row[at.tenant], lane: laneFor(), parts: [], begins: frame.time, ends: 0, arrival: row[at.arrival_s]};
       lanes.tracks.set(id, track);
       lanes.lowIds.set(id >>> 0, track);
@@ -24,7 +24,7 @@ function takeRequests(frame, fields) {
     track.seen = seen;
     track.row = {prompt: row[at.prompt_tokens], tokens: row[at.tokens], computed, cached: row[at.cached_tokens], tier: row[at.tier_tokens], preemptions: row[at.preemptions], blocks: row[at.blocks]};
     const last = track.parts[track.parts.length - 1];
-    // A chunk of the prompt is a part of its own.
+    // Each chunk of the prompt is a separate part.
     const goesOn = last && !isGap && last.state === state && last.cause === cause && (state !== "prefill" || last.computed === computed);
     if (last && !isGap) last.to = frame.time;
     if (!goesOn) {
@@ -47,7 +47,7 @@ function takeRequests(frame, fields) {
   lanes.dirty = true;
 }
 
-// The highest one that is free.
+// Returns the topmost free lane.
 function laneFor() {
   if (lanes.free.length === 0) return lanes.height++;
   let best = 0;
@@ -55,7 +55,7 @@ function laneFor() {
   return lanes.free.splice(best, 1)[0];
 }
 
-// Where nobody has been for as long as is shown, lanes go.
+// Removes the lowest lanes if they have been empty for the time that is shown.
 function shrinkLanes(time) {
   let most = 0;
   for (const track of lanes.tracks.values()) if (!track.ends || track.ends > time - lanes.span) most = Math.max(most, track.lane + 1);
@@ -85,7 +85,7 @@ function drawLanes(time) {
   }
 }
 
-// Whole and half minutes before the moment that is shown.
+// Draws the times before the shown moment, every 15, 30 or 60 s.
 function drawClock(context, width, height, scale) {
   const step = lanes.span > 200 ? 60 : lanes.span > 90 ? 30 : 15;
   for (let ago = step; ago < lanes.span; ago += step) {
@@ -113,7 +113,7 @@ function drawTrack(context, track, at) {
     context.fillStyle = css(colour[STATES[part.state]?.[0] || "held"]);
     context.fillRect(from, at.y + (at.high - high) / 2, Math.max(1, end - from - (part.state === "prefill" && !isOpen ? 0.75 : 0)), high);
   }
-  // Its colour in the block map.
+  // The request's colour in the block map.
   if (at.high >= 4 && first < at.width) { context.fillStyle = css(ownerColour(track.id)); context.fillRect(first, at.y, 3, at.high); }
   context.globalAlpha = 1;
   const end = track.ends ? at.width - (at.time - Math.min(track.ends, at.time)) * at.scale : at.width;
@@ -136,7 +136,7 @@ function drawTrack(context, track, at) {
   }
 }
 
-// The one whose lane is there at that time, or the nearest of the lane.
+// Returns the request of this lane at that time, or the nearest request in the lane.
 function trackAt(event, time) {
   const box = by("lanes"), frame = box.getBoundingClientRect();
   const lane = Math.floor((event.clientY - frame.top + box.scrollTop) / lanes.row), at = time - (frame.right - event.clientX) / frame.width * lanes.span;
@@ -159,15 +159,15 @@ function wordsOfTrack(track, time) {
   const part = partAt(track, time), row = track.row, hasEnded = track.ends && track.ends <= time;
   let text = (track.name || "Request " + track.id) + (track.tenant ? ` (${track.tenant})` : "") + ": ";
   text += hasEnded ? `ended ${seconds(time - track.ends)} ago` : STATES[part.state]?.[1] || part.state;
-  if (!hasEnded && part.cause) text += `: for ${WAITS[part.cause] || part.cause}`;
+  if (!hasEnded && part.cause) text += `; waits for ${WAITS[part.cause] || part.cause}`;
   text += `; prompt ${whole(row.prompt)} tokens` + (row.cached >= 0 ? `, ${whole(row.cached)} of them cached` : "");
   if (row.tier > 0) text += `, ${whole(row.tier)} from tiers`;
-  if (row.tokens > row.prompt) text += `; ${whole(row.tokens - row.prompt)} written`;
+  if (row.tokens > row.prompt) text += `; ${whole(row.tokens - row.prompt)} generated`;
   if (row.preemptions) text += `; preempted ${row.preemptions === 1 ? "once" : row.preemptions + " times"}`;
   return text + ".";
 }
 
 function showLanesLegend() {
-  legend(by("lanes-legend"), [["queued", "queued"], ["loading", "waits for a tier"], ["prefill", "prefill, by chunks"], ["decode", "decode"], ["preempted", "preempted"], ["pinned", "pinned"], ["held", "waits for its grammar or input"]]
+  legend(by("lanes-legend"), [["queued", "queued"], ["loading", "loading from a tier"], ["prefill", "prefill, in chunks"], ["decode", "decode"], ["preempted", "preempted"], ["pinned", "pinned"], ["held", "waits for its grammar or input"]]
     .map(([of, text]) => [colour[of], text]));
 }

@@ -1,4 +1,4 @@
-// The page: asks for frames while it is seen, shows one of them, and lets one pause and step.
+// The page: requests frames while it is visible, shows one of them, and can be paused and stepped.
 const history_ = new History();
 const view = {paused: false, painted: 0, arrived: 0, ageing: 0, tableAt: 0, interval: 250, curve: null};
 const PERIOD_MS = 1000 / 32;
@@ -13,7 +13,7 @@ function say(state, text) {
   if (by("said").textContent !== text) by("said").textContent = text;
 }
 
-// What the server told: into the history, and onto the page if it is live.
+// Adds an answer of the server to the history, and shows it if the page is live.
 function take(told) {
   const follow = !view.paused, frame = history_.take(told, follow, glow);
   if (!frame) return;
@@ -43,7 +43,7 @@ async function poll() {
         view.failed = why;
         wait = 3000;
       }
-    } catch { view.failed = "the server does not answer"; wait = 2000; }
+    } catch { view.failed = "the server does not respond"; wait = 2000; }
     if (view.failed) say("lost", view.failed);
   }
   setTimeout(poll, wait);
@@ -53,7 +53,7 @@ const nameOfModel = async () => {
   try {
     const response = await fetch("v1/models", {headers: headers()});
     if (response.ok) by("model").textContent = (await response.json()).data[0].id;
-  } catch { /* The status says it. */ }
+  } catch { /* The status line reports it. */ }
 };
 
 function askForKey(why) {
@@ -61,7 +61,7 @@ function askForKey(why) {
   if (!by("key-dialog").open) by("key-dialog").showModal();
 }
 
-// All that is shown of the frame at which history_ stands, but for the canvases that move.
+// Shows the current frame of history_, except on the canvases that move.
 function showFrame() {
   const frame = history_.frame;
   if (!frame) return;
@@ -75,7 +75,7 @@ function showFrame() {
   const engine = frame.told.engine;
   by("map-note").textContent = `${whole(engine.blocks)} blocks of ${frame.told.block_size} tokens, ${share(frame.figures.kv)} in use`;
   by("map-canvas").setAttribute("aria-label", `The KV cache: ${whole(engine.blocks)} blocks, ${whole(engine.blocks - engine.free_blocks)} in use, ${whole(engine.free_blocks)} free or cached`);
-  by("lanes-note").textContent = `${whole(engine.running)} run, ${whole(engine.waiting)} wait, ${whole(engine.pinned)} pinned`;
+  by("lanes-note").textContent = `${whole(engine.running)} running, ${whole(frame.figures.waiting)} waiting, ${whole(engine.pinned)} pinned`;
   by("lanes-canvas").setAttribute("aria-label", `Requests of the last ${lanes.span / 60} minutes: ${by("lanes-note").textContent}`);
   tellPointed();
   if (by("table-box").open && performance.now() - view.tableAt > 1000) showTable();
@@ -94,14 +94,14 @@ const momentShown = () => view.paused || !history_.frame ? history_.frame?.time 
 
 function paint(clock) {
   requestAnimationFrame(paint);
-  // A little over thirty times a second; four where the reader wants calm, or nothing moves.
+  // Paints a little over thirty times a second. Paints four times a second if the user prefers reduced motion, or if nothing moves.
   const isBusy = history_.frame && (history_.frame.requests?.length > 0 || lanes.ended.length > 0) && !view.paused;
   const most = calm || !isBusy ? 240 : PERIOD_MS;
   if (!map.dirty && !lanes.dirty && map.glow.size === 0 && clock - view.painted < most) return;
   if (clock - view.painted < PERIOD_MS || !history_.frame) return;
-  view.painted = Math.max(view.painted + PERIOD_MS, clock - PERIOD_MS);  // one that came late does not delay those after it
+  view.painted = Math.max(view.painted + PERIOD_MS, clock - PERIOD_MS);  // a late image does not delay the next ones
   const time = momentShown();
-  // What is shown by age gets older also where nothing happens.
+  // Colours by age change even if nothing happens.
   if (map.mode === "heat" && clock - view.ageing > 1000) { map.dirty = true; view.ageing = clock; }
   drawMap(history_, time);
   drawLanes(time);
@@ -153,7 +153,7 @@ function goTo(at) {
   showFrame();
 }
 
-const THEMES = {auto: "as the system has them", light: "light", dark: "dark"};
+const THEMES = {auto: "system setting", light: "light", dark: "dark"};
 function setTheme(theme) {
   if (theme === "auto") delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = theme;
   localStorage.setItem("quire-theme", theme);
@@ -162,7 +162,7 @@ function setTheme(theme) {
   refresh();
 }
 
-// Colours or sizes have changed.
+// Called after colours or sizes have changed.
 function refresh() {
   readColours();
   map.count = -1;
@@ -172,7 +172,7 @@ function refresh() {
   drawCurve(view.curve);
 }
 
-// Not again of a server that has none (status 400).
+// Polls the curve, unless the server has none (status 400).
 async function pollCurve() {
   let response;
   if (!document.hidden && !by("key-dialog").open) {

@@ -1,4 +1,5 @@
-// tests/golden/block_hashes.txt has what vLLM's functions make of the same content (tools/record_block_hashes.py).
+// Compares with tests/golden/block_hashes.txt, which contains the results of vLLM's functions for equal content
+// (tools/record/block_hashes.py).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -13,12 +14,10 @@
 #include "core/kv/hash/hash_function.h"
 #include "support/split.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::split;
-
-// "hex" or "hex*count"
+// Parses "hex" or "hex*count".
 std::string bytes_from(const std::string& text) {
   const auto star = text.find('*');
   const std::string hex = text.substr(0, star);
@@ -101,7 +100,7 @@ std::string hashes_of(const HashCase& given) {
   return text;
 }
 
-TEST(Trap36, NamesEqualThoseThatVllmMakes) {
+TEST(Trap36, HashesEqualThoseOfVllm) {
   const auto cases = hash_cases();
   ASSERT_GE(cases.size(), 380U);
   std::size_t num_compared = 0;
@@ -118,4 +117,4 @@ TEST(Trap36, NamesEqualThoseThatVllmMakes) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,5 +1,5 @@
-// Blocks that have more than tokens, as bytes: what Python's cbor2 and pickle write for (parent, tokens, keys), where each string is an
-// object of its own but those of one character.
+// Tests the bytes of blocks with extra keys: what Python's cbor2 and pickle write for (parent, tokens, keys). Each string is a separate
+// object, except strings of one character.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -9,7 +9,7 @@
 #include "core/kv/hash/hash_bytes.h"
 #include "core/kv/hash/hash_encode.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 constexpr std::array<std::uint8_t, 2> kParent{0xAA, 0xBB};
@@ -44,7 +44,7 @@ struct Keys {
 
 std::vector<Keys> all_keys() {
   return {
-      {.what = "all that there is",
+      {.what = "all keys",
        .lora_name = "ada",
        .items = {{"img", PlaceholderRange(10, 8)}, {"pic", PlaceholderRange(19, 1)}},
        .salt = "salty",
@@ -85,7 +85,7 @@ std::vector<Keys> all_keys() {
                "1112131415161718191a1b1c1d1e1f",
        .pickle = "80059551000000000000004302aabb94284b014d2c014afeffffff4a7011010074948c0d70726f6d70745f656d6265647394"
                  "4320000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f948694859487942e"},
-      {.what = "all that there is, without tags",
+      {.what = "all keys without tags",
        .lora_name = "ada",
        .items = {{"img", PlaceholderRange(10, 8)}, {"pic", PlaceholderRange(19, 1)}},
        .salt = "salty",
@@ -101,7 +101,7 @@ std::vector<Keys> all_keys() {
        .tagged = false,
        .cbor = "8342aabb840119012c211a00011170816173",
        .pickle = "80059520000000000000004302aabb94284b014d2c014afeffffff4a7011010074948c017394859487942e"},
-      {.what = "an adapter without a tag, of which the path is no key",
+      {.what = "an adapter without a tag whose path is not a key",
        .lora_name = "l",
        .lora_path = "/a",
        .tagged = false,
@@ -110,7 +110,7 @@ std::vector<Keys> all_keys() {
   };
 }
 
-TEST(HashKeys, AreWrittenAsPythonWritesThem) {
+TEST(HashKeys, AreEncodedAsInPython) {
   HashBytes bytes;
   for (const Keys& keys : all_keys()) {
     encode_cbor(kParent, keys.input(), bytes);
@@ -120,8 +120,8 @@ TEST(HashKeys, AreWrittenAsPythonWritesThem) {
   }
 }
 
-// An item that has ended before the block is none of its keys.
-TEST(HashKeys, ItemsBeforeTheBlockAreNoKeys) {
+// An item that ends before the block is not one of its keys.
+TEST(HashKeys, OmitItemsBeforeTheBlock) {
   Keys keys{.what = "items", .items = {{"old", PlaceholderRange(12, 4)}, {"a", PlaceholderRange(16, 1)}, {"b", PlaceholderRange(17, 1)}}};
   HashBytes with, without;
   for (const bool tagged : {false, true}) {
@@ -138,8 +138,8 @@ TEST(HashKeys, ItemsBeforeTheBlockAreNoKeys) {
   }
 }
 
-// The 256th object that pickle remembers is the last that one byte names.
-TEST(HashKeys, AStringOfOneCharacterIsReferredToUpToTheLastPlaceThatOneByteNames) {
+// One byte can number the first 256 objects that pickle memoizes.
+TEST(HashKeys, ReferToAOneCharacterStringUpToTheLastOneByteIndex) {
   Keys keys{.what = "items", .lora_name = "l", .tagged = false};
   for (int i = 0; i < 126; ++i) keys.items.push_back({"i" + std::to_string(1000 + i).substr(1), PlaceholderRange(16, 4)});
   for (int i = 0; i < 2; ++i) keys.items.push_back({"x", PlaceholderRange(16, 4)});
@@ -150,4 +150,4 @@ TEST(HashKeys, AStringOfOneCharacterIsReferredToUpToTheLastPlaceThatOneByteNames
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// Frames of pickled block names (PEP 3154), against a writer that collects each frame by itself.
+// Compares the frames of pickled block hashes (PEP 3154) with a writer that collects each frame separately.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -16,7 +16,7 @@ constexpr std::size_t kFrameTarget = 64 * 1024;
 
 class NaivePickle {
  public:
-  // An object begins.
+  // Begins an object.
   NaivePickle& object() {
     if (frame_.size() >= kFrameTarget) end_frame();
     return *this;
@@ -88,10 +88,11 @@ void expect_equal(const std::vector<TokenId>& tokens, const std::string& lora) {
   const HashInput input{.tokens = tokens, .start = 16, .lora_name = lora, .multimodal = {}, .cache_salt = {}, .embeds_digest = {}};
   HashBytes bytes;
   encode_pickle(bytes_of(parent), input, bytes);
-  EXPECT_TRUE(written(bytes) == naive_pickle(parent, tokens, lora)) << tokens.size() << " tokens, a name of " << lora.size() << " bytes";
+  EXPECT_TRUE(written(bytes) == naive_pickle(parent, tokens, lora))
+      << tokens.size() << " tokens, an adapter name of " << lora.size() << " bytes";
 }
 
-// A tuple up to its third part: the parent's name, and the tokens.
+// Writes a tuple up to its third part: the parent hash and the tokens.
 NaivePickle naive_beginning(const std::string& parent, const std::vector<TokenId>& tokens) {
   NaivePickle pickle;
   pickle.object().object().put("C").number(1, parent.size()).put(parent).put("\x94");
@@ -101,7 +102,7 @@ NaivePickle naive_beginning(const std::string& parent, const std::vector<TokenId
   return pickle;
 }
 
-// Around the lengths at which a frame is full, with numbers of 2, 3 and 5 bytes and of all sizes.
+// The lengths are near those at which a frame is full, with numbers of 2, 3 and 5 bytes and of all sizes.
 TEST(EncodePickle, FramesEndAsInThePickler) {
   for (const TokenId token : {0xFF, 0x100, 0x10000}) {
     const std::size_t size = token < 0x100 ? 2 : token < 0x10000 ? 3 : 5;
@@ -119,11 +120,11 @@ TEST(EncodePickle, FramesEndAsInThePickler) {
   }
 }
 
-// An item's pair begins a frame where the one before is full, as the list of items does.
+// A pair of an item begins a new frame when the previous frame is full; so does the list of items.
 TEST(EncodePickle, FramesEndBetweenItems) {
   const std::string parent = "parent";
   const std::vector<TokenId> tokens(4, 7);
-  // About the length at which the first item's texts, the number after them, or the second pair fills the frame.
+  // At these lengths the texts of the first item, the number after them, or the second pair fills the frame.
   for (std::size_t length = kFrameTarget - 80; length < kFrameTarget; ++length) {
     const std::string first(length, 'i'), second(7, 'j');
     const std::vector<MultimodalFeature> items{{first, PlaceholderRange(16, 2)}, {second, PlaceholderRange(18, 1)}};
@@ -138,17 +139,17 @@ TEST(EncodePickle, FramesEndBetweenItems) {
   }
 }
 
-// CPython has one object for each character below U+0100. A byte that is no character, which no string in Python is, is none of them; nor
-// is a part of what stands in memory behind a text.
-TEST(EncodePickle, TextsOfOneLatin1CharacterAreReferredTo) {
+// CPython has one object for each character below U+0100. Bytes that are not a character cannot occur in a Python string and must not
+// match. Memory after the end of a text must not match either.
+TEST(EncodePickle, RefersToTextsOfOneLatin1Character) {
   std::vector<std::pair<std::string, bool>> texts{
       {"ab", false}, {"\xC1\xBF", false}, {"\xC2\x80", true}, {"\xC3\xBF", true}, {"\xC4\x80", false}};
   for (int byte = 0; byte < 0x100; ++byte) texts.emplace_back(std::string(1, static_cast<char>(byte)), byte < 0x80);
   const std::string parent = "parent";
   const std::vector<TokenId> tokens(4, 7);
   for (const auto& [text, is_character] : texts) {
-    for (const char* const behind : {"", "\xFF", "a"}) {
-      const std::string in_memory = text + behind;
+    for (const char* const following : {"", "\xFF", "a"}) {
+      const std::string in_memory = text + following;
       const std::string_view view = std::string_view(in_memory).substr(0, text.size());
       const HashInput input{.tokens = tokens, .start = 16, .lora_name = view, .multimodal = {}, .cache_salt = view, .embeds_digest = {}};
       HashBytes bytes;
@@ -161,7 +162,7 @@ TEST(EncodePickle, TextsOfOneLatin1CharacterAreReferredTo) {
   }
 }
 
-TEST(EncodePickle, LongTextsStandBetweenFrames) {
+TEST(EncodePickle, WritesLongTextsBetweenFrames) {
   for (const std::size_t length :
        {std::size_t{1}, std::size_t{0xFF}, std::size_t{0x100}, kFrameTarget - 1, kFrameTarget, kFrameTarget + 1}) {
     const std::string name(length, 'n');

@@ -11,7 +11,7 @@
 #include "core/kv/hash/hash_function.h"
 #include "core/kv/hash/hash_list.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
 std::string hex_of(const HashBytes& bytes) {
@@ -29,8 +29,8 @@ std::unique_ptr<HashFunction> function_of(HashAlgorithm algorithm, std::string s
   return function ? std::move(*function) : nullptr;
 }
 
-std::vector<BlockHash> names(const RequestContent& content, std::uint32_t block_size = 4, std::string seed = "0",
-                             HashAlgorithm algorithm = HashAlgorithm::canonical) {
+std::vector<BlockHash> block_hashes_of(const RequestContent& content, std::uint32_t block_size = 4, std::string seed = "0",
+                                       HashAlgorithm algorithm = HashAlgorithm::canonical) {
   std::vector<BlockHash> hashes;
   hash_full_blocks(*function_of(algorithm, std::move(seed)), content, block_size, hashes);
   return hashes;
@@ -43,7 +43,7 @@ RequestContent content_of(std::span<const TokenId> tokens) {
 constexpr std::array kAlgorithms{HashAlgorithm::canonical, HashAlgorithm::sha256, HashAlgorithm::sha256_cbor, HashAlgorithm::xxhash,
                                  HashAlgorithm::xxhash_cbor};
 
-TEST(EncodePickle, WritesWhatPickleWrites) {
+TEST(EncodePickle, WritesTheBytesOfPickle) {
   HashBytes bytes;
   const std::array<std::uint8_t, 2> parent{0xAA, 0xBB};
   const std::array<TokenId, 4> tokens{1, 300, 70000, -1};
@@ -82,7 +82,7 @@ TEST(EncodeCbor, WritesTheShortestForms) {
             "25");
 }
 
-TEST(EncodePickle, AnItemMayBeginFarBeforeItsBlock) {
+TEST(EncodePickle, AcceptsAnItemThatBeginsFarBeforeItsBlock) {
   const std::array<std::uint8_t, 1> parent{0xAA};
   const std::array<TokenId, 1> tokens{7};
   const std::vector<MultimodalFeature> items{{"i", PlaceholderRange(0, 4100000000)}};
@@ -110,7 +110,7 @@ TEST(EncodeCanonical, WritesTagLengthAndBytes) {
   encode_canonical("seed", bytes);
   const std::string root = hex_of(bytes);
   encode_canonical("seed", bytes);
-  EXPECT_EQ(hex_of(bytes), root) << "what was written before is gone";
+  EXPECT_EQ(hex_of(bytes), root) << "the previous content is replaced";
 }
 
 TEST(HashBytes, GrowsAndKeepsWhatWasWritten) {
@@ -129,7 +129,7 @@ TEST(HashBytes, GrowsAndKeepsWhatWasWritten) {
   EXPECT_TRUE(bytes.view().empty());
 }
 
-TEST(HashFunction, OneCallAndManyCallsNameBlocksAlike) {
+TEST(HashFunction, ComputesEqualHashesInOneCallAndInManyCalls) {
   const auto tokens = count(67);
   for (HashAlgorithm algorithm : kAlgorithms) {
     const auto function = function_of(algorithm);
@@ -139,20 +139,20 @@ TEST(HashFunction, OneCallAndManyCallsNameBlocksAlike) {
       hash_full_blocks(*function, content_of(std::span(tokens).first(known)), 4, step_by_step);
       EXPECT_EQ(step_by_step.size(), known / 4);
     }
-    EXPECT_EQ(step_by_step, names(content_of(tokens), 4, "0", algorithm));
+    EXPECT_EQ(step_by_step, block_hashes_of(content_of(tokens), 4, "0", algorithm));
   }
 }
 
-TEST(HashFunction, ANameDependsOnEveryTokenBeforeItAndOnTheSeed) {
+TEST(HashFunction, DependsOnEveryEarlierTokenAndOnTheSeed) {
   Random random(1);
   for (HashAlgorithm algorithm : kAlgorithms) {
     if (function_of(algorithm) == nullptr) continue;
     auto tokens = count(32);
-    const auto base = names(content_of(tokens), 4, "0", algorithm);
+    const auto base = block_hashes_of(content_of(tokens), 4, "0", algorithm);
     const std::size_t changed = random.below(tokens.size());
     tokens[changed] += 1000;
-    const auto other = names(content_of(tokens), 4, "0", algorithm);
-    const auto reseeded = names(content_of(tokens), 4, "1", algorithm);
+    const auto other = block_hashes_of(content_of(tokens), 4, "0", algorithm);
+    const auto reseeded = block_hashes_of(content_of(tokens), 4, "1", algorithm);
     for (std::size_t i = 0; i < base.size(); ++i) {
       EXPECT_EQ(other[i] == base[i], i < changed / 4);
       EXPECT_NE(reseeded[i], other[i]);
@@ -160,7 +160,7 @@ TEST(HashFunction, ANameDependsOnEveryTokenBeforeItAndOnTheSeed) {
   }
 }
 
-TEST(HashFunction, TextCannotMoveBetweenFields) {
+TEST(HashFunction, SeparatesTheFields) {
   const auto tokens = count(4);
   const std::vector<MultimodalFeature> image{{"abc", PlaceholderRange(0, 1)}};
   for (HashAlgorithm algorithm : kAlgorithms) {
@@ -168,20 +168,20 @@ TEST(HashFunction, TextCannotMoveBetweenFields) {
     std::set<std::array<std::uint8_t, 32>> seen;
     const auto add = [&](std::string_view lora, std::string_view salt, std::span<const MultimodalFeature> items) {
       const RequestContent content{.tokens = tokens, .lora_name = lora, .multimodal = items, .cache_salt = salt, .prompt_embeds = {}};
-      seen.insert(names(content, 4, "0", algorithm)[0].bytes);
+      seen.insert(block_hashes_of(content, 4, "0", algorithm)[0].bytes);
     };
     add("ab", "c", {});
     add("a", "bc", {});
     add("", "", image);
     EXPECT_EQ(seen.size(), 3U);
-    // vLLM's modes do not tell an adapter's name from a salt: the keys are a plain tuple.
+    // vLLM's modes do not distinguish an adapter name from a salt: the keys are a plain tuple.
     add("abc", "", {});
     add("", "abc", {});
     EXPECT_EQ(seen.size(), algorithm == HashAlgorithm::canonical ? 5U : 4U);
   }
 }
 
-TEST(HashFunction, TheSaltIsInTheFirstBlockOnly) {
+TEST(HashFunction, IncludesTheSaltInTheFirstBlockOnly) {
   const auto tokens = count(8);
   RequestContent content = content_of(tokens);
   content.cache_salt = "s";
@@ -191,7 +191,7 @@ TEST(HashFunction, TheSaltIsInTheFirstBlockOnly) {
   EXPECT_FALSE(inputs.next());
 }
 
-TEST(HashFunction, ItemsCountInTheBlocksTheyReachInto) {
+TEST(HashFunction, IncludesItemsInAllBlocksThatTheyOverlap) {
   const auto tokens = count(20);
   const std::vector<MultimodalFeature> items{{"a", PlaceholderRange(0, 2)}, {"b", PlaceholderRange(3, 3)}, {"c", PlaceholderRange(8, 9)}};
   RequestContent content = content_of(tokens);
@@ -205,7 +205,7 @@ TEST(HashFunction, ItemsCountInTheBlocksTheyReachInto) {
   EXPECT_EQ(seen, (std::vector<std::string>{"a0b3", "b-1", "c0", "c-4", "c-8"}));
 }
 
-// A hasher that was handed in, for blocks that Python must name.
+// A hash function given by the host, for blocks that Python must hash.
 class MarkingHash final : public HashFunction {
  public:
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
@@ -216,7 +216,7 @@ class MarkingHash final : public HashFunction {
   }
 };
 
-TEST(HashFunction, BlocksWithExtraKeysGoThroughTheSeam) {
+TEST(HashFunction, CallsTheSeamForBlocksWithExtraKeys) {
   MarkingHash marking;
   auto function = make_hash_function({.algorithm = HashAlgorithm::sha256, .seed = "0", .root = {}, .extra_keys = &marking});
   const auto tokens = count(8);
@@ -226,7 +226,7 @@ TEST(HashFunction, BlocksWithExtraKeysGoThroughTheSeam) {
   hash_full_blocks(**function, content, 4, hashes);
   EXPECT_EQ(hashes[0].bytes[0], 1);
   EXPECT_EQ(hashes[0].bytes[1], 1);
-  // The second block has no extra keys: pickled here, with the handed-in name as its parent.
+  // The second block has no extra keys. It is pickled here, with the given hash as its parent.
   const HashInput second{
       .tokens = std::span(tokens).subspan(4), .start = 4, .lora_name = {}, .multimodal = {}, .cache_salt = {}, .embeds_digest = {}};
   HashBytes bytes;
@@ -250,7 +250,7 @@ TEST(HashFunction, AGivenRootReplacesTheSeed) {
     if (algorithm == HashAlgorithm::xxhash && !xxhash_available()) continue;
     EXPECT_EQ(name(algorithm, "x", root), name(algorithm, "y", root));
     EXPECT_NE(name(algorithm, "x", root), name(algorithm, "x", {}));
-    EXPECT_NE(name(algorithm, "x", root), name(algorithm, "x", other)) << "all 32 bytes, also where names are shorter";
+    EXPECT_NE(name(algorithm, "x", root), name(algorithm, "x", other)) << "all 32 bytes, even if hashes are shorter";
   }
   const auto too_long =
       make_hash_function({.algorithm = HashAlgorithm::sha256, .seed = "", .root = std::vector<std::uint8_t>(33), .extra_keys = nullptr});
@@ -258,12 +258,12 @@ TEST(HashFunction, AGivenRootReplacesTheSeed) {
   EXPECT_EQ(too_long.error().field, "root_hash");
 }
 
-TEST(HashFunction, NamesOfAlgorithmsAreChecked) {
+TEST(HashFunction, ValidatesNamesOfAlgorithms) {
   for (HashAlgorithm algorithm : kAlgorithms) EXPECT_EQ(parse_hash_algorithm(to_string(algorithm)).value(), algorithm);
   EXPECT_EQ(parse_hash_algorithm("md5").error().field, "prefix_caching_hash_algo");
 }
 
-TEST(HashFunction, XxhashIsRefusedWhereTheBuildHasNone) {
+TEST(HashFunction, RefusesXxhashWhenTheBuildHasNone) {
   const auto function = make_hash_function({.algorithm = HashAlgorithm::xxhash, .seed = "0", .root = {}, .extra_keys = nullptr});
   EXPECT_EQ(function.has_value(), xxhash_available());
   if (!function) {
@@ -272,17 +272,17 @@ TEST(HashFunction, XxhashIsRefusedWhereTheBuildHasNone) {
   }
 }
 
-TEST(Trap37, LargerBlocksAreNamedByTheHashesTheySpan) {
+TEST(Trap37, LargerBlocksUseTheHashesThatTheySpan) {
   const auto tokens = count(36);
-  const auto hashes = names(content_of(tokens));
+  const auto hashes = block_hashes_of(content_of(tokens));
   const BlockHashList list(hashes, 4, 12);
   ASSERT_EQ(list.size(), 3U);
   for (std::size_t i = 0; i < list.size(); ++i) {
     ASSERT_EQ(list[i].size(), 3U);
     for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(list[i][j], hashes[3 * i + j]);
   }
-  EXPECT_EQ(BlockHashList(std::span(hashes).first(5), 4, 12).size(), 1U) << "only full blocks have a name";
+  EXPECT_EQ(BlockHashList(std::span(hashes).first(5), 4, 12).size(), 1U) << "only full blocks have a hash";
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

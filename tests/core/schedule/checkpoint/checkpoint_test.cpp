@@ -1,4 +1,4 @@
-// A core that is made from a checkpoint decides as the one that the checkpoint was made of; and of bytes that are none, none is made.
+// A core restored from a checkpoint makes the same decisions as the core that wrote it. Invalid bytes restore no core.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void expect_recorded(const TwinRun& run) {
   run.has_all_hashes ? record.expect(run.digest()) : record.pass_over();
 }
 
-TEST(Checkpoint, ATwinDecidesAlikeUnderTheNewerRules) {
+TEST(Checkpoint, MakesTheSameDecisionsAfterARestoreUnderVllm032Rules) {
   TwinsMet met;
   for (std::uint64_t seed = 5000; seed < 5000 + rounds_of(200); ++seed) {
     TwinRun run(seed, 600, true);
@@ -34,14 +34,14 @@ TEST(Checkpoint, ATwinDecidesAlikeUnderTheNewerRules) {
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   EXPECT_GT(met.checkpoints, rounds_of(5'000));
-  EXPECT_GT(met.in_flight, rounds_of(2'000)) << "too little was met where a checkpoint was made";
+  EXPECT_GT(met.in_flight, rounds_of(2'000)) << "too few checkpoints with plans in flight";
   EXPECT_GT(met.encoder_outputs, rounds_of(100));
   EXPECT_GT(met.transfers, rounds_of(100));
   EXPECT_GT(met.sessions, rounds_of(300));
   EXPECT_GT(met.counters.num_preemptions, rounds_of(200));
 }
 
-TEST(Checkpoint, ATwinDecidesAlike) {
+TEST(Checkpoint, MakesTheSameDecisionsAfterARestore) {
   TwinsMet met;
   for (std::uint64_t seed = 0; seed < rounds_of(2000); ++seed) {
     TwinRun run(seed, 600);
@@ -50,7 +50,7 @@ TEST(Checkpoint, ATwinDecidesAlike) {
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   EXPECT_GT(met.checkpoints, rounds_of(50'000));
-  EXPECT_GT(met.in_flight, rounds_of(20'000)) << "too little was met where a checkpoint was made";
+  EXPECT_GT(met.in_flight, rounds_of(20'000)) << "too few checkpoints with plans in flight";
   EXPECT_GT(met.placeholders, rounds_of(8'000));
   EXPECT_GT(met.drafts, rounds_of(5'000));
   EXPECT_GT(met.loading, rounds_of(3'000));
@@ -76,7 +76,7 @@ TEST(Checkpoint, ATwinDecidesAlike) {
   EXPECT_GT(met.counters.external_hit_tokens, rounds_of(15'000));
 }
 
-TEST(Checkpoint, OfACoreThatNobodyHasUsed) {
+TEST(Checkpoint, RestoresAnUnusedCore) {
   const CoreConfig config = sync_config();
   const auto core = Core::create(config).value();
   const std::vector<std::uint8_t> bytes = core->checkpoint();
@@ -85,7 +85,7 @@ TEST(Checkpoint, OfACoreThatNobodyHasUsed) {
   EXPECT_TRUE(again->all_blocks_free());
 }
 
-TEST(Checkpoint, GoesOnBehindThePlanInFlight) {
+TEST(Checkpoint, ContinuesAfterThePlanInFlight) {
   CoreDriver d(async_config());
   d.add(1, 10, 8);
   d.plan();
@@ -105,17 +105,17 @@ TEST(Checkpoint, GoesOnBehindThePlanInFlight) {
   EXPECT_EQ(twin->view(RequestId{1})->tokens.back(), 40);
 }
 
-TEST(Checkpoint, WithAKeyNoBlockIsCalledWhatItIs) {
+TEST(Checkpoint, ContainsNoBlockHashWhenAPseudonymKeyIsGiven) {
   CoreDriver d(sync_config());
   d.add(1, 9, 8);
   d.step();
   const RequestView request = d.view(1);
   ASSERT_EQ(request.block_hashes.size(), 64U);
-  const NameKey key{.words = {3, 4}};
-  for (const NameKey* names : {static_cast<const NameKey*>(nullptr), &key}) {
+  const PseudonymKey key{.words = {3, 4}};
+  for (const PseudonymKey* names : {static_cast<const PseudonymKey*>(nullptr), &key}) {
     const std::vector<std::uint8_t> bytes = d.core->checkpoint(CheckpointTokens::left_out, names);
-    const bool is_called_so = !std::ranges::search(bytes, request.block_hashes.first(32)).empty();
-    EXPECT_EQ(is_called_so, names == nullptr);
+    const bool contains_hash = !std::ranges::search(bytes, request.block_hashes.first(32)).empty();
+    EXPECT_EQ(contains_hash, names == nullptr);
   }
 }
 
@@ -128,10 +128,10 @@ TEST(Checkpoint, IsRefusedUnderAnotherConfiguration) {
   EXPECT_EQ(refused.error().field, "config");
   CoreConfig invalid = sync_config();
   invalid.kv.num_blocks = 0;
-  EXPECT_FALSE(Core::restore(invalid, {}, d.core->checkpoint()).has_value()) << "as create() refuses it";
+  EXPECT_FALSE(Core::restore(invalid, {}, d.core->checkpoint()).has_value()) << "create() refuses it too";
 }
 
-TEST(Checkpoint, SaysAtWhichByteItIsNone) {
+TEST(Checkpoint, ReportsTheByteWhereItIsInvalid) {
   CoreDriver d(sync_config());
   d.add(1, 10, 8);
   d.plan();
@@ -147,23 +147,23 @@ TEST(Checkpoint, SaysAtWhichByteItIsNone) {
   EXPECT_NE(error(other_version).find("from byte 3 on"), std::string::npos) << error(other_version);
   EXPECT_NE(error(std::span(good).first(10)).find("ends at byte 10"), std::string::npos);
   EXPECT_NE(error(std::span(good).first(19)).find("ends at byte 19"), std::string::npos);
-  EXPECT_NE(error(std::span(good).first(20)).find("is damaged"), std::string::npos) << "its head is whole";
+  EXPECT_NE(error(std::span(good).first(20)).find("is corrupted or truncated"), std::string::npos) << "its header is complete";
   std::vector<std::uint8_t> damaged = good;
   damaged[good.size() / 2] ^= 4U;
-  EXPECT_NE(error(damaged).find("is damaged"), std::string::npos) << error(damaged);
-  EXPECT_NE(error(std::span(good).first(good.size() - 1)).find("is damaged"), std::string::npos);
+  EXPECT_NE(error(damaged).find("is corrupted or truncated"), std::string::npos) << error(damaged);
+  EXPECT_NE(error(std::span(good).first(good.size() - 1)).find("is corrupted or truncated"), std::string::npos);
   std::vector<std::uint8_t> longer = good;
   longer.insert(longer.end() - kSumBytes, 0);
   seal(longer);
-  EXPECT_NE(error(longer).find("not so that nothing follows"), std::string::npos) << error(longer);
+  EXPECT_NE(error(longer).find("this must hold: no bytes follow the state"), std::string::npos) << error(longer);
   std::vector<std::uint8_t> shorter = good;
   shorter.resize(good.size() - 3);
   seal(shorter);
-  EXPECT_NE(error(shorter).find("is no state of a core at byte"), std::string::npos) << error(shorter);
+  EXPECT_NE(error(shorter).find("is not a valid core state at byte"), std::string::npos) << error(shorter);
 }
 
-// Files of earlier versions carry these sums: of no bytes, of a part of a word, of a word, of all lanes, and of all lanes and a part.
-TEST(Checkpoint, SumsOfBytesAreThoseOfEarlierVersions) {
+// Files of earlier versions contain these sums. The inputs are: no bytes, part of a word, one word, all lanes, and all lanes with a part.
+TEST(Checkpoint, ComputesTheChecksumsOfEarlierVersions) {
   const std::vector<std::pair<std::size_t, std::uint64_t>> recorded = {
       {0, 0x1b055cc6b6ef8323}, {5, 0x907b37e795cb4b9a}, {8, 0x7b383571cfc92f84}, {32, 0xe96f4fae07c78163}, {37, 0x3b17352163462bd6}};
   for (const auto& [size, sum] : recorded) {

@@ -1,5 +1,5 @@
 #pragma once
-// The checksum of a checkpoint whose bytes a test has changed.
+// Writes a valid checksum into a checkpoint whose bytes a test has changed.
 #include <cstddef>
 #include <cstdint>
 #include <span>

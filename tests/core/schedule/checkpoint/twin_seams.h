@@ -1,6 +1,6 @@
 #pragma once
-// Seams whose answers depend on nothing but what they have been asked and on numbers that a copy draws too: two cores that are asked
-// through copies of one are answered alike, as long as they ask alike.
+// The answers of these seams depend only on the calls and on random numbers that a copy draws too. Two cores with copies of the same seams
+// get equal answers as long as they make equal calls.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -9,10 +9,11 @@
 
 #include "base/random.h"
 #include "quire/core.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 
-// What the answers come of.
+// State from which the answers are computed.
 struct SeamNumbers {
   struct Moved {
     RequestId request;
@@ -23,12 +24,12 @@ struct SeamNumbers {
   };
   Random random{0};
   std::uint32_t block_size = 1;
-  bool moves = false;                                                // blocks, by transfers of its own; else the host says what came
-  std::map<RequestId, std::pair<std::uint32_t, bool>> last_matches;  // local tokens, and whether the request waits for the rest
-  std::vector<Moved> wanted;                                         // asked for in the next plan
+  bool moves = false;  // the connector transfers blocks itself; otherwise the host reports them
+  std::map<RequestId, std::pair<std::uint32_t, bool>> last_matches;  // local tokens; whether the request waits for the others
+  std::vector<Moved> wanted;                                         // transfers requested in the next plan
 };
 
-class TwinSeams final : public Connector, public EncoderConnector, public Grammar, public ToolNamer {
+class TwinSeams final : public QuietConnector, public EncoderConnector, public Grammar, public ToolNamer {
  public:
   SeamNumbers numbers;
 
@@ -65,7 +66,6 @@ class TwinSeams final : public Connector, public EncoderConnector, public Gramma
     numbers.wanted.push_back(std::move(store));
     return true;
   }
-  void planned(const StepPlan& /*plan*/) override {}
   void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
     std::vector<SeamNumbers::Moved> refused;
     for (SeamNumbers::Moved& moved : std::exchange(numbers.wanted, {})) {
@@ -78,14 +78,13 @@ class TwinSeams final : public Connector, public EncoderConnector, public Gramma
                                      .tier = 3,
                                      .blocks = moved.blocks,
                                      .places = places});
-      // What a step needed is too late in the next one.
+      // A transfer that one step needed is too late for the next step.
       if (!id && moved.need == TransferNeed::nothing) refused.push_back(std::move(moved));
     }
     numbers.wanted = std::move(refused);
   }
-  void spoiled(const RequestView& request, std::uint32_t /*num_good_tokens*/) override { forget(request.id); }
+  void invalidated(const RequestView& request, std::uint32_t /*num_valid_tokens*/) override { forget(request.id); }
   void sent(RequestId request) override { forget(request); }
-  void step_output() override {}
   bool reset() override { return one_in(2); }
 
   bool has(std::string_view identifier) override { return identifier == "b"; }

@@ -1,5 +1,5 @@
-// Random rounds with CureOptions::early_loads, small pools and a tier that knows what belongs into every block: each request puts out what
-// it would alone, whatever comes late or never. Beside it a naive rule of who may load before its turn.
+// Runs random rounds with FixOptions::early_loads, small pools and a tier that knows the content of every block. Each request must output
+// what it outputs alone, even when loads finish late or never. A naive rule checks which requests may load before their turn.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,23 +12,19 @@
 #include "quire/base/events.h"
 #include "support/decision_record.h"
 #include "support/rounds.h"
+#include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::Harness;
-using test::mix;
-using test::random_request;
-using test::small_config;
-
-constexpr std::uint32_t kEarlyBlock = 4;  // tokens
+constexpr std::uint32_t kEarlyBlock = 4;  // in tokens
 
 struct EarlyMet {
   std::uint64_t loads = 0, early = 0, failed = 0, given_back = 0, preempted = 0;
 };
 
-// Holds some blocks of each prompt, or all; loads late, out of order, and some never well.
-class KnowingTier final : public Connector, public EventSink {
+// The tier holds some or all blocks of each prompt. It loads late and out of order, and some loads always fail.
+class KnowingTier final : public QuietConnector, public EventSink {
  public:
   KnowingTier(double late, double failed, std::uint64_t seed, EarlyMet& met) : random_(seed), late_(late), failed_(failed), met_(met) {}
   void attach(Harness& harness) {
@@ -54,18 +50,14 @@ class KnowingTier final : public Connector, public EventSink {
     early_.erase(request.id);
     return false;
   }
-  void planned(const StepPlan& /*plan*/) override {}
   void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
     std::erase_if(wanted_, [&](const Load& load) {
-      const std::vector<std::uint64_t> places(load.blocks.size(), 0);
-      const auto id = transfers.add({.id = {}, .request = load.request, .blocks = load.blocks, .places = places});
+      const auto id = transfers.add(transfer_of(load.request, load.blocks));
       if (id) open_[*id] = load;
       return id.has_value();
     });
   }
   void completed(const TransferCompletion& completion) override { --num_loading_.at(requests_.at(completion.transfer)); }
-  void step_output() override {}
-  bool reset() override { return true; }
 
   void on_event(const Event& event) override {
     if (event.what == EventKind::gave_way) met_.given_back += early_.erase(event.owner);
@@ -75,7 +67,7 @@ class KnowingTier final : public Connector, public EventSink {
     h_->core->visit([&](QueueKind kind, const RequestView& view) {
       if (kind != QueueKind::running && early_.contains(view.id) && num_loading_[view.id] == 0) num_blocks += view.num_blocks;
     });
-    EXPECT_LT(num_blocks, event.amount) << "what has come before its turn gives way first";
+    EXPECT_LT(num_blocks, event.amount) << "blocks loaded early are released before a request is preempted";
   }
 
  private:
@@ -123,8 +115,8 @@ class KnowingTier final : public Connector, public EventSink {
     h_->completions[step].push_back({.transfer = id, .outcome = fails ? TransferOutcome::failed : TransferOutcome::done});
   }
 
-  // One that loads, and stays in `waiting`, was not reached by the waiting loop. It has left room for all before it, for the rest of its
-  // own, for the known tokens of who runs, and an eighth.
+  // A request that loads and stays in `waiting` was not reached by the waiting loop. Its load must leave room for all requests before it,
+  // its other blocks, the known tokens of running requests, and an eighth of the pool.
   void check_room(const StepPlan& plan) {
     std::vector<RequestView> waiting, running;
     std::set<RequestId> in_waiting;
@@ -133,7 +125,7 @@ class KnowingTier final : public Connector, public EventSink {
       if (kind == QueueKind::waiting) in_waiting.insert(view.id);
     });
     if (h_->config.scheduler.policy == SchedulingPolicy::fcfs)
-      std::ranges::rotate(waiting, waiting.begin() + static_cast<std::ptrdiff_t>(in_waiting.size()));  // those passed over go first
+      std::ranges::rotate(waiting, waiting.begin() + static_cast<std::ptrdiff_t>(in_waiting.size()));  // skipped requests come first
     else
       std::ranges::sort(waiting, {}, [](const RequestView& view) { return std::pair(view.priority, view.arrival_time); });
     for (const Transfer& transfer : plan.transfers) {
@@ -143,16 +135,16 @@ class KnowingTier final : public Connector, public EventSink {
       }
       met_.early += early_.insert(transfer.request).second ? 1 : 0;
       std::uint32_t num_wanted = h_->config.kv.num_blocks / 8;
-      for (const RequestView& view : running) num_wanted += num_lacking(view);
+      for (const RequestView& view : running) num_wanted += num_missing(view);
       for (const RequestView& view : waiting) {
-        num_wanted += num_lacking(view);
+        num_wanted += num_missing(view);
         if (view.id == transfer.request) break;
       }
       EXPECT_GE(h_->core->counters().num_free_blocks, num_wanted) << "request " << transfer.request.value;
     }
   }
 
-  static std::uint32_t num_lacking(const RequestView& view) {
+  static std::uint32_t num_missing(const RequestView& view) {
     const auto num_blocks = static_cast<std::uint32_t>((view.tokens.size() + kEarlyBlock - 1) / kEarlyBlock);
     return std::max(num_blocks, view.num_blocks) - view.num_blocks;
   }
@@ -166,7 +158,7 @@ class KnowingTier final : public Connector, public EventSink {
   std::map<TransferId, Load> open_;
   std::map<TransferId, RequestId> requests_;
   std::map<RequestId, std::uint32_t> num_loading_;
-  std::set<RequestId> early_;  // and they have not run since
+  std::set<RequestId> early_;  // requests that loaded early and have not run since
 };
 
 CoreConfig random_early_config(Random& random) {
@@ -178,23 +170,23 @@ CoreConfig random_early_config(Random& random) {
   config.scheduler.reserve_full_isl = random.chance(0.5);
   config.prefix_cache.enable_prefix_caching = random.chance(0.8);
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  config.cures.forget_unwritten_blocks = true;
-  config.cures.discard_only_in_flight = true;
-  config.cures.loaded_give_way = true;
-  config.cures.early_loads = true;
+  config.fixes.forget_unwritten_blocks = true;
+  config.fixes.discard_only_in_flight = true;
+  config.fixes.loaded_give_way = true;
+  config.fixes.early_loads = true;
   if (random.chance(0.3)) config.scheduler.policy = SchedulingPolicy::priority;
   if (random.chance(0.3)) config.pressure = {.admission_watermark = 0.1, .pressure_high = 0.9, .pressure_low = 0.6};
   return config;
 }
 
-// What was told of it, as a digest.
+// Returns a digest of everything the core reported.
 std::uint64_t run_early(std::uint64_t seed, double failed, EarlyMet& met) {
   Random random(seed);
   const CoreConfig config = random_early_config(random);
   KnowingTier tier(random.unit() * 0.9, failed, seed, met);
   Harness h(config, {.connector = &tier, .events = &tier});
   tier.attach(h);
-  test::NaiveFences fences(h);
+  NaiveFences fences(h);
   h.move = [&, move = h.move](const StepPlan& plan) {
     fences.check(plan);
     move(plan);
@@ -224,15 +216,15 @@ std::uint64_t run_early(std::uint64_t seed, double failed, EarlyMet& met) {
   return h.told.digest();
 }
 
-TEST(EarlyLoadsModel, EachPutsOutWhatItWouldAlone) {
-  test::DecisionRecord record("tests/golden/decisions_early_loads.txt");
+TEST(EarlyLoadsModel, GivesEachRequestTheOutputThatItHasAlone) {
+  DecisionRecord record("tests/golden/decisions_early_loads.txt");
   EarlyMet met;
   for (std::uint64_t seed = 0; seed < rounds_of(300); ++seed) {
     const std::uint64_t digest = run_early(seed, seed % 3 == 0 ? 0.3 : 0.0, met);
     if (seed < 100) record.expect(digest);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(met.loads, rounds_of(5000)) << "too little was met";
+  EXPECT_GT(met.loads, rounds_of(5000)) << "too few loads";
   EXPECT_GT(met.early, rounds_of(500));
   EXPECT_GT(met.failed, rounds_of(500));
   EXPECT_GT(met.given_back, rounds_of(20));
@@ -240,4 +232,4 @@ TEST(EarlyLoadsModel, EachPutsOutWhatItWouldAlone) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// CureOptions::early_loads: who loads behind a full batch, when, with which blocks, and when these are given back.
+// Tests FixOptions::early_loads: which requests load while the batch is full, when, with which blocks, and when these blocks are released.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,51 +8,37 @@
 #include "core/schedule/named_tier.h"
 #include "core/schedule/requests/turns.h"
 #include "quire/base/events.h"
+#include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::add_turn;
-using test::continuum_config;
-using test::CoreDriver;
-using test::Ids;
-using test::NamedTier;
-using test::sync_config;
-
-class GaveWay final : public EventSink {
- public:
-  void on_event(const Event& event) override {
-    if (event.what == EventKind::gave_way) events.push_back(event);
-  }
-  std::vector<Event> events;
-};
-
-// One request at a time, from a pool of 20 blocks of 4 tokens.
+// Makes a config that runs one request at a time, with a pool of 20 blocks of 4 tokens.
 CoreConfig early_config(bool early_loads = true) {
   CoreConfig config = sync_config(21);
   config.scheduler.max_num_seqs = 1;
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  config.cures.early_loads = early_loads;
+  config.fixes.early_loads = early_loads;
   return config;
 }
 
 struct EarlyDriver {
   explicit EarlyDriver(const CoreConfig& config) : d(config, {.connector = &tier, .events = &gave_way}) {}
-  // Its loads are over with its result.
+  // Runs a step. Its loads finish with its result.
   void step(TransferOutcome outcome = TransferOutcome::done) {
     d.plan();
     std::vector<TransferCompletion> over = std::exchange(tier.begun, {});
     for (TransferCompletion& completion : over) completion.outcome = outcome;
     d.apply({}, {.completions = over});
   }
-  [[nodiscard]] Ids waiting() const { return test::values(d.snapshot().waiting); }
+  [[nodiscard]] Ids waiting() const { return values(d.snapshot().waiting); }
 
   NamedTier tier;
-  GaveWay gave_way;
+  EventLog gave_way{EventKind::gave_way};
   CoreDriver d;
 };
 
-TEST(EarlyLoads, ARequestBehindAFullBatchHasItsBlocksWhenItsTurnComes) {
+TEST(EarlyLoads, LoadsTheBlocksOfAWaitingRequestWhileTheBatchIsFull) {
   for (const bool early : {false, true}) {
     EarlyDriver e(early_config(early));
     e.tier.tokens[3] = 12;
@@ -60,10 +46,10 @@ TEST(EarlyLoads, ARequestBehindAFullBatchHasItsBlocksWhenItsTurnComes) {
     e.d.add(2, 8, 1);
     e.d.add(3, 13, 1);
     e.step();
-    EXPECT_EQ(e.tier.asked, early ? Ids({1, 2}) : Ids({1})) << "one in a step, in the order of the queue";
+    EXPECT_EQ(e.tier.asked, early ? Ids({1, 2}) : Ids({1})) << "the core queries one request per step, in queue order";
     e.d.plan();
     EXPECT_EQ(e.d.view(3).status, early ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting);
-    EXPECT_EQ(e.waiting(), Ids({2, 3})) << "it keeps its place";
+    EXPECT_EQ(e.waiting(), Ids({2, 3})) << "the request keeps its position in the queue";
     EXPECT_EQ(e.d.core->counters().num_awaiting_transfers, early ? 1U : 0U);
     e.d.apply({}, {.completions = std::exchange(e.tier.begun, {})});
     e.step();
@@ -73,7 +59,7 @@ TEST(EarlyLoads, ARequestBehindAFullBatchHasItsBlocksWhenItsTurnComes) {
     e.step();
     EXPECT_EQ(e.d.scheduled(2), 8U);
     e.d.plan();
-    EXPECT_EQ(e.d.scheduled(3), early ? 1U : 0U) << "else it loads only now";
+    EXPECT_EQ(e.d.scheduled(3), early ? 1U : 0U) << "without early loads the request loads only now";
     e.d.apply({}, {.completions = std::exchange(e.tier.begun, {})});
     while (e.d.core->has_work()) e.step();
     EXPECT_EQ(e.tier.loaded, Ids({3}));
@@ -81,7 +67,7 @@ TEST(EarlyLoads, ARequestBehindAFullBatchHasItsBlocksWhenItsTurnComes) {
   }
 }
 
-TEST(EarlyLoads, ARequestForWhichNoTokensAreLeftLoads) {
+TEST(EarlyLoads, LoadsARequestWhenTheTokenBudgetIsUsedUp) {
   CoreConfig config = early_config();
   config.scheduler.max_num_seqs = 8;
   config.scheduler.max_num_batched_tokens = 8;
@@ -98,8 +84,9 @@ TEST(EarlyLoads, ARequestForWhichNoTokensAreLeftLoads) {
   e.d.apply();
 }
 
-// 1 holds three blocks and wants one more, two stay free (an eighth), 2 wants the ten or eleven of its prompt, 3 four.
-TEST(EarlyLoads, ThereIsRoomForAllThatGoBefore) {
+// Request 1 holds three blocks and needs one more. Two blocks stay free (an eighth of the pool). Request 2 needs ten or eleven blocks for
+// its prompt, and request 3 needs four.
+TEST(EarlyLoads, LeavesRoomForAllEarlierRequests) {
   for (const std::uint32_t num_tokens : {40U, 41U}) {
     EarlyDriver e(early_config());
     e.tier.tokens[3] = 12;
@@ -109,12 +96,12 @@ TEST(EarlyLoads, ThereIsRoomForAllThatGoBefore) {
     e.step();
     e.step();
     EXPECT_EQ(e.tier.asked, Ids({1, 2, 3}));
-    EXPECT_EQ(e.tier.loaded, num_tokens == 40 ? Ids({3}) : Ids()) << "and its own last block";
+    EXPECT_EQ(e.tier.loaded, num_tokens == 40 ? Ids({3}) : Ids()) << "the last block of request 3 needs room too";
   }
 }
 
-// 1 computes its prompt of eleven blocks by and by and wants one more, two stay free, and 2 wants six or seven.
-TEST(EarlyLoads, ThereIsRoomForTheRestOfAPromptThatRuns) {
+// Request 1 computes its prompt of eleven blocks in chunks and needs one more block. Two blocks stay free. Request 2 needs six or seven.
+TEST(EarlyLoads, LeavesRoomForTheRestOfARunningPrompt) {
   for (const std::uint32_t num_tokens : {24U, 25U}) {
     CoreConfig config = early_config();
     config.scheduler.max_num_batched_tokens = 8;
@@ -128,24 +115,24 @@ TEST(EarlyLoads, ThereIsRoomForTheRestOfAPromptThatRuns) {
   }
 }
 
-TEST(EarlyLoads, WhatHasComeGivesWayToARunningRequest) {
+TEST(EarlyLoads, ReleasesLoadedBlocksWhenARunningRequestNeedsThem) {
   EarlyDriver e(early_config());
   e.tier.tokens[2] = 40;
   e.d.add(1, 8, 70);
   e.d.add(2, 41, 1);
-  while (e.d.known(1) && e.gave_way.events.empty()) e.step();
-  ASSERT_EQ(e.gave_way.events.size(), 1U);
-  EXPECT_EQ(e.gave_way.events[0].owner, RequestId{2});
-  EXPECT_EQ(e.gave_way.events[0].beneficiary, RequestId{1});
-  EXPECT_EQ(e.gave_way.events[0].amount, 10U);
+  while (e.d.known(1) && e.gave_way.all.empty()) e.step();
+  ASSERT_EQ(e.gave_way.all.size(), 1U);
+  EXPECT_EQ(e.gave_way.all[0].owner, RequestId{2});
+  EXPECT_EQ(e.gave_way.all[0].beneficiary, RequestId{1});
+  EXPECT_EQ(e.gave_way.all[0].amount, 10U);
   EXPECT_EQ(e.d.view(2).status, RequestStatus::waiting);
   EXPECT_EQ(e.d.view(2).num_computed_tokens, 0U);
   while (e.d.core->has_work()) e.step();
   EXPECT_EQ(e.d.core->counters().num_preemptions, 0U);
-  EXPECT_EQ(e.tier.loaded, Ids({2, 2})) << "again at its turn";
+  EXPECT_EQ(e.tier.loaded, Ids({2, 2})) << "the request loads again at its turn";
 }
 
-TEST(EarlyLoads, WhatHasComeGivesWayToARequestThatGoesFirst) {
+TEST(EarlyLoads, ReleasesLoadedBlocksForARequestOfHigherPriority) {
   CoreConfig config = early_config();
   config.scheduler.policy = SchedulingPolicy::priority;
   config.scheduler.max_num_seqs = 2;
@@ -156,18 +143,18 @@ TEST(EarlyLoads, WhatHasComeGivesWayToARequestThatGoesFirst) {
   e.d.add_with_priority(3, 41, 0, 2.0, 1);
   e.step();
   ASSERT_EQ(e.tier.loaded, Ids({3}));
-  e.d.add_with_priority(4, 36, -1, 3.0, 1);  // nine blocks; 2 holds two, and 20 there are
+  e.d.add_with_priority(4, 36, -1, 3.0, 1);  // needs nine blocks; request 2 holds two of the 20
   while (e.d.known(1)) e.step();
   e.d.plan();
   EXPECT_EQ(e.d.scheduled(2), 1U);
   EXPECT_EQ(e.d.scheduled(4), 36U);
-  ASSERT_EQ(e.gave_way.events.size(), 1U);
-  EXPECT_EQ(e.gave_way.events[0].beneficiary, RequestId{4});
+  ASSERT_EQ(e.gave_way.all.size(), 1U);
+  EXPECT_EQ(e.gave_way.all[0].beneficiary, RequestId{4});
   e.d.apply();
 }
 
-// Else 3 would lose its four blocks and 4 have too few all the same: 2 holds ten of 20.
-TEST(EarlyLoads, WhatWouldNotBeEnoughStays) {
+// Otherwise request 3 would lose its four blocks and request 4 would still have too few. Request 2 holds ten of 20 blocks.
+TEST(EarlyLoads, KeepsLoadedBlocksWhenReleasingThemIsNotEnough) {
   for (const std::uint32_t num_tokens : {40U, 41U, 60U}) {
     CoreConfig config = early_config();
     config.scheduler.policy = SchedulingPolicy::priority;
@@ -183,24 +170,24 @@ TEST(EarlyLoads, WhatWouldNotBeEnoughStays) {
     while (e.d.known(1)) e.step();
     e.step();
     ASSERT_EQ(e.d.blocks(2).size(), 10U);
-    EXPECT_EQ(e.d.scheduled(4), num_tokens == 40 ? 40U : 0U) << "it wants ten or more, and six are free";
-    EXPECT_EQ(e.gave_way.events.size(), num_tokens == 40 ? 1U : 0U);
+    EXPECT_EQ(e.d.scheduled(4), num_tokens == 40 ? 40U : 0U) << "request 4 needs ten or more blocks and six are free";
+    EXPECT_EQ(e.gave_way.all.size(), num_tokens == 40 ? 1U : 0U);
     EXPECT_EQ(e.d.view(3).num_computed_tokens, num_tokens == 40 ? 0U : 16U);
   }
 }
 
-TEST(EarlyLoads, WhatHasComeIsFoundByOthers) {
+TEST(EarlyLoads, SharesLoadedBlocksWithOtherRequests) {
   EarlyDriver e(early_config());
   e.tier.tokens[2] = e.tier.tokens[3] = 12;
   e.d.add(1, 8, 9);
-  const test::Tokens prompt = CoreDriver::prompt(2, 13);
+  const Tokens prompt = CoreDriver::prompt(2, 13);
   e.d.add(CoreDriver::request(2, prompt, 1));
   e.d.add(CoreDriver::request(3, prompt, 1));
   while (e.d.core->has_work()) e.step();
   EXPECT_EQ(e.tier.loaded, Ids({2}));
 }
 
-TEST(EarlyLoads, ALoadThatFailedIsAskedForAgainLater) {
+TEST(EarlyLoads, RetriesAFailedLoadLater) {
   EarlyDriver e(early_config());
   e.tier.tokens[2] = 12;
   e.d.add(1, 8, 60);
@@ -214,7 +201,7 @@ TEST(EarlyLoads, ALoadThatFailedIsAskedForAgainLater) {
   EXPECT_EQ(e.d.view(2).num_computed_tokens, 12U);
 }
 
-TEST(EarlyLoads, ThoseWhoGoFirstAreAskedAboutFirst) {
+TEST(EarlyLoads, QueriesTheConnectorInOrderOfPriority) {
   CoreConfig config = early_config();
   config.scheduler.policy = SchedulingPolicy::priority;
   EarlyDriver e(config);
@@ -227,10 +214,10 @@ TEST(EarlyLoads, ThoseWhoGoFirstAreAskedAboutFirst) {
   EXPECT_EQ(e.tier.asked, Ids({1, 4, 3, 2}));
 }
 
-TEST(EarlyLoads, TurnsAreAskedAboutInTheOrderOfTheirJobs) {
+TEST(EarlyLoads, QueriesTheConnectorInOrderOfJobs) {
   CoreConfig config = continuum_config(32);
   config.scheduler.max_num_seqs = 1;
-  config.cures.early_loads = true;
+  config.fixes.early_loads = true;
   EarlyDriver e(config);
   add_turn(e.d, 1, 4, {.job = "runs"}, 20);
   e.step();
@@ -242,7 +229,7 @@ TEST(EarlyLoads, TurnsAreAskedAboutInTheOrderOfTheirJobs) {
   EXPECT_EQ(e.tier.asked, Ids({1, 2, 4, 3}));
 }
 
-TEST(EarlyLoads, AResetOfTheCacheTakesBackWhatHasCome) {
+TEST(EarlyLoads, ReleasesLoadedBlocksWhenTheCacheIsReset) {
   EarlyDriver e(early_config());
   e.tier.tokens[2] = 12;
   e.d.add(1, 8, 9);
@@ -253,14 +240,14 @@ TEST(EarlyLoads, AResetOfTheCacheTakesBackWhatHasCome) {
   ASSERT_TRUE(reset.has_value()) << reset.error().to_string();
   EXPECT_TRUE(*reset);
   EXPECT_TRUE(e.d.core->all_blocks_free());
-  ASSERT_EQ(e.gave_way.events.size(), 1U);
-  EXPECT_EQ(e.gave_way.events[0].cause, EventCause::ended_by_host);
+  ASSERT_EQ(e.gave_way.all.size(), 1U);
+  EXPECT_EQ(e.gave_way.all[0].cause, EventCause::ended_by_host);
   e.d.core->check_invariants();
   while (e.d.core->has_work()) e.step();
 }
 
-// It ends while its blocks are filled: they stay until that is over.
-TEST(EarlyLoads, ARequestThatEndsWhileItLoadsLeavesNothingBehind) {
+// The request ends while its blocks are loading. The blocks stay allocated until the load is complete.
+TEST(EarlyLoads, FreesTheBlocksOfARequestThatEndsWhileItLoads) {
   EarlyDriver e(early_config());
   e.tier.tokens[2] = 12;
   e.d.add(1, 8, 3);
@@ -275,8 +262,8 @@ TEST(EarlyLoads, ARequestThatEndsWhileItLoadsLeavesNothingBehind) {
   EXPECT_TRUE(e.d.core->all_blocks_free());
 }
 
-// 1 and 2 hold five of 20 blocks each, which is not above the mark, and 3 one.
-TEST(EarlyLoads, WhatHasComeGivesWayToTheMarkOfPressureBeforeAnybodyIsPreempted) {
+// Requests 1 and 2 hold five of 20 blocks each, which is not above the mark. Request 3 holds one.
+TEST(EarlyLoads, ReleasesLoadedBlocksBeforePressurePreemptsARequest) {
   CoreConfig config = early_config();
   config.scheduler.max_num_seqs = 2;
   config.pressure = {.pressure_high = 0.5, .pressure_low = 0.1, .pressure_preempts = true};
@@ -290,13 +277,13 @@ TEST(EarlyLoads, WhatHasComeGivesWayToTheMarkOfPressureBeforeAnybodyIsPreempted)
   e.step();
   ASSERT_EQ(e.d.blocks(3).size(), 1U);
   e.step();
-  ASSERT_EQ(e.gave_way.events.size(), 1U);
-  EXPECT_EQ(e.gave_way.events[0].owner, RequestId{3});
+  ASSERT_EQ(e.gave_way.all.size(), 1U);
+  EXPECT_EQ(e.gave_way.all[0].owner, RequestId{3});
   EXPECT_EQ(e.d.core->counters().num_pressure_preemptions, 0U);
   EXPECT_EQ(e.d.scheduled(2), 1U);
 }
 
-TEST(EarlyLoads, NobodyLoadsWhileAdmissionIsStopped) {
+TEST(EarlyLoads, LoadsNothingWhileAdmissionIsStopped) {
   CoreConfig config = early_config();
   config.pressure = {.pressure_high = 0.5, .pressure_low = 0.4};
   EarlyDriver e(config);
@@ -307,4 +294,4 @@ TEST(EarlyLoads, NobodyLoadsWhileAdmissionIsStopped) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

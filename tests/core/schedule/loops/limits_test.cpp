@@ -1,4 +1,4 @@
-// Every limit of the core's border: the last value that is taken, and the first that is refused, with the field that the error names.
+// Tests every limit on input to the core: the last accepted value, the first refused value, and the field that the error names.
 #include <cmath>
 #include <functional>
 
@@ -18,7 +18,7 @@ std::string refused(const std::function<void(CoreConfig&)>& change) {
 
 constexpr std::uint32_t kMaxCount = 1U << 29;
 
-TEST(Limits, OfAConfiguration) {
+TEST(Limits, RefuseConfigurationValuesOutOfRange) {
   struct Case {
     const char* field;
     std::uint32_t low, high;
@@ -51,7 +51,7 @@ TEST(Limits, OfAConfiguration) {
   EXPECT_EQ(refused([](CoreConfig& c) { c.parallel.pcp_world_size = 0; }), "parallel.pcp_world_size");
 }
 
-TEST(Limits, OfSharesTimesAndStepsWithoutChunks) {
+TEST(Limits, RefuseSharesTimesAndUnchunkedStepsOutOfRange) {
   for (const double share : {0.0, 0.5, 1.0}) EXPECT_EQ(refused([&](CoreConfig& c) { c.report.kv_metrics_sample = share; }), "") << share;
   for (const double share : {-0.1, 1.1, std::nan("")})
     EXPECT_EQ(refused([&](CoreConfig& c) { c.report.kv_metrics_sample = share; }), "report.kv_metrics_sample") << share;
@@ -70,7 +70,7 @@ TEST(Limits, OfSharesTimesAndStepsWithoutChunks) {
       c.scheduler.admit_oversized = admit_oversized;
     });
   };
-  EXPECT_EQ(unchunked(100, false), "") << "a step holds a whole request";
+  EXPECT_EQ(unchunked(100, false), "") << "a step has room for a whole request";
   EXPECT_EQ(unchunked(99, false), "max_num_batched_tokens");
   EXPECT_EQ(unchunked(99, true), "");
 }
@@ -79,7 +79,7 @@ using Change = std::function<void(CoreConfig&)>;
 
 struct NewerOption {
   const char* field;
-  Change give, most, beyond;  // any value, the last one that is taken, and the first that is not, where there are such
+  Change give, most, beyond;  // any value; the last accepted value and the first refused value, if they exist
 };
 
 const NewerOption kNewerOptions[] = {
@@ -103,18 +103,18 @@ const NewerOption kNewerOptions[] = {
      [](CoreConfig& c) { c.prefix_cache.retention_interval = std::int64_t{kMaxCount} + c.block_size; }},
 };
 
-TEST(Limits, WhatOnlyTheNewerDecisionsReadIsRefusedUnderTheOlder) {
+TEST(Limits, RefuseNewerOptionsUnderVllm019Rules) {
   for (const NewerOption& option : kNewerOptions) {
     CoreConfig config = sync_config();
     option.give(config);
     const auto valid = config.validate();
     ASSERT_FALSE(valid) << option.field;
     EXPECT_EQ(valid.error().field, option.field);
-    EXPECT_EQ(valid.error().remedy, "leave it out, or decide as vLLM 0.32.0 does");
+    EXPECT_EQ(valid.error().remedy, "remove it, or use the decisions of vLLM 0.32.0");
   }
 }
 
-TEST(Limits, OfTheNewerOptions) {
+TEST(Limits, RefuseNewerOptionsOutOfRange) {
   const auto refused_newer = [](const Change& change) {
     return refused([&](CoreConfig& c) {
       c.decisions = DecisionProfile::vllm_0_32;
@@ -132,7 +132,7 @@ TEST(Limits, OfTheNewerOptions) {
     EXPECT_EQ(refused_newer([&](CoreConfig& c) { c.prefix_cache.retention_interval = interval; }), "") << interval;
 }
 
-// The field that the error names; empty: taken.
+// Returns the field that the error names, or an empty string when the request is accepted.
 std::string refused(const CoreConfig& config, const std::function<void(NewRequest&)>& change, std::size_t num_prompt_tokens = 8) {
   const Tokens prompt(num_prompt_tokens, 7);
   NewRequest request = CoreDriver::request(1, prompt, 4);
@@ -141,7 +141,7 @@ std::string refused(const CoreConfig& config, const std::function<void(NewReques
   return valid ? "" : valid.error().field;
 }
 
-TEST(Limits, OfPromptAndOutput) {
+TEST(Limits, RefuseLengthsOfPromptAndOutputOutOfRange) {
   const CoreConfig config = sync_config();  // 100 tokens, 31 blocks of 4
   const auto unchanged = [](NewRequest&) {};
   EXPECT_EQ(refused(config, unchanged, 99), "");
@@ -150,7 +150,8 @@ TEST(Limits, OfPromptAndOutput) {
   EXPECT_EQ(refused(config, [](NewRequest& r) { r.max_tokens = 0; }), "max_tokens");
   EXPECT_EQ(refused(config, [](NewRequest& r) { r.min_tokens = 4; }), "");
   EXPECT_EQ(refused(config, [](NewRequest& r) { r.min_tokens = 5; }), "min_tokens");
-  EXPECT_EQ(refused(config, [](NewRequest& r) { r.max_tokens = 1000, r.min_tokens = 92; }), "") << "cut to what the model leaves";
+  EXPECT_EQ(refused(config, [](NewRequest& r) { r.max_tokens = 1000, r.min_tokens = 92; }), "")
+      << "reduced to the room in the model's context";
   EXPECT_EQ(refused(config, [](NewRequest& r) { r.max_tokens = 1000, r.min_tokens = 93; }), "min_tokens");
   CoreConfig oversized = config;
   oversized.scheduler.admit_oversized = true;
@@ -159,8 +160,8 @@ TEST(Limits, OfPromptAndOutput) {
   EXPECT_EQ(refused(oversized, [](NewRequest& r) { r.max_tokens = 0; }), "");
 }
 
-TEST(Limits, OfTheCache) {
-  CoreConfig config = sync_config(6);  // 5 blocks: 20 tokens, and one more that needs no place
+TEST(Limits, RefuseRequestsThatDoNotFitIntoTheCache) {
+  CoreConfig config = sync_config(6);  // 5 blocks: 20 tokens, and one more that needs no slot
   const auto with = [](std::uint32_t max_tokens) { return [=](NewRequest& r) { r.max_tokens = max_tokens; }; };
   EXPECT_EQ(refused(config, with(13)), "");
   EXPECT_EQ(refused(config, with(14)), "max_tokens");
@@ -171,10 +172,10 @@ TEST(Limits, OfTheCache) {
   EXPECT_NE(check_request(request, config, {}).error().to_string().find("shorten the prompt"), std::string::npos);
   request.prompt = std::span(prompt).first(8);
   request.max_tokens = 14;
-  EXPECT_NE(check_request(request, config, {}).error().to_string().find("ask for fewer tokens"), std::string::npos);
+  EXPECT_NE(check_request(request, config, {}).error().to_string().find("reduce max_tokens"), std::string::npos);
   config.speculation.num_spec_tokens = 2;
   EXPECT_EQ(refused(config, with(11)), "");
-  EXPECT_EQ(refused(config, with(12)), "max_tokens") << "drafts need places";
+  EXPECT_EQ(refused(config, with(12)), "max_tokens") << "draft tokens need slots";
   config.speculation.num_lookahead_tokens = 1;
   EXPECT_EQ(refused(config, with(11)), "max_tokens");
   config = sync_config(6);
@@ -192,18 +193,18 @@ TEST(Limits, OfTheCache) {
   window.block_size = 1;
   window.sliding_window = 8;
   config.kv.groups.push_back({.layer_names = {}, .spec = window, .layer_specs = {}});
-  EXPECT_EQ(refused(config, with(33)), "") << "other kinds keep less, and are not counted";
+  EXPECT_EQ(refused(config, with(33)), "") << "other kinds keep fewer tokens and are not counted";
 }
 
-TEST(Limits, OfWhatComesWithAPrompt) {
+TEST(Limits, RefuseInvalidInputsThatComeWithAPrompt) {
   const CoreConfig config = sync_config();
   const std::vector<std::byte> embeds(17);
   EXPECT_EQ(refused(config, [&](NewRequest& r) { r.prompt_embeds = std::span(embeds).first(16); }), "");
   EXPECT_EQ(refused(config, [&](NewRequest& r) { r.prompt_embeds = embeds; }), "prompt_embeds");
-  const std::vector<std::uint8_t> names(96);
-  EXPECT_EQ(refused(config, [&](NewRequest& r) { r.block_hashes = std::span(names).first(64); }), "") << "two full blocks";
-  EXPECT_EQ(refused(config, [&](NewRequest& r) { r.block_hashes = names; }), "block_hashes");
-  EXPECT_EQ(refused(config, [&](NewRequest& r) { r.block_hashes = std::span(names).first(31); }), "block_hashes");
+  const std::vector<std::uint8_t> hashes(96);
+  EXPECT_EQ(refused(config, [&](NewRequest& r) { r.block_hashes = std::span(hashes).first(64); }), "") << "two full blocks";
+  EXPECT_EQ(refused(config, [&](NewRequest& r) { r.block_hashes = hashes; }), "block_hashes");
+  EXPECT_EQ(refused(config, [&](NewRequest& r) { r.block_hashes = std::span(hashes).first(31); }), "block_hashes");
   EXPECT_EQ(refused(config, [](NewRequest& r) { r.structured_output = true; }), "structured_output");
   EXPECT_EQ(refused(config, [](NewRequest& r) { r.structured_output = r.pooling = true; }), "") << "pooling has no output to structure";
   const auto with_items = [&](std::vector<MultimodalFeature> items, bool is_encoder_decoder = false) {
@@ -218,7 +219,7 @@ TEST(Limits, OfWhatComesWithAPrompt) {
   EXPECT_EQ(with_items({{"a", PlaceholderRange(2, 2U)}, {"b", PlaceholderRange(1, 2U)}}), "multimodal");
 }
 
-TEST(Limits, OfTheQueue) {
+TEST(Limits, RefuseARequestWhenTheQueueIsFull) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_waiting = 2;
   CoreDriver d(config);
@@ -231,10 +232,10 @@ TEST(Limits, OfTheQueue) {
   EXPECT_EQ(third.error().code, ErrorCode::overloaded);
   EXPECT_EQ(third.error().field, "max_num_waiting");
   const auto again = d.core->add(CoreDriver::request(1, prompt, 4));
-  EXPECT_EQ(again.error().field, "id") << "an id in use comes first";
+  EXPECT_EQ(again.error().field, "id") << "the check for an id in use comes first";
 }
 
-TEST(Limits, OfASessionsInput) {
+TEST(Limits, RefuseInvalidInputsOfASession) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 8);
   NewRequest request = CoreDriver::request(1, prompt, 4);
@@ -248,17 +249,17 @@ TEST(Limits, OfASessionsInput) {
     const auto taken = d.core->continue_session(RequestId{id}, &input);
     return taken ? std::string() : taken.error().field;
   };
-  EXPECT_EQ(refused_input(9, 1), "id") << "unknown";
-  EXPECT_EQ(refused_input(2, 1), "id") << "not a session";
+  EXPECT_EQ(refused_input(9, 1), "id") << "the id is unknown";
+  EXPECT_EQ(refused_input(2, 1), "id") << "the request is not a session";
   EXPECT_EQ(refused_input(1, 0), "tokens");
-  EXPECT_EQ(refused_input(1, 92), "tokens") << "8 are computed: 100 in all, and none could be put out";
+  EXPECT_EQ(refused_input(1, 92), "tokens") << "8 tokens are computed: with 100 in all no output would fit";
   EXPECT_EQ(refused_input(1, 4, {{"a", PlaceholderRange(2, 3U)}}), "multimodal");
   EXPECT_EQ(refused_input(1, 4, {{"a", PlaceholderRange(2, 1U)}, {"b", PlaceholderRange(1, 1U)}}), "multimodal");
   EXPECT_EQ(refused_input(1, 4, {{"a", PlaceholderRange(1, 1U)}, {"b", PlaceholderRange(2, 2U)}}), "");
   EXPECT_EQ(refused_input(1, 91), "");
 }
 
-TEST(Limits, MaxTokensIsCutToWhatTheModelLeaves) {
+TEST(Limits, ReduceMaxTokensToTheRoomInTheModelsContext) {
   CoreConfig config = sync_config();
   const Tokens prompt(40, 7);
   NewRequest request = CoreDriver::request(1, prompt, 60);

@@ -1,4 +1,4 @@
-// What the seams decide in a plan: a connector's look-ups and loads, and encoder inputs.
+// Tests what the seams decide in a plan: lookups and loads of a connector, and encoder inputs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,18 +7,12 @@
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::CoreDriver;
-using test::Ids;
-using test::scheduled_ids;
-using test::ScriptedConnector;
-using test::sync_config;
-using test::Tokens;
 using Log = std::vector<std::string>;
 
-TEST(ConnectorLookup, Trap24UnknownMatchesPassARequestOver) {
+TEST(ConnectorLookup, Trap24SkipsARequestWhoseMatchIsUnknown) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -27,10 +21,10 @@ TEST(ConnectorLookup, Trap24UnknownMatchesPassARequestOver) {
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({2}));
   EXPECT_EQ(connector.take_log()[0], "match 1 local=0");
   d.apply();
-  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({1}));
+  EXPECT_EQ(values(d.snapshot().skipped_waiting), Ids({1}));
 }
 
-TEST(ConnectorLookup, ASyncMatchRunsOnlyTheRest) {
+TEST(ConnectorLookup, RunsOnlyTheOtherTokensAfterASyncMatch) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 4, .load_async = false};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -44,7 +38,7 @@ TEST(ConnectorLookup, ASyncMatchRunsOnlyTheRest) {
   d.apply();
 }
 
-TEST(ConnectorLookup, Trap26IsToldOfExternalTokensEvenIfTheRequestThenDoesNotEnter) {
+TEST(ConnectorLookup, Trap26RecordsExternalTokensEvenIfTheRequestIsNotAdmitted) {
   ScriptedConnector connector;
   connector.matches[RequestId{2}] = {.num_tokens = 4, .load_async = false};
   CoreDriver d(sync_config(7), {.connector = &connector});
@@ -56,7 +50,7 @@ TEST(ConnectorLookup, Trap26IsToldOfExternalTokensEvenIfTheRequestThenDoesNotEnt
   EXPECT_EQ(d.view(2).num_external_computed_tokens, 4);
 }
 
-TEST(ConnectorLoad, BlocksAreHeldWhileTheyAreFilledAndFoundOnlyAfterwards) {
+TEST(ConnectorLoad, HoldsBlocksWhileTheyLoadAndCachesThemAfterwards) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -76,11 +70,11 @@ TEST(ConnectorLoad, BlocksAreHeldWhileTheyAreFilledAndFoundOnlyAfterwards) {
   EXPECT_EQ(plan.scheduled[0].num_tokens, 1U);
   EXPECT_EQ(plan.scheduled[0].kind, ScheduledKind::fresh);
   EXPECT_TRUE(d.cached(blocks[0]));
-  EXPECT_EQ(connector.take_log()[0], "allocated 1 blocks=[1 2] external=0") << "told again, and not asked again";
+  EXPECT_EQ(connector.take_log()[0], "allocated 1 blocks=[1 2] external=0") << "the connector is notified again but not queried again";
   d.apply();
 }
 
-TEST(ConnectorLoad, ARequestThatWasPreemptedOnceComesBackAsResumed) {
+TEST(ConnectorLoad, ResumesAPreemptedRequestAfterItsLoad) {
   ScriptedConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   d.add(1, 8, 8);
@@ -94,7 +88,7 @@ TEST(ConnectorLoad, ARequestThatWasPreemptedOnceComesBackAsResumed) {
   d.apply();
 }
 
-TEST(ConnectorReset, OnlyAResetThatTheConnectorTookIsCounted) {
+TEST(ConnectorReset, CountsOnlyResetsThatTheConnectorAccepts) {
   ScriptedConnector connector;
   CoreConfig config = sync_config();
   config.report.log_stats = true;
@@ -106,10 +100,10 @@ TEST(ConnectorReset, OnlyAResetThatTheConnectorTookIsCounted) {
   connector.resets = true;
   EXPECT_TRUE(d.core->reset_connector_cache());
   EXPECT_TRUE(d.core->make_stats()->connector_prefix_cache.value().reset);
-  EXPECT_FALSE(d.core->make_stats()->connector_prefix_cache.value().reset) << "told once";
+  EXPECT_FALSE(d.core->make_stats()->connector_prefix_cache.value().reset) << "reported only once";
 }
 
-TEST(ConnectorLoad, Trap24APromotedRequestThatDoesNotFitStaysInFrontWithItsBlocks) {
+TEST(ConnectorLoad, Trap24KeepsAPromotedRequestThatDoesNotFitInFrontWithItsBlocks) {
   ScriptedConnector connector;
   connector.matches[RequestId{2}] = {.num_tokens = 4, .load_async = true};
   CoreConfig config = sync_config(6);
@@ -120,12 +114,12 @@ TEST(ConnectorLoad, Trap24APromotedRequestThatDoesNotFitStaysInFrontWithItsBlock
   d.add(1, 15, 4);
   const RequestId received[] = {RequestId{2}};
   d.apply();
-  d.plan();  // 1 takes the other blocks
+  d.plan();  // request 1 takes the other blocks
   d.apply({}, {.has_connector_output = true, .finished_receiving = received});
   d.step();
   EXPECT_EQ(d.view(2).status, RequestStatus::waiting);
   EXPECT_EQ(d.blocks(2).size(), 1U);
-  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({2}));
+  EXPECT_EQ(values(d.snapshot().skipped_waiting), Ids({2}));
 }
 
 CoreConfig encoder_config() {
@@ -145,23 +139,23 @@ std::vector<std::uint32_t> inputs_of(const ScheduledRequest& s) {
   return {s.encoder_inputs.begin(), s.encoder_inputs.end()};
 }
 
-TEST(EncoderInputs, TokensEndBeforeAnItemThatCannotBeHad) {
+TEST(EncoderInputs, CutAChunkBeforeAnItemThatExceedsTheBudget) {
   CoreDriver d(encoder_config());
   const Tokens prompt = CoreDriver::prompt(1, 20);
   const std::vector<MultimodalFeature> items{{"a", PlaceholderRange(2, 6U)}, {"b", PlaceholderRange(10, 4U)}};
   d.add(with_items(1, prompt, items));
   const StepPlan& first = d.plan();
   EXPECT_EQ(inputs_of(first.scheduled[0]), (std::vector<std::uint32_t>{0}));
-  EXPECT_EQ(first.scheduled[0].num_tokens, 10U) << "up to the second item: 2 embeds of the budget are left";
+  EXPECT_EQ(first.scheduled[0].num_tokens, 10U) << "the chunk ends at the second item: 2 embeddings of the budget are left";
   d.apply();
   const StepPlan& second = d.plan();
   EXPECT_EQ(inputs_of(second.scheduled[0]), (std::vector<std::uint32_t>{1}));
   EXPECT_EQ(second.scheduled[0].num_tokens, 10U);
   d.apply();
-  EXPECT_EQ(d.snapshot().encoder_freeable.size(), 1U) << "the first was evicted for the second, which is computed now";
+  EXPECT_EQ(d.snapshot().encoder_freeable.size(), 1U) << "the second output has evicted the first";
 }
 
-TEST(EncoderInputs, EqualItemsAreComputedOnce) {
+TEST(EncoderInputs, ComputeEqualItemsOnce) {
   CoreDriver d(encoder_config());
   const Tokens prompt = CoreDriver::prompt(1, 12);
   const Tokens other = CoreDriver::prompt(2, 12);
@@ -174,7 +168,7 @@ TEST(EncoderInputs, EqualItemsAreComputedOnce) {
   d.apply();
 }
 
-TEST(EncoderInputs, WholeItemsOnlyWithoutChunking) {
+TEST(EncoderInputs, DoNotSplitItemsWhenChunkingIsDisabled) {
   CoreConfig config = encoder_config();
   config.encoder.disable_chunked_mm_input = true;
   config.scheduler.max_num_batched_tokens = 8;
@@ -187,8 +181,8 @@ TEST(EncoderInputs, WholeItemsOnlyWithoutChunking) {
   d.apply();
 }
 
-// vLLM's rule would cut the first item in the first step, for it begins with the chunk.
-TEST(EncoderInputs, AnUncutItemWaitsForAStepWithRoomForAllOfIt) {
+// vLLM's rule would split the first item in the first step, because the item begins with the chunk.
+TEST(EncoderInputs, DelayAnUncutItemUntilAStepHasRoomForAllOfIt) {
   CoreConfig config = encoder_config();
   config.encoder.uncut_items = true;
   config.scheduler.max_num_batched_tokens = 8;
@@ -200,13 +194,13 @@ TEST(EncoderInputs, AnUncutItemWaitsForAStepWithRoomForAllOfIt) {
   d.apply();
   const StepPlan& whole = d.plan();
   ASSERT_EQ(whole.scheduled.size(), 2U);
-  EXPECT_EQ(whole.scheduled[1].num_tokens, 7U) << "all of the first and what is before the other one";
+  EXPECT_EQ(whole.scheduled[1].num_tokens, 7U) << "all of the first item and the tokens before the second";
   d.apply();
   EXPECT_EQ(d.plan().scheduled[1].num_tokens, 5U);
   d.apply();
 }
 
-TEST(EncoderInputs, WhatAPrefixHitLeavesOfAnUncutItemIsComputedTogether) {
+TEST(EncoderInputs, ComputeTheRestOfAnUncutItemTogetherAfterAPrefixHit) {
   CoreConfig config = encoder_config();
   config.encoder.uncut_items = true;
   config.prefix_cache.enable_prefix_caching = true;
@@ -221,7 +215,7 @@ TEST(EncoderInputs, WhatAPrefixHitLeavesOfAnUncutItemIsComputedTogether) {
   const Tokens other = CoreDriver::prompt(3, 11);
   d.add(with_items(3, other, {}));
   d.add(with_items(2, second, items));
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({3})) << "one token is left, and two of the item";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({3})) << "the budget has one token left and the item needs two";
   d.apply();
   const StepPlan& plan = d.plan();
   ASSERT_EQ(plan.scheduled.size(), 2U);
@@ -230,7 +224,7 @@ TEST(EncoderInputs, WhatAPrefixHitLeavesOfAnUncutItemIsComputedTogether) {
   d.apply();
 }
 
-TEST(EncoderInputs, Trap35ARequestThatDoesNotEnterGivesItsReferencesBack) {
+TEST(EncoderInputs, Trap35ReleaseTheReferencesOfARequestThatIsNotAdmitted) {
   CoreConfig config = encoder_config();
   config.kv.num_blocks = 7;
   CoreDriver d(config);
@@ -248,4 +242,4 @@ TEST(EncoderInputs, Trap35ARequestThatDoesNotEnterGivesItsReferencesBack) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// What vLLM's planning does that a re-implementation misses easily: the running loop, the waiting loop, both policies, the plan.
+// Tests details of vLLM's planning that a reimplementation easily misses: the running loop, the waiting loop, both policies and the plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,21 +8,10 @@
 #include "quire/base/events.h"
 #include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::async_config;
-using test::CoreDriver;
-using test::Ids;
-using test::priority_config;
-using test::scheduled_ids;
-using test::ScriptedConnector;
-using test::ScriptedGrammar;
-using test::sync_config;
-using test::Tokens;
-
-// Slots are taken for drafts to come too, but never beyond max_model_len.
-TEST(Admission, TellsTheWorkerHowToSample) {
+TEST(Admission, SendsTheSamplingParametersToTheWorker) {
   CoreDriver d(sync_config());
   const SamplingParams params;
   const Tokens prompt = CoreDriver::prompt(1, 5);
@@ -35,6 +24,7 @@ TEST(Admission, TellsTheWorkerHowToSample) {
   d.apply();
 }
 
+// Slots are also allocated for future draft tokens, but never beyond max_model_len.
 TEST(Slots, Trap11ReachTheLookaheadAndEndAtMaxModelLen) {
   CoreConfig config = sync_config();
   config.speculation.num_spec_tokens = config.speculation.num_lookahead_tokens = 4;
@@ -43,15 +33,15 @@ TEST(Slots, Trap11ReachTheLookaheadAndEndAtMaxModelLen) {
   CoreDriver d(config);
   d.add(1, 4, 6);
   d.step();
-  EXPECT_EQ(d.blocks(1).size(), 1U) << "a fresh prefill gets no slots for drafts";
+  EXPECT_EQ(d.blocks(1).size(), 1U) << "a fresh prefill gets no slots for draft tokens";
   d.step();
-  EXPECT_EQ(d.blocks(1).size(), 3U) << "4 computed, 1 new and 4 for drafts";
+  EXPECT_EQ(d.blocks(1).size(), 3U) << "4 computed tokens, 1 new token and 4 slots for draft tokens";
   d.step();
   d.step();
   EXPECT_EQ(d.blocks(1).size(), 3U) << "12 slots would be beyond the 10 tokens of the model";
 }
 
-// A request that was promoted with computed tokens gets the lookahead on admission, one that starts anew does not.
+// A request that was promoted with computed tokens gets the lookahead on admission. A request that starts from scratch does not.
 TEST(Slots, Trap12LookaheadOnAdmissionDependsOnComputedTokens) {
   CoreConfig config = sync_config();
   config.speculation.num_spec_tokens = config.speculation.num_lookahead_tokens = 4;
@@ -66,10 +56,10 @@ TEST(Slots, Trap12LookaheadOnAdmissionDependsOnComputedTokens) {
   const RequestId received[] = {RequestId{1}};
   d.apply({}, {.has_connector_output = true, .finished_receiving = received});
   d.step();
-  EXPECT_EQ(d.blocks(1).size(), 3U) << "8 tokens and 4 slots for drafts";
+  EXPECT_EQ(d.blocks(1).size(), 3U) << "8 tokens and 4 slots for draft tokens";
 }
 
-TEST(FullSequence, Trap13MustFitBeforeAChunkOfItEntersAndEndsTheLoop) {
+TEST(FullSequence, Trap13MustFitBeforeItsFirstChunkIsAdmitted) {
   for (const bool reserve : {true, false}) {
     CoreConfig config = sync_config(7);
     config.scheduler.max_num_batched_tokens = 8;
@@ -80,12 +70,12 @@ TEST(FullSequence, Trap13MustFitBeforeAChunkOfItEntersAndEndsTheLoop) {
     d.step();
     d.add(2, 23, 1);
     d.add(3, 1, 1);
-    EXPECT_EQ(scheduled_ids(d.plan()), reserve ? Ids({1}) : Ids({1, 2})) << "request 3 would fit, but is behind one that does not";
+    EXPECT_EQ(scheduled_ids(d.plan()), reserve ? Ids({1}) : Ids({1, 2})) << "request 3 would fit, but request 2 before it does not";
     d.apply();
   }
 }
 
-TEST(Running, Trap19ARequestWithoutTokensIsPassedOverAndOneWithoutBlocksEndsTheLoop) {
+TEST(Running, Trap19SkipsARequestThatHasNoTokensToCompute) {
   CoreConfig config = sync_config(8);
   config.limits.max_outstanding_plans = 2;
   config.scheduler.reserve_full_isl = false;
@@ -94,10 +84,10 @@ TEST(Running, Trap19ARequestWithoutTokensIsPassedOverAndOneWithoutBlocksEndsTheL
   d.add(1, 4, 8);
   d.add(2, 11, 8);
   d.plan();
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "the first one's token is not known yet";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "the token of request 1 is not known yet";
 }
 
-TEST(Running, Trap19LimitsAreThePrefillThresholdTheBudgetAndTheModelsLength) {
+TEST(Running, Trap19LimitsAChunkByThePrefillThresholdAndTheBudget) {
   CoreConfig config = sync_config();
   config.scheduler.long_prefill_token_threshold = 6;
   config.scheduler.max_num_batched_tokens = 10;
@@ -114,15 +104,15 @@ TEST(Running, Trap19LimitsAreThePrefillThresholdTheBudgetAndTheModelsLength) {
   d.apply();
 }
 
-TEST(Waiting, Trap22NobodyEntersInAStepThatPreempted) {
+TEST(Waiting, Trap22AdmitsNoRequestInAStepThatPreempts) {
   CoreDriver d(sync_config(6));
   d.add(1, 8, 8);
   d.add(2, 11, 8);
   d.step();
   d.add(3, 1, 1);
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
-  EXPECT_EQ(scheduled_ids(plan), Ids({1})) << "there is room for 3 now, but not in this step";
+  EXPECT_EQ(values(plan.preempted), Ids({2}));
+  EXPECT_EQ(scheduled_ids(plan), Ids({1})) << "request 3 has room now, but not in this step";
   d.apply();
 }
 
@@ -151,8 +141,8 @@ NewRequest structured(std::uint64_t id, const Tokens& prompt) {
   return request;
 }
 
-// Those passed over come before those that wait, in their order, and ahead of those passed over earlier.
-TEST(Waiting, Trap23RequestsPassedOverKeepTheirOrderAndComeFirst) {
+// Skipped requests come before waiting requests and before requests skipped earlier. They keep their order.
+TEST(Waiting, Trap23SkippedRequestsKeepTheirOrderAndComeFirst) {
   ScriptedGrammar grammar;
   CoreConfig config = sync_config();
   config.scheduler.max_num_seqs = 2;
@@ -165,16 +155,16 @@ TEST(Waiting, Trap23RequestsPassedOverKeepTheirOrderAndComeFirst) {
   d.add(4, 4, 8);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({4}));
   d.apply();
-  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({1, 2, 3}));
+  EXPECT_EQ(values(d.snapshot().skipped_waiting), Ids({1, 2, 3}));
   d.add(5, 4, 8);
   grammar.not_ready.erase(RequestId{2});
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({4, 2})) << "2 before 5, which never was passed over";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({4, 2})) << "request 2 comes before request 5, which was never skipped";
   d.apply();
-  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({1, 3}));
-  EXPECT_EQ(test::values(d.snapshot().waiting), Ids({5}));
+  EXPECT_EQ(values(d.snapshot().skipped_waiting), Ids({1, 3}));
+  EXPECT_EQ(values(d.snapshot().waiting), Ids({5}));
 }
 
-TEST(Waiting, Trap23ByPriorityTheHeadsOfBothQueuesAreCompared) {
+TEST(Waiting, Trap23ComparesTheHeadsOfBothQueuesByPriority) {
   ScriptedGrammar grammar;
   CoreConfig config = priority_config(32);
   CoreDriver d(config, {.grammar = &grammar});
@@ -188,23 +178,27 @@ TEST(Waiting, Trap23ByPriorityTheHeadsOfBothQueuesAreCompared) {
   d.apply();
 }
 
-TEST(Waiting, Trap24AnAdapterTooManyIsPassedOver) {
+TEST(Waiting, Trap24SkipsARequestWhoseAdapterExceedsTheLimit) {
   CoreConfig config = sync_config();
-  config.limits.max_loras = 1;
+  config.limits.max_loras = 2;
   CoreDriver d(config);
-  for (const std::uint64_t id : {1U, 2U, 3U}) {
+  const std::int64_t adapters[] = {5, 6, 7, 5, 0};
+  for (std::uint64_t id = 1; id <= 5; ++id) {
     const Tokens prompt = CoreDriver::prompt(id, 4);
-    NewRequest request = CoreDriver::request(id, prompt, id == 1 ? 2 : 8);
-    request.lora_id = id == 3 ? 1 : static_cast<std::int64_t>(id);
-    request.lora_name = id == 2 ? "two" : "one";
+    NewRequest request = CoreDriver::request(id, prompt, 2);
+    request.lora_id = adapters[id - 1];
     d.add(request);
   }
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 3})) << "3 has the adapter that runs";
+  EXPECT_EQ(scheduled_ids(d.plan()), (Ids{1, 2, 4, 5})) << "a third adapter waits; a running adapter and the base model do not";
+  EXPECT_EQ(values(d.snapshot().skipped_waiting), Ids{3});
   d.apply();
-  EXPECT_EQ(test::values(d.snapshot().skipped_waiting), Ids({2}));
+  EXPECT_EQ(scheduled_ids(d.plan()), (Ids{1, 2, 4, 5}));
+  d.apply();
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids{3});
+  d.apply();
 }
 
-TEST(Waiting, Trap25WithoutChunkedPrefillAPromptThatDoesNotFitEndsTheLoop) {
+TEST(Waiting, Trap25EndsAtAPromptThatDoesNotFitWithoutChunkedPrefill) {
   CoreConfig config = sync_config(64);
   config.scheduler.enable_chunked_prefill = false;
   config.scheduler.max_num_batched_tokens = 100;
@@ -216,13 +210,13 @@ TEST(Waiting, Trap25WithoutChunkedPrefillAPromptThatDoesNotFitEndsTheLoop) {
   d.apply();
 }
 
-TEST(Plan, Trap31TellsAllTokensOfThoseThatWereNotInThePlanBefore) {
+TEST(Plan, Trap31SendsAllTokensOfRequestsThatWereNotInThePreviousPlan) {
   CoreDriver d(sync_config(5));
   d.add(1, 8, 3);
   d.add(2, 7, 8);
   d.step();
-  d.step();  // 2 is preempted
-  d.step();  // 1 ends
+  d.step();  // request 2 is preempted
+  d.step();  // request 1 ends
   const StepPlan& plan = d.plan();
   ASSERT_EQ(scheduled_ids(plan), Ids({2}));
   EXPECT_EQ(plan.scheduled[0].kind, ScheduledKind::resumed);
@@ -234,7 +228,7 @@ TEST(Plan, Trap31TellsAllTokensOfThoseThatWereNotInThePlanBefore) {
   d.apply();
 }
 
-TEST(Plan, AForcedResetMakesTheWorkerForgetWhatItKnew) {
+TEST(Plan, SendsAllTokensAfterAForcedReset) {
   CoreDriver d(sync_config());
   d.add(1, 8, 8);
   d.step();
@@ -242,28 +236,28 @@ TEST(Plan, AForcedResetMakesTheWorkerForgetWhatItKnew) {
   EXPECT_EQ(d.view(1).status, RequestStatus::preempted);
   EXPECT_TRUE(d.view(1).discard_latest_async_tokens);
   const StepPlan& plan = d.plan();
-  EXPECT_TRUE(plan.preempted.empty()) << "it was not this plan that preempted it";
+  EXPECT_TRUE(plan.preempted.empty()) << "the reset preempted the request, not this plan";
   ASSERT_EQ(plan.scheduled.size(), 1U);
   EXPECT_TRUE(plan.scheduled[0].send_all_tokens);
   EXPECT_EQ(plan.scheduled[0].num_tokens, 9U);
   d.apply();
 }
 
-TEST(Plan, Trap31NamesFinishedRequestsOnce) {
+TEST(Plan, Trap31ListsFinishedRequestsOnce) {
   CoreDriver d(sync_config());
   d.add(1, 4, 8);
   d.add(2, 4, 1);
   d.step();
   d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
   EXPECT_TRUE(d.core->has_finished_requests());
-  EXPECT_EQ(test::values(d.plan().finished), Ids({2, 1}));
+  EXPECT_EQ(values(d.plan().finished), Ids({2, 1}));
   EXPECT_FALSE(d.core->has_finished_requests());
   d.apply();
   EXPECT_TRUE(d.plan().finished.empty());
   d.apply();
 }
 
-TEST(Plan, Trap32CommonPrefixCountsEveryoneWithBlocks) {
+TEST(Plan, Trap32CommonPrefixCountsAllRequestsWithBlocks) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 9);
   d.add(CoreDriver::request(1, prompt, 8));
@@ -275,7 +269,7 @@ TEST(Plan, Trap32CommonPrefixCountsEveryoneWithBlocks) {
   d.apply();
 }
 
-TEST(Plan, APipelineSendsTheSampledTokensBack) {
+TEST(Plan, SendsSampledTokensBackInAPipeline) {
   for (const bool pipeline : {false, true}) {
     CoreConfig config = sync_config();
     config.parallel.pipeline_parallel = pipeline;
@@ -300,7 +294,7 @@ TEST(Async, PlaceholdersStandForTokensInFlight) {
   d.apply();
   EXPECT_EQ(d.plan().scheduled.size(), 1U);
   d.apply();
-  EXPECT_TRUE(d.plan().scheduled.empty()) << "the token in flight is surely the last";
+  EXPECT_TRUE(d.plan().scheduled.empty()) << "the token in flight is the last one";
   EXPECT_TRUE(d.apply().updates[0].finished);
 }
 
@@ -318,7 +312,7 @@ TEST(Async, DraftPlaceholdersFillTheNextPlan) {
   EXPECT_EQ(d.view(1).num_output_placeholders, 4);
 }
 
-TEST(Async, TellsWhenAGrammarWaitsForTokens) {
+TEST(Async, ReportsWhenAGrammarWaitsForTokens) {
   ScriptedGrammar grammar;
   CoreDriver d(async_config(), {.grammar = &grammar});
   const Tokens prompt = CoreDriver::prompt(1, 4);
@@ -329,7 +323,7 @@ TEST(Async, TellsWhenAGrammarWaitsForTokens) {
   EXPECT_TRUE(d.plan().pending_structured_output);
 }
 
-// Chunks end where a state can be kept; with EAGLE the last kept one lies a block earlier.
+// Chunks end at positions where a state can be kept. With EAGLE the last kept state is one block earlier.
 TEST(MambaAlign, Trap18ChunksEndAtBlockEnds) {
   for (const bool eagle : {false, true}) {
     CoreConfig config = sync_config(64);
@@ -349,18 +343,18 @@ TEST(MambaAlign, Trap18ChunksEndAtBlockEnds) {
   }
 }
 
-TEST(MambaAlign, Trap18ABudgetBelowABlockEndsTheWaitingLoopAndPassesOverRunningOnes) {
+TEST(MambaAlign, Trap18EndsTheWaitingLoopWhenTheBudgetIsBelowABlock) {
   CoreConfig config = sync_config(64);
   config.mamba_align = true;
   config.scheduler.max_num_batched_tokens = 6;
   CoreDriver d(config);
   d.add(1, 12, 4);
   d.add(2, 12, 4);
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1})) << "2 tokens are left, which keep no state";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1})) << "the 2 tokens that are left keep no state";
   d.apply();
 }
 
-TEST(MambaAlign, DraftsBehindAFullBlockRunWithIt) {
+TEST(MambaAlign, RunsDraftTokensPastABlockEnd) {
   CoreConfig config = sync_config(64);
   config.mamba_align = true;
   config.speculation.num_spec_tokens = 3;
@@ -382,12 +376,12 @@ TEST(MambaAlign, ALoadedPrefixMayEndWithinABlock) {
   config.mamba_align = true;
   CoreDriver d(config, {.connector = &connector});
   d.add(1, 8, 4);
-  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 2U) << "up to the end of the block, though that is less than one";
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 2U) << "the chunk ends at the block end, although it is shorter than a block";
   d.apply();
 }
 
-// As vLLM, whose slice of the tokens is empty then.
-TEST(Plan, APipelineSendsNothingOfDraftsThatComeWhileOthersAreInFlight) {
+// vLLM sends nothing here either: its slice of the tokens is empty.
+TEST(Plan, SendsNoNewTokensInAPipelineWhileOtherDraftsAreInFlight) {
   CoreConfig config = sync_config();
   config.parallel.pipeline_parallel = true;
   config.speculation.num_spec_tokens = 4;
@@ -407,7 +401,7 @@ TEST(Plan, APipelineSendsNothingOfDraftsThatComeWhileOthersAreInFlight) {
   EXPECT_TRUE(plan.scheduled[0].new_tokens.empty());
 }
 
-TEST(Plan, APipelineSendsWhatThisChunkComputes) {
+TEST(Plan, SendsTheTokensOfTheChunkInAPipeline) {
   CoreConfig config = sync_config();
   config.parallel.pipeline_parallel = true;
   config.scheduler.max_num_batched_tokens = 4;
@@ -420,4 +414,4 @@ TEST(Plan, APipelineSendsWhatThisChunkComputes) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,19 +1,12 @@
-// Who gives way when blocks run out, and what a plan still says of those who did.
+// Tests which request is preempted when blocks run out, and what a plan still contains of preempted requests.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::async_config;
-using test::CoreDriver;
-using test::Ids;
-using test::priority_config;
-using test::scheduled_ids;
-using test::sync_config;
-
-TEST(Preemption, Trap20FcfsTakesTheYoungestAndPutsItFirst) {
+TEST(Preemption, Trap20FcfsPreemptsTheNewestRequestAndQueuesItFirst) {
   CoreDriver d(sync_config(5));
   d.add(1, 8, 8);
   d.add(2, 7, 8);
@@ -21,44 +14,45 @@ TEST(Preemption, Trap20FcfsTakesTheYoungestAndPutsItFirst) {
   d.step();
   const StepPlan& plan = d.plan();
   EXPECT_EQ(scheduled_ids(plan), Ids({1}));
-  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  EXPECT_EQ(values(plan.preempted), Ids({2}));
   EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
   EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
-  EXPECT_EQ(test::values(d.snapshot().waiting), Ids({2, 3}));
+  EXPECT_EQ(values(d.snapshot().waiting), Ids({2, 3}));
   d.apply();
 }
 
-TEST(Preemption, Trap20FcfsLooksAtNoPriority) {
+TEST(Preemption, Trap20FcfsIgnoresPriorities) {
   CoreDriver d(sync_config(5));
   d.add_with_priority(1, 8, 9, 5.0, 8);
   d.add_with_priority(2, 7, 0, 2.0, 8);
   d.step();
   const StepPlan& plan = d.plan();
   EXPECT_EQ(scheduled_ids(plan), Ids({1}));
-  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  EXPECT_EQ(values(plan.preempted), Ids({2}));
   d.apply();
 }
 
-// Priority 5 was scheduled before the best one lacked a block: it leaves the plan, its tokens come back, and the cursor follows.
-TEST(Preemption, Trap20APriorityVictimOfThisStepLeavesThePlan) {
+// The request of priority 5 is scheduled before the request of priority 0 needs a block. It leaves the plan, its tokens return to the
+// budget, and the cursor moves back.
+TEST(Preemption, Trap20RemovesAVictimScheduledInThisStepFromThePlan) {
   CoreConfig config = priority_config(6);
   config.scheduler.reserve_full_isl = false;
   CoreDriver d(config);
   d.add_with_priority(1, 7, 5, 1.0);
   d.step();
   d.add_with_priority(2, 8, 0, 2.0);
-  d.step();  // both run with 2 blocks each, one is free, and 1 takes it first
-  EXPECT_EQ(test::values(d.snapshot().running), Ids({1, 2}));
+  d.step();  // both run with 2 blocks each; request 1 takes the free block first
+  EXPECT_EQ(values(d.snapshot().running), Ids({1, 2}));
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(scheduled_ids(plan), Ids({2})) << "1 was scheduled first and taken back";
-  EXPECT_EQ(test::values(plan.preempted), Ids({1}));
+  EXPECT_EQ(scheduled_ids(plan), Ids({2})) << "request 1 was scheduled first and then preempted";
+  EXPECT_EQ(values(plan.preempted), Ids({1}));
   EXPECT_EQ(plan.num_scheduled_tokens, 1U);
-  ASSERT_EQ(plan.table_deltas.size(), 1U) << "none of the victim's";
+  ASSERT_EQ(plan.table_deltas.size(), 1U) << "the plan has no update for the victim";
   EXPECT_EQ(plan.table_deltas[0].id, RequestId{2});
   d.apply();
 }
 
-TEST(Preemption, Trap20TheFirstOfEqualPrioritiesGivesWay) {
+TEST(Preemption, Trap20PreemptsTheFirstOfEqualPriorities) {
   CoreConfig config = priority_config(7);
   config.scheduler.reserve_full_isl = false;
   CoreDriver d(config);
@@ -66,15 +60,15 @@ TEST(Preemption, Trap20TheFirstOfEqualPrioritiesGivesWay) {
   d.add_with_priority(2, 7, 3, 1.0);
   d.add_with_priority(3, 8, 0, 0.5);
   d.step();
-  EXPECT_EQ(test::values(d.snapshot().running), Ids({3, 1, 2})) << "the name decides between equals";
+  EXPECT_EQ(values(d.snapshot().running), Ids({3, 1, 2})) << "the request id decides between equal requests";
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "of 1 and 2 the first in the batch";
+  EXPECT_EQ(values(plan.preempted), Ids({1})) << "request 1 is before request 2 in the batch";
   EXPECT_EQ(scheduled_ids(plan), Ids({3, 2}));
   d.apply();
 }
 
-// The victim stands before the cursor but was passed over in this step: the loop does not go back, and skips one request.
-TEST(Preemption, Trap20AVictimThatWasPassedOverMakesTheLoopSkipOne) {
+// The victim is before the cursor but was skipped in this step. The loop does not move its cursor back, so it skips one request.
+TEST(Preemption, Trap20SkipsARequestAfterPreemptingASkippedVictim) {
   CoreConfig config = priority_config(9);
   config.limits.max_outstanding_plans = 3;
   config.scheduler.reserve_full_isl = false;
@@ -86,26 +80,26 @@ TEST(Preemption, Trap20AVictimThatWasPassedOverMakesTheLoopSkipOne) {
   d.add_with_priority(2, 12, 0, 0.0);
   d.add_with_priority(3, 12, 1, 0.0);
   d.add_with_priority(4, 12, 2, 0.0);
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2, 3, 4})) << "two blocks each, and now none is free";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({2, 3, 4})) << "each takes two blocks and none is free now";
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({1})) << "its token is in flight, so it was passed over";
+  EXPECT_EQ(values(plan.preempted), Ids({1})) << "its token is in flight, so the loop skipped it";
   EXPECT_EQ(scheduled_ids(plan), Ids({2, 4}));
 }
 
-// With the option, nobody can find blocks that a request taken back was to fill.
-TEST(Preemption, UnwrittenBlocksStayFindableUnlessAskedOtherwise) {
+// With the option, no request can find blocks that a preempted request did not fill.
+TEST(Preemption, KeepsUnwrittenBlocksCachedUnlessTheyAreForgotten) {
   for (const bool forget : {false, true}) {
     CoreConfig config = priority_config(9);
     config.scheduler.reserve_full_isl = false;
     config.scheduler.long_prefill_token_threshold = 8;
-    config.cures.forget_unwritten_blocks = forget;
+    config.fixes.forget_unwritten_blocks = forget;
     CoreDriver d(config);
     d.add_with_priority(1, 23, 5, 1.0);
     d.step();
     d.add_with_priority(2, 8, 0, 2.0);
     d.step();
     ASSERT_EQ(d.blocks(1).size(), 4U);
-    EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "1 took the last two blocks for 7 tokens, and was taken back";
+    EXPECT_EQ(scheduled_ids(d.plan()), Ids({2})) << "request 1 took the last two blocks for 7 tokens and was preempted";
     EXPECT_EQ(d.blocks(2).back(), BlockId{8});
     EXPECT_TRUE(d.cached(BlockId{4}));
     EXPECT_EQ(d.cached(BlockId{7}), !forget) << "its tokens 16 to 19 never ran";
@@ -122,15 +116,16 @@ TEST(Preemption, Trap21KeepsPlaceholdersAndDropsDrafts) {
   EXPECT_EQ(d.view(2).num_output_placeholders, 1);
   d.plan();
   EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
-  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "its token is still on the way";
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "its token is still in flight";
   d.apply();
   EXPECT_EQ(d.view(2).num_output_placeholders, 0);
   EXPECT_EQ(d.outputs(2).size(), 1U);
   d.apply();
 }
 
-// A reset puts 2 back, and what it has in flight, one token, is to be dropped; before that comes 2 runs again and is preempted for a block.
-TEST(Preemption, WhatAResetDropsIsDroppedAlsoIfTheRequestIsPreemptedAgainMeanwhile) {
+// A reset preempts request 2, whose token in flight must be dropped. Before its result arrives, request 2 runs again and is preempted for a
+// block.
+TEST(Preemption, DropsTokensOfAResetEvenIfTheRequestIsPreemptedAgain) {
   CoreConfig config = async_config(6);
   config.decisions = DecisionProfile::vllm_0_32;
   config.limits.max_outstanding_plans = 4;
@@ -140,11 +135,11 @@ TEST(Preemption, WhatAResetDropsIsDroppedAlsoIfTheRequestIsPreemptedAgainMeanwhi
   d.step();
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2}));
   ASSERT_TRUE(d.core->reset_prefix_cache(true, false).value());
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "two blocks each, of five";
-  EXPECT_EQ(test::values(d.plan().preempted), Ids({2}));
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "each takes two of five blocks";
+  EXPECT_EQ(values(d.plan().preempted), Ids({2}));
   for (int i = 0; i < 2; ++i) {
     d.apply();
-    EXPECT_EQ(d.outputs(2).size(), 1U) << "of the first step alone";
+    EXPECT_EQ(d.outputs(2).size(), 1U) << "only the output of the first step is kept";
   }
   d.apply();
   for (int i = 0; i < 20 && d.core->has_work(); ++i) d.step();
@@ -153,4 +148,4 @@ TEST(Preemption, WhatAResetDropsIsDroppedAlsoIfTheRequestIsPreemptedAgainMeanwhi
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

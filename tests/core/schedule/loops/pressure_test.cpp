@@ -1,4 +1,4 @@
-// When nobody is admitted: the watermark, and the two marks of pressure.
+// Tests when no request is admitted: the watermark and the two marks of pressure.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -6,62 +6,52 @@
 #include "core/schedule/core_driver.h"
 #include "core/schedule/harness.h"
 #include "quire/base/events.h"
+#include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::CoreDriver;
-using test::Harness;
-using test::Ids;
-using test::random_request;
-using test::scheduled_ids;
-using test::small_config;
-using test::sync_config;
+EventLog pressure_events() {
+  return {EventKind::pressure_high, EventKind::pressure_low, EventKind::admission_blocked, EventKind::preempted};
+}
+std::vector<Event> marks_of(const EventLog& events) {
+  return events.of({EventKind::pressure_high, EventKind::pressure_low});
+}
 
-class PressureEvents final : public EventSink {
- public:
-  void on_event(const Event& event) override {
-    if (event.what == EventKind::pressure_high || event.what == EventKind::pressure_low) marks.push_back(event);
-    if (event.what == EventKind::admission_blocked) blocked.push_back(event);
-    if (event.what == EventKind::preempted) preempted.push_back(event);
-  }
-  std::vector<Event> marks, blocked, preempted;
-};
-
-// 20 blocks of 4 tokens.
-CoreConfig pressed_config(const PressureOptions& pressure) {
+// Makes a config with 20 blocks of 4 tokens.
+CoreConfig pressure_config(const PressureOptions& pressure) {
   CoreConfig config = sync_config(21);
   config.pressure = pressure;
   config.scheduler.max_num_batched_tokens = 128;
   return config;
 }
 
-TEST(Pressure, AnAdmissionLeavesTheWatermarkFree) {
-  CoreDriver d(pressed_config({.admission_watermark = 0.1}));
+TEST(Pressure, KeepsTheWatermarkFreeOnAdmission) {
+  CoreDriver d(pressure_config({.admission_watermark = 0.1}));
   d.add(1, 40, 4);
-  d.add(2, 32, 4);  // 8 blocks, and 10 are free
+  d.add(2, 32, 4);  // needs 8 blocks; 10 are free
   d.add(3, 4, 4);
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "2 stay free: that is enough";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "2 free blocks satisfy the watermark";
   d.apply();
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "running requests take what is there";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "running requests may take the last blocks";
   d.apply();
   EXPECT_EQ(d.core->counters().num_free_blocks, 0U);
   EXPECT_EQ(d.view(3).status, RequestStatus::waiting);
 }
 
-TEST(Pressure, OneBlockBelowTheWatermarkIsTooMuch) {
+TEST(Pressure, RefusesAnAdmissionThatLeavesOneBlockBelowTheWatermark) {
   for (const double watermark : {0.05, 0.051}) {
-    CoreDriver d(pressed_config({.admission_watermark = watermark}));
+    CoreDriver d(pressure_config({.admission_watermark = watermark}));
     d.add(1, 64, 4);
     d.step();
-    d.add(2, 8, 4);  // of 3 free blocks (1 has its 17th), 2
-    EXPECT_EQ(scheduled_ids(d.plan()).size(), watermark == 0.05 ? 2U : 1U) << "one block, or the share rounded up to two";
+    d.add(2, 8, 4);  // needs 2 of 3 free blocks (request 1 has its 17th)
+    EXPECT_EQ(scheduled_ids(d.plan()).size(), watermark == 0.05 ? 2U : 1U) << "the watermark is one block, or rounds up to two";
     d.apply();
   }
 }
 
-TEST(Pressure, WhileNothingRunsWhoeverFitsIsAdmitted) {
-  CoreDriver d(pressed_config({.admission_watermark = 0.5, .pressure_high = 0.1, .pressure_low = 0.05}));
+TEST(Pressure, AdmitsARequestThatFitsWhileNothingRuns) {
+  CoreDriver d(pressure_config({.admission_watermark = 0.5, .pressure_high = 0.1, .pressure_low = 0.05}));
   d.add(1, 60, 4);
   d.add(2, 60, 4);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({1}));
@@ -72,30 +62,30 @@ TEST(Pressure, WhileNothingRunsWhoeverFitsIsAdmitted) {
   d.apply();
 }
 
-// Up above 0.8, down only below 0.4.
-TEST(Pressure, AdmissionStopsAboveTheUpperMarkAndGoesOnBelowTheLowerOne) {
-  PressureEvents events;
-  CoreDriver d(pressed_config({.pressure_high = 0.8, .pressure_low = 0.4}), {.events = &events});
+// Admission stops above 0.8 and continues only below 0.4.
+TEST(Pressure, StopsAdmissionAboveTheUpperMarkUntilBelowTheLowerMark) {
+  EventLog events = pressure_events();
+  CoreDriver d(pressure_config({.pressure_high = 0.8, .pressure_low = 0.4}), {.events = &events});
   for (std::uint64_t id = 1; id <= 4; ++id) d.add(id, 16, 20);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2, 3, 4})) << "16 of 20 blocks are not above 0.8";
-  EXPECT_TRUE(events.marks.empty());
+  EXPECT_TRUE(marks_of(events).empty());
   d.apply();
   d.add(5, 4, 4);
-  d.plan();  // each takes its fifth block
+  d.plan();  // each request takes its fifth block
   EXPECT_EQ(d.scheduled(5), 0U);
-  ASSERT_EQ(events.marks.size(), 1U);
-  EXPECT_EQ(events.marks[0].what, EventKind::pressure_high);
-  EXPECT_EQ(events.marks[0].cause, EventCause::above_high);
-  EXPECT_EQ(events.marks[0].amount, 20U);
-  EXPECT_EQ(events.marks[0].total, 20U);
-  ASSERT_EQ(events.blocked.size(), 1U);
-  EXPECT_EQ(events.blocked[0].cause, EventCause::above_high);
+  ASSERT_EQ(marks_of(events).size(), 1U);
+  EXPECT_EQ(marks_of(events)[0].what, EventKind::pressure_high);
+  EXPECT_EQ(marks_of(events)[0].cause, EventCause::above_high);
+  EXPECT_EQ(marks_of(events)[0].amount, 20U);
+  EXPECT_EQ(marks_of(events)[0].total, 20U);
+  ASSERT_EQ(events.of({EventKind::admission_blocked}).size(), 1U);
+  EXPECT_EQ(events.of({EventKind::admission_blocked})[0].cause, EventCause::above_high);
   d.apply();
   EXPECT_EQ(d.core->counters().num_admission_stops, 1U);
   for (const std::uint64_t gone : {4U, 3U}) {
     d.core->finish(RequestId{gone}, RequestStatus::finished_aborted);
     d.plan();
-    EXPECT_EQ(d.scheduled(5), 0U) << "15, then 10 blocks: not below 0.4";
+    EXPECT_EQ(d.scheduled(5), 0U) << "15 and then 10 blocks are not below 0.4";
     d.apply();
   }
   EXPECT_TRUE(d.core->counters().is_admission_stopped);
@@ -104,34 +94,34 @@ TEST(Pressure, AdmissionStopsAboveTheUpperMarkAndGoesOnBelowTheLowerOne) {
   EXPECT_EQ(d.scheduled(5), 4U);
   d.apply();
   EXPECT_FALSE(d.core->counters().is_admission_stopped);
-  ASSERT_EQ(events.marks.size(), 2U);
-  EXPECT_EQ(events.marks[1].what, EventKind::pressure_low);
-  EXPECT_EQ(events.marks[1].cause, EventCause::below_low);
-  EXPECT_EQ(events.marks[1].amount, 5U);
+  ASSERT_EQ(marks_of(events).size(), 2U);
+  EXPECT_EQ(marks_of(events)[1].what, EventKind::pressure_low);
+  EXPECT_EQ(marks_of(events)[1].cause, EventCause::below_low);
+  EXPECT_EQ(marks_of(events)[1].amount, 5U);
 }
 
-TEST(Pressure, AnAdmissionMayStopTheNextOneOfTheSameStep) {
-  CoreDriver d(pressed_config({.pressure_high = 0.3, .pressure_low = 0.2}));
+TEST(Pressure, StopsAdmissionWithinAStep) {
+  CoreDriver d(pressure_config({.pressure_high = 0.3, .pressure_low = 0.2}));
   for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 16, 4);
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "4 blocks are below 0.3, 8 above";
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1, 2})) << "4 blocks are below 0.3 and 8 blocks are above";
   d.apply();
 }
 
-// Nobody lacks a block when 4 is preempted.
-TEST(Pressure, AboveTheMarkTheLastOneIsPreemptedIfAskedFor) {
+// No request needs a block when request 4 is preempted.
+TEST(Pressure, PreemptsTheLastRequestAboveTheMarkWhenEnabled) {
   for (const bool preempts : {false, true}) {
-    PressureEvents events;
-    CoreDriver d(pressed_config({.pressure_high = 0.8, .pressure_low = 0.4, .pressure_preempts = preempts}), {.events = &events});
+    EventLog events = pressure_events();
+    CoreDriver d(pressure_config({.pressure_high = 0.8, .pressure_low = 0.4, .pressure_preempts = preempts}), {.events = &events});
     for (std::uint64_t id = 1; id <= 4; ++id) d.add(id, 16, 20);
     d.step();
     d.add(5, 4, 4);
-    d.step();  // each takes its fifth block
+    d.step();  // each request takes its fifth block
     EXPECT_EQ(d.core->counters().num_pressure_preemptions, 0U);
     d.plan();
     EXPECT_EQ(d.view(4).status, preempts ? RequestStatus::preempted : RequestStatus::running);
     EXPECT_EQ(d.view(3).status, RequestStatus::running) << "15 of 20 blocks are not above the mark";
-    ASSERT_EQ(events.preempted.size(), preempts ? 1U : 0U);
-    if (preempts) EXPECT_EQ(events.preempted[0].cause, EventCause::above_high);
+    ASSERT_EQ(events.of({EventKind::preempted}).size(), preempts ? 1U : 0U);
+    if (preempts) EXPECT_EQ(events.of({EventKind::preempted})[0].cause, EventCause::above_high);
     EXPECT_EQ(d.core->counters().num_pressure_preemptions, preempts ? 1U : 0U);
     d.apply();
     d.plan();
@@ -140,22 +130,22 @@ TEST(Pressure, AboveTheMarkTheLastOneIsPreemptedIfAskedFor) {
   }
 }
 
-TEST(Pressure, OfTwoThatRunTheLastOneIsPreempted) {
-  CoreDriver d(pressed_config({.pressure_high = 0.4, .pressure_low = 0.1, .pressure_preempts = true}));
+TEST(Pressure, PreemptsTheLastOfTwoRunningRequests) {
+  CoreDriver d(pressure_config({.pressure_high = 0.4, .pressure_low = 0.1, .pressure_preempts = true}));
   d.add(1, 16, 20);
   d.add(2, 16, 20);
   d.step();
   ASSERT_EQ(d.core->counters().num_running, 2U) << "8 of 20 blocks are not above the mark";
   d.step();
   d.plan();
-  EXPECT_EQ(d.view(2).status, RequestStatus::preempted) << "10 are";
+  EXPECT_EQ(d.view(2).status, RequestStatus::preempted) << "10 blocks are above the mark";
   EXPECT_GT(d.scheduled(1), 0U);
   EXPECT_EQ(d.core->counters().num_pressure_preemptions, 1U);
   d.apply();
 }
 
-TEST(Pressure, TheOnlyOneThatRunsIsNotPreempted) {
-  CoreDriver d(pressed_config({.pressure_high = 0.2, .pressure_low = 0.1, .pressure_preempts = true}));
+TEST(Pressure, DoesNotPreemptTheOnlyRunningRequest) {
+  CoreDriver d(pressure_config({.pressure_high = 0.2, .pressure_low = 0.1, .pressure_preempts = true}));
   d.add(1, 40, 3);
   for (int i = 0; i < 3; ++i) {
     d.plan();
@@ -165,9 +155,9 @@ TEST(Pressure, TheOnlyOneThatRunsIsNotPreempted) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Pressure, OptionsOutOfRangeAreRefused) {
+TEST(Pressure, RefusesOptionsOutOfRange) {
   const auto field = [](const PressureOptions& pressure) {
-    const auto valid = pressed_config(pressure).validate();
+    const auto valid = pressure_config(pressure).validate();
     return valid ? "" : valid.error().field;
   };
   EXPECT_EQ(field({.admission_watermark = 0.99}), "");
@@ -178,8 +168,8 @@ TEST(Pressure, OptionsOutOfRangeAreRefused) {
     EXPECT_EQ(field({.pressure_high = high, .pressure_low = low}), "pressure.pressure_high");
 }
 
-// Beside a naive model: which marks may be passed, and who may be admitted. Everyone gets to his end.
-TEST(PressureModel, KeepsToItsMarksAndNobodyIsStuck) {
+// Compares the core with a naive model of when admission stops and continues. Every request must finish.
+TEST(PressureModel, FollowsTheMarksAndFinishesEveryRequest) {
   std::uint64_t num_stops = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     Random random(seed);
@@ -188,7 +178,7 @@ TEST(PressureModel, KeepsToItsMarksAndNobodyIsStuck) {
     config.pressure.pressure_low = config.pressure.pressure_high * (0.2 + random.unit() * 0.8);
     config.scheduler.reserve_full_isl = random.chance(0.5);
     if (random.chance(0.3)) config.scheduler.policy = SchedulingPolicy::priority;
-    PressureEvents events;
+    EventLog events = pressure_events();
     Harness h(config, {.events = &events});
     for (std::uint64_t id = 0; id < 60; ++id) h.add(random_request(random, RequestId{id}, 80));
     bool is_stopped = false;
@@ -197,8 +187,9 @@ TEST(PressureModel, KeepsToItsMarksAndNobodyIsStuck) {
       const bool was_stopped = is_stopped;
       const StepPlan& plan = h.plan();
       const std::size_t num_before = num_seen;
-      for (; num_seen < events.marks.size(); ++num_seen) {
-        const Event& mark = events.marks[num_seen];
+      const std::vector<Event> marks = marks_of(events);
+      for (; num_seen < marks.size(); ++num_seen) {
+        const Event& mark = marks[num_seen];
         const double pressure = static_cast<double>(mark.amount) / mark.total;
         ASSERT_EQ(mark.what == EventKind::pressure_high, !is_stopped);
         ASSERT_TRUE(is_stopped ? pressure < config.pressure.pressure_low : pressure > config.pressure.pressure_high);
@@ -215,8 +206,8 @@ TEST(PressureModel, KeepsToItsMarksAndNobodyIsStuck) {
     h.run_to_end();
     num_stops += h.core->counters().num_admission_stops;
   }
-  EXPECT_GT(num_stops, 300U) << "too little was met";
+  EXPECT_GT(num_stops, 300U) << "too few stops of admission";
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

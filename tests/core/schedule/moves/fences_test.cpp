@@ -1,44 +1,14 @@
-// Which open transfers a plan waits for: those whose blocks it writes to, and no other; and what a prompt would find, asked for.
+// Tests which open transfers a plan waits for: only transfers of blocks that the plan writes to. Also tests what a probe finds for a
+// prompt.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
 #include "quire/connector.h"
 #include "quire/watch.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
-
-// Begins a store or a load of some blocks with the next plan.
-class OneTransfer final : public Connector {
- public:
-  std::vector<BlockId> blocks;  // empty: begins none
-  RequestId request;
-  TransferDirection direction = TransferDirection::store;
-  std::optional<TransferId> id;
-  std::vector<TierMatch> found;
-
-  ExternalMatch match(const RequestView& /*request*/, std::uint32_t /*num_local_tokens*/) override {
-    return {.num_tokens = 0, .load_async = false};
-  }
-  bool peek(const RequestView& /*request*/, std::uint32_t num_local_tokens, std::vector<TierMatch>& matches) override {
-    local = num_local_tokens;
-    matches = found;
-    return true;
-  }
-  void allocated(const RequestView& /*request*/, GroupBlocks /*blocks*/, std::uint32_t /*num_external_tokens*/) override {}
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-  void planned(const StepPlan& /*plan*/) override {}
-  void plan_transfers(const StepPlan& /*plan*/, TransferList& transfers) override {
-    if (blocks.empty()) return;
-    const std::vector<std::uint64_t> places(blocks.size(), 0);
-    id = transfers.add({.id = {}, .request = request, .direction = direction, .blocks = blocks, .places = places});
-    blocks.clear();
-  }
-  void step_output() override {}
-  bool reset() override { return true; }
-
-  std::uint32_t local = 0;
-};
 
 Ids fences_of(const StepPlan& plan) {
   Ids ids;
@@ -47,25 +17,24 @@ Ids fences_of(const StepPlan& plan) {
   return ids;
 }
 
-TEST(Fences, WhoFindsBlocksThatAreStoredWaitsForNothingAndWhoWritesToThemDoes) {
-  OneTransfer connector;
+TEST(Fences, DelayOnlyWritesToBlocksThatAreBeingStored) {
+  ScriptedConnector connector;
   CoreDriver d(sync_config(8), {.connector = &connector});
   const Tokens prompt = CoreDriver::prompt(1, 9);
   d.add(CoreDriver::request(1, prompt, 2));
   d.step();
   const std::vector<BlockId> stored = d.blocks(1);
   ASSERT_EQ(stored.size(), 3U);
-  connector.request = RequestId{1};
-  connector.blocks = {stored[0], stored[1]};
+  connector.transfers = {transfer_of(RequestId{1}, std::span(stored).first(2), TransferDirection::store)};
   EXPECT_TRUE(fences_of(d.plan()).empty());
-  ASSERT_TRUE(connector.id.has_value());
+  ASSERT_TRUE(connector.ids.at(0).has_value());
   d.apply();
   ASSERT_FALSE(d.known(1));
   WatchFrame frame;
   d.core->watch(frame);
   for (std::size_t i = 0; i < stored.size(); ++i)
     EXPECT_EQ((frame.blocks[stored[i].value].flags & WatchedBlock::kStoring) != 0, i < 2) << i;
-  // It begins with a table that has them, and writes behind them.
+  // The request begins with a table that contains the stored blocks, and writes after them.
   d.add(CoreDriver::request(2, prompt, 1));
   const StepPlan& found = d.plan();
   ASSERT_EQ(found.scheduled.size(), 1U);
@@ -73,15 +42,15 @@ TEST(Fences, WhoFindsBlocksThatAreStoredWaitsForNothingAndWhoWritesToThemDoes) {
   EXPECT_EQ(d.blocks(2)[1], stored[1]);
   EXPECT_TRUE(fences_of(found).empty());
   d.apply();
-  d.add(3, 26, 2);  // all seven
-  EXPECT_EQ(fences_of(d.plan()), Ids{connector.id.value_or(TransferId{}).value});
+  d.add(3, 26, 2);  // takes all seven blocks
+  EXPECT_EQ(fences_of(d.plan()), Ids{connector.ids[0]->value});
   d.apply();
-  EXPECT_TRUE(fences_of(d.plan()).empty()) << "once";
+  EXPECT_TRUE(fences_of(d.plan()).empty()) << "a plan waits for a transfer only once";
   d.apply();
 }
 
-TEST(Probe, OfTiersATokenIsLeftToComputeUnlessAllAreAwaited) {
-  OneTransfer connector;
+TEST(Probe, LeavesATokenToComputeUnlessTheLoadIsAsynchronous) {
+  ScriptedConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   const Tokens prompt = CoreDriver::prompt(1, 21);
   d.add(CoreDriver::request(1, Tokens(prompt.begin(), prompt.begin() + 9), 1));
@@ -112,7 +81,7 @@ TEST(Probe, OfTiersATokenIsLeftToComputeUnlessAllAreAwaited) {
   }
 }
 
-TEST(Probe, WithoutAPrefixCacheNothingIsThere) {
+TEST(Probe, FindsNothingWithoutAPrefixCache) {
   for (const bool caches : {true, false}) {
     CoreConfig config = sync_config();
     config.prefix_cache.enable_prefix_caching = caches;

@@ -1,5 +1,5 @@
-// Random rounds with a connector that has some tokens of each request, at once, later or not yet, and loads that fail: what is told and
-// counted of each look-up beside what a naive book makes of the connector's own answers.
+// Runs random rounds with a connector that has some tokens of each request immediately, later or not yet, and with loads that fail.
+// Compares the reports and counts of each lookup with a naive model of the connector's own answers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include "quire/base/events.h"
 #include "quire/connector.h"
 #include "support/rounds.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
@@ -31,13 +32,13 @@ struct Counted {
   }
 };
 
-// By whether the request had been preempted.
+// Counts, indexed by whether the request had been preempted.
 struct Book {
   Counted in_cache[2], outside[2];
   std::uint64_t external_queries = 0, external_hits = 0;
 };
 
-class LookUpBook final : public Connector, public EventSink {
+class LookUpBook final : public QuietConnector, public EventSink {
  public:
   LookUpBook(const CoreConfig& config, std::uint64_t seed, LookUpsMet& met) : config_(config), random_(seed), met_(met) {}
 
@@ -45,17 +46,17 @@ class LookUpBook final : public Connector, public EventSink {
     bool skips_cache = false, loads_nothing = false;
   };
   std::map<RequestId, Kind> kinds;
-  // By the last look-up; of vLLM 0.32.0, of one that was never preempted.
-  std::map<RequestId, std::uint32_t> found;  // tokens in all
-  std::map<RequestId, std::uint32_t> found_outside;
-  std::map<RequestId, std::uint32_t> admitted_with;  // computed tokens, for the first time
-  std::set<RequestId> lost;                          // who have held a block that was not loaded
+  // Results of the last lookup. Under vLLM 0.32.0 only lookups of requests that were never preempted count.
+  std::map<RequestId, std::uint32_t> found;  // number of tokens, local and external
+  std::map<RequestId, std::uint32_t> external_tokens;
+  std::map<RequestId, std::uint32_t> admitted_with;  // computed tokens at the first admission
+  std::set<RequestId> lost;                          // requests that have held a block whose load failed
   std::set<RequestId> loading;
   Book book;
   const Core* core = nullptr;
 
   ExternalMatch match(const RequestView& request, std::uint32_t num_local_tokens) override {
-    EXPECT_FALSE(kinds.at(request.id).loads_nothing) << "it is not asked";
+    EXPECT_FALSE(kinds.at(request.id).loads_nothing) << "the connector is not queried";
     Answer answer{
         .match = {.num_tokens = static_cast<std::uint32_t>(random_.below(request.tokens.size() + 6)), .load_async = random_.chance(0.4)},
         .num_local_tokens = num_local_tokens};
@@ -82,10 +83,7 @@ class LookUpBook final : public Connector, public EventSink {
     book.external_queries += num_queries;
     book.external_hits += last.num_external;
   }
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
   void planned(const StepPlan& /*plan*/) override { begin_plan(); }
-  void step_output() override {}
-  bool reset() override { return true; }
 
   void on_event(const Event& event) override {
     if (event.what == EventKind::prefix_looked_up) {
@@ -103,7 +101,7 @@ class LookUpBook final : public Connector, public EventSink {
     if (event.what == EventKind::preempted) ++met_.preempted;
   }
 
-  // All that the core told of its look-ups is what it counted.
+  // Checks that the lookups that the core reported equal the counted lookups.
   void expect_told() const { EXPECT_EQ(told_in_cache_, sum(book.in_cache)); }
 
  private:
@@ -150,7 +148,7 @@ class LookUpBook final : public Connector, public EventSink {
       const Answer& answer = answers_.at(event.owner);
       EXPECT_EQ(event.amount, answer.num_local_tokens);
       const bool unread = counts_at_admission() && kind.skips_cache;
-      // One token is computed, unless all are awaited.
+      // One token must be computed, unless the load is asynchronous.
       const std::uint32_t most = num_tokens - event.amount - (answer.match.load_async ? 0 : 1);
       tried.num_external = unread ? 0 : std::min(answer.match.num_tokens.value(), most);
       tried.load_async = answer.match.load_async && tried.num_external > 0;
@@ -165,13 +163,13 @@ class LookUpBook final : public Connector, public EventSink {
     tried_[event.owner] = tried;
     if (counts_at_admission() && request.num_preemptions > 0) return;
     found[event.owner] = tried.num_local + tried.num_external;
-    found_outside[event.owner] = tried.num_external;
+    external_tokens[event.owner] = tried.num_external;
   }
 
   const CoreConfig& config_;
   Random random_;
   LookUpsMet& met_;
-  // Of the plan that is being made.
+  // Data of the plan in progress.
   std::map<RequestId, Answer> answers_;
   std::map<RequestId, Tried> tried_;
   std::map<RequestId, std::uint32_t> looked_up_;
@@ -190,7 +188,7 @@ CoreConfig random_look_up_config(Random& random) {
   return config;
 }
 
-// Prompts begin alike.
+// Adds a random request. Prompts share prefixes.
 void add_random(CoreDriver& d, LookUpBook& book, Random& random, std::uint64_t id) {
   Tokens prompt = CoreDriver::prompt(random.below(2), static_cast<std::uint32_t>(random.below(20)));
   for (std::uint64_t i = random.between(1, 6); i > 0; --i) prompt.push_back(static_cast<TokenId>(3 + random.below(5)));
@@ -201,7 +199,7 @@ void add_random(CoreDriver& d, LookUpBook& book, Random& random, std::uint64_t i
   d.add(request);
 }
 
-// With the counts since the last outcome.
+// Compares the counters and statistics with the model since the last outcome.
 void expect_counts(const CoreDriver& d, const Outcome& outcome, const Book& book, Book& before) {
   const auto expect = [](const PrefixCacheStats& stats, const Counted(&now)[2], Counted(&then)[2]) {
     EXPECT_EQ((Counted{stats.requests, stats.queries, stats.hits}),
@@ -223,7 +221,7 @@ void expect_counts(const CoreDriver& d, const Outcome& outcome, const Book& book
   before = book;
 }
 
-// A result that tells of some loads, of which some have failed in some block.
+// Applies a result that reports some loads, of which some have failed in one block.
 Outcome apply_loads(CoreDriver& d, LookUpBook& book, Random& random, LookUpsMet& met) {
   std::vector<RequestId> received;
   std::vector<BlockId> invalid;
@@ -243,19 +241,19 @@ Outcome apply_loads(CoreDriver& d, LookUpBook& book, Random& random, LookUpsMet&
   return d.apply({}, {.step = {}, .has_connector_output = true, .finished_receiving = received, .invalid_blocks = invalid});
 }
 
-// What each update says was there already.
+// Checks the number of cached tokens in each update.
 void expect_found(const CoreConfig& config, const LookUpBook& book, const Outcome& outcome) {
   for (const Update& update : outcome.updates) {
     const RequestId id{update.id};
     const bool is_newer = config.decisions == DecisionProfile::vllm_0_32;
     EXPECT_EQ(update.num_cached_tokens, (is_newer ? book.found : book.admitted_with).at(id)) << "request " << update.id;
-    // The older one takes off what a failed load has not brought.
+    // The older rules subtract tokens whose load failed.
     if (is_newer || !book.lost.contains(id))
-      EXPECT_EQ(update.num_external_computed_tokens, book.found_outside.at(id)) << "request " << update.id;
+      EXPECT_EQ(update.num_external_computed_tokens, book.external_tokens.at(id)) << "request " << update.id;
   }
 }
 
-// Who has what was loaded and waits for its turn says so already.
+// Checks that a request whose load is complete reports its cached tokens while it waits for its turn.
 void expect_promoted(const CoreDriver& d, const LookUpBook& book) {
   d.core->visit([&](QueueKind kind, const RequestView& view) {
     if (kind == QueueKind::running || view.status == RequestStatus::waiting_for_remote_kv || book.lost.contains(view.id)) return;
@@ -286,13 +284,13 @@ void run_look_ups(std::uint64_t seed, LookUpsMet& met) {
   }
 }
 
-TEST(LookUpModel, WhatIsToldAndCountedIsWhatWasFound) {
+TEST(LookUpModel, ReportsAndCountsWhatEachLookupFinds) {
   LookUpsMet met;
   for (std::uint64_t seed = 0; seed < rounds_of(60); ++seed) {
     run_look_ups(seed, met);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  EXPECT_GT(met.tried, rounds_of(6000)) << "too little was met";
+  EXPECT_GT(met.tried, rounds_of(6000)) << "too few lookups";
   EXPECT_GT(met.local, rounds_of(600));
   EXPECT_GT(met.external, rounds_of(600));
   EXPECT_GT(met.async, rounds_of(300));

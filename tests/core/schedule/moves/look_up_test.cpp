@@ -1,5 +1,5 @@
-// What a waiting request has that holds blocks and no computed token: a session that stops after a failed load has taken its computed
-// tokens back. Nothing of the prefix cache can be put before blocks that it has.
+// Tests lookups of a waiting request that holds blocks but has no computed tokens: a session that stops after a failed load has reset its
+// computed tokens. Blocks of the prefix cache cannot be inserted before the blocks that it holds.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
@@ -16,9 +16,9 @@ CoreConfig losing_config(DecisionProfile profile, bool has_cache) {
   return config;
 }
 
-// Session 1 has had an answer to its 10 tokens, and its first block turned out bad while the last token of the answer was in flight. It
-// gets the same 10 tokens again.
-void lose_and_go_on(CoreDriver& d) {
+// Session 1 has an answer to its 10 tokens. Its first block turns out to be corrupted while the last token of the answer is in flight. The
+// session then gets the same 10 tokens again.
+void lose_block_and_continue(CoreDriver& d) {
   const Tokens prompt = CoreDriver::prompt(1, 10);
   NewRequest session = CoreDriver::request(1, prompt, 20);
   session.resumable = true;
@@ -37,13 +37,13 @@ void lose_and_go_on(CoreDriver& d) {
   ASSERT_TRUE(d.core->continue_session(RequestId{1}, &again, {.now = d.now}).has_value());
 }
 
-TEST(LookUp, WhoHoldsBlocksAndHasComputedNothingHitsNothing) {
+TEST(PrefixLookUp, HitsNothingWhenTheRequestHoldsBlocksWithoutComputedTokens) {
   for (const auto profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
     ScriptedConnector connector;
     CoreDriver d(losing_config(profile, true), {.connector = &connector});
-    lose_and_go_on(d);
+    lose_block_and_continue(d);
     const auto blocks = d.blocks(1);
-    ASSERT_TRUE(d.cached(blocks.at(0)) && d.cached(blocks.at(1))) << "they would be found";
+    ASSERT_TRUE(d.cached(blocks.at(0)) && d.cached(blocks.at(1))) << "a lookup would find the blocks";
     connector.log.clear();
     const StepPlan& plan = d.plan();
     ASSERT_EQ(plan.scheduled.size(), 1U);
@@ -55,11 +55,11 @@ TEST(LookUp, WhoHoldsBlocksAndHasComputedNothingHitsNothing) {
   }
 }
 
-TEST(LookUp, WhoHoldsBlocksOfTheCacheMayLoadIntoThem) {
+TEST(PrefixLookUp, LoadsIntoBlocksThatTheRequestHolds) {
   for (const auto profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
     ScriptedConnector connector;
     CoreDriver d(losing_config(profile, true), {.connector = &connector});
-    lose_and_go_on(d);
+    lose_block_and_continue(d);
     const auto blocks = d.blocks(1);
     connector.matches[RequestId{1}] = {.num_tokens = 4, .load_async = false};
     const StepPlan& plan = d.plan();
@@ -72,15 +72,15 @@ TEST(LookUp, WhoHoldsBlocksOfTheCacheMayLoadIntoThem) {
   }
 }
 
-TEST(LookUp, WhoHoldsBlocksThatNoCacheCountsLoadsNothing) {
+TEST(PrefixLookUp, LoadsNothingIntoHeldBlocksWithoutAPrefixCache) {
   for (const auto profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
     ScriptedConnector connector;
     CoreDriver d(losing_config(profile, false), {.connector = &connector});
-    lose_and_go_on(d);
+    lose_block_and_continue(d);
     connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
     connector.log.clear();
     const StepPlan& plan = d.plan();
-    ASSERT_EQ(plan.scheduled.size(), 1U) << "it waits for nothing";
+    ASSERT_EQ(plan.scheduled.size(), 1U) << "the request does not wait for a load";
     EXPECT_EQ(plan.scheduled[0].num_computed_tokens, 0U);
     EXPECT_EQ(plan.scheduled[0].num_tokens, 10U);
     EXPECT_EQ(connector.take_log().at(0), "match 1 local=0");
@@ -89,8 +89,8 @@ TEST(LookUp, WhoHoldsBlocksThatNoCacheCountsLoadsNothing) {
   }
 }
 
-// A window's blocks have names where a prompt ends, and where a second prompt was seen to part from a first one.
-TEST(LookUp, WhatTwoHaveInCommonAThirdFindsInAllGroups) {
+// Blocks of a window have hashes where a prompt ends, and where a second prompt was seen to diverge from a first one.
+TEST(PrefixLookUp, FindsACommonPrefixInAllGroupsForTheThirdRequest) {
   CoreConfig config = sync_config(64);
   config.decisions = DecisionProfile::vllm_0_32;
   config.prefix_cache.retention_interval = 0;

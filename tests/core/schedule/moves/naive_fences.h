@@ -1,5 +1,5 @@
 #pragma once
-// The fences of each plan, worked out from what it writes to and from the transfers that are open as far as the core knows.
+// NaiveFences computes the fences of each plan from the blocks it writes to and from the transfers that are open as far as the core knows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,12 +16,12 @@ class NaiveFences {
  public:
   explicit NaiveFences(const Harness& harness) : h_(harness) {}
 
-  // Before anything of the plan is moved.
+  // Checks the fences of a plan before its transfers run.
   void check(const StepPlan& plan) {
-    std::erase_if(told_, [&](const auto& told) {
-      const auto found = h_.completions.find(told.first);
+    std::erase_if(reported_, [&](const auto& reported) {
+      const auto found = h_.completions.find(reported.first);
       if (found != h_.completions.end() && !found->second.empty()) return false;
-      for (const TransferId id : told.second) open_.erase(id);
+      for (const TransferId id : reported.second) open_.erase(id);
       return true;
     });
     const std::set<BlockId> written = written_blocks(plan);
@@ -33,22 +33,22 @@ class NaiveFences {
     for (const Transfer& transfer : plan.transfers)
       if (transfer.direction == TransferDirection::load) open(transfer);
     EXPECT_EQ(std::set<TransferId>(plan.fences.begin(), plan.fences.end()), wanted);
-    EXPECT_EQ(plan.fences.size(), wanted.size()) << "each is named once";
+    EXPECT_EQ(plan.fences.size(), wanted.size()) << "each fence is listed once";
     EXPECT_EQ(h_.core->counters().num_open_transfers, open_.size());
   }
-  // When it is known which transfers are over with the plan.
+  // Records the transfers that finish with a plan, once they are known.
   void note_ends() {
     for (const auto& [step, completions] : h_.completions) {
       if (completions.empty()) continue;
-      told_[step].clear();
-      for (const TransferCompletion& completion : completions) told_[step].push_back(completion.transfer);
+      reported_[step].clear();
+      for (const TransferCompletion& completion : completions) reported_[step].push_back(completion.transfer);
     }
   }
 
  private:
   void open(const Transfer& transfer) { open_[transfer.id].assign(transfer.blocks.begin(), transfer.blocks.end()); }
 
-  // The pass writes behind what is computed, and loads that begin with the plan fill their blocks.
+  // Returns the blocks written. The forward pass writes after the computed tokens, and loads that begin with the plan fill their blocks.
   [[nodiscard]] std::set<BlockId> written_blocks(const StepPlan& plan) const {
     std::set<BlockId> written;
     for (const BlockTableDelta& delta : plan.table_deltas) {
@@ -65,7 +65,7 @@ class NaiveFences {
 
   const Harness& h_;
   std::map<TransferId, std::vector<BlockId>> open_;
-  std::map<StepId, std::vector<TransferId>> told_;  // that are over, by the result that is to say so
+  std::map<StepId, std::vector<TransferId>> reported_;  // finished transfers, by the result that reports them
 };
 
 }  // namespace quire::test

@@ -1,4 +1,4 @@
-// Each rule in which vLLM 0.32.0 speaks with a connector otherwise than 0.19.0, in its smallest case.
+// Tests each rule for connectors that differs between vLLM 0.32.0 and 0.19.0, in its smallest case.
 #include <algorithm>
 
 #include "core/connect/grouped_config.h"
@@ -13,7 +13,7 @@ using RequestIds = std::vector<RequestId>;
 
 constexpr auto kOlder = DecisionProfile::vllm_0_19, kNewer = DecisionProfile::vllm_0_32;
 
-CoreConfig deciding(DecisionProfile profile, CoreConfig config = sync_config()) {
+CoreConfig config_of(DecisionProfile profile, CoreConfig config = sync_config()) {
   config.decisions = profile;
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
   return config;
@@ -29,7 +29,7 @@ Ids blocks_of(const CoreDriver& d, std::uint64_t id, std::uint32_t group) {
   return ids;
 }
 
-// Its grammars cannot be compiled.
+// A grammar backend whose grammars cannot be compiled.
 class NoGrammar final : public Grammar {
  public:
   bool ready(RequestId /*id*/) override { return false; }
@@ -39,11 +39,11 @@ class NoGrammar final : public Grammar {
   std::uint32_t count_valid(RequestId /*id*/, std::span<const TokenId> /*drafts*/) override { return 0; }
 };
 
-TEST(NewerLoads, GrammarsThatAreNoneEndAsTheyAreQueuedAndBeforeLoadsThatFailed) {
+TEST(NewerLoads, EndRequestsWithInvalidGrammarsInQueueOrderBeforeFailedLoads) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
   NoGrammar grammar;
-  CoreConfig config = deciding(kNewer);
+  CoreConfig config = config_of(kNewer);
   config.kv_load_failure = KvLoadFailurePolicy::fail;
   CoreDriver d(config, {.connector = &connector, .grammar = &grammar});
   d.add(1, 10, 4);
@@ -66,13 +66,13 @@ TEST(NewerLoads, GrammarsThatAreNoneEndAsTheyAreQueuedAndBeforeLoadsThatFailed) 
   EXPECT_EQ(connector.log[0], "finished 3 status=10 blocks=[]");
   EXPECT_EQ(connector.log[1], "finished 2 status=10 blocks=[]");
   EXPECT_EQ(connector.log[2], "order_failed 0 of 1");
-  EXPECT_EQ(connector.log[3], "finished 1 status=10 blocks=[1]") << "what lies before the bad block";
+  EXPECT_EQ(connector.log[3], "finished 1 status=10 blocks=[1]") << "the blocks before the corrupted block";
 }
 
-TEST(NewerLoads, AGrammarThatIsNoneIsRecordedAndPlayed) {
+TEST(NewerLoads, RecordAndReplayAnInvalidGrammar) {
   NoGrammar grammar;
   const auto run = [](const CoreSeams& seams) {
-    CoreDriver d(deciding(kNewer), seams);
+    CoreDriver d(config_of(kNewer), seams);
     const Tokens prompt = CoreDriver::prompt(2, 10);
     NewRequest request = CoreDriver::request(2, prompt, 4);
     request.structured_output = true;
@@ -92,28 +92,29 @@ TEST(NewerLoads, AGrammarThatIsNoneIsRecordedAndPlayed) {
   EXPECT_EQ(player.num_left(), 0U);
 }
 
-TEST(NewerLoads, OneThatIsAwaitedBeginsOnlyBesideWhatPromptsStillNeed) {
+TEST(NewerLoads, BeginAnAsynchronousLoadOnlyWhenRunningPromptsKeepTheirBlocks) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;
     connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
-    CoreConfig config = deciding(profile, sync_config(12));
+    CoreConfig config = config_of(profile, sync_config(12));
     config.scheduler.long_prefill_token_threshold = 8;
     CoreDriver d(config, {.connector = &connector});
-    d.add(1, 32, 1);  // two blocks in this step, and six to come
+    d.add(1, 32, 1);  // two blocks in this step and six later
     d.add(2, 18, 4);
     d.step();
-    EXPECT_EQ(d.view(2).status, profile == kOlder ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting) << "nine are free";
+    EXPECT_EQ(d.view(2).status, profile == kOlder ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting)
+        << "nine blocks are free";
     for (int i = 0; i < 3; ++i) d.step();
     d.step();
-    EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv) << "the other one has ended";
+    EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv) << "request 1 has finished";
   }
 }
 
-// Of its eight blocks the other one had two, and has none.
-TEST(NewerLoads, WhoGaveWayIsLeftNoRoomUntilItRunsAgain) {
+// Request 1 needs eight blocks. It had two before the reset and has none now.
+TEST(NewerLoads, ReserveNoBlocksForAPreemptedRequest) {
   ScriptedConnector connector;
   connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
-  CoreConfig config = deciding(kNewer, priority_config(11));
+  CoreConfig config = config_of(kNewer, priority_config(11));
   config.scheduler.long_prefill_token_threshold = 8;
   config.scheduler.reserve_full_isl = false;
   CoreDriver d(config, {.connector = &connector});
@@ -125,44 +126,44 @@ TEST(NewerLoads, WhoGaveWayIsLeftNoRoomUntilItRunsAgain) {
   EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
 }
 
-TEST(NewerLoads, AStepWithDraftsIsLeftRoomToo) {
-  // With four drafts a step has five tokens, and takes two blocks.
+TEST(NewerLoads, ReserveBlocksForAStepWithDraftTokens) {
+  // With four draft tokens a step has five tokens and takes two blocks.
   for (const auto& [num_drafts, num_blocks, begins] :
        {std::tuple(3U, 9U, false), std::tuple(3U, 10U, true), std::tuple(4U, 10U, false), std::tuple(4U, 11U, true)}) {
     ScriptedConnector connector;
     connector.matches[RequestId{2}] = {.num_tokens = 16, .load_async = true};
-    CoreConfig config = deciding(kNewer, sync_config(num_blocks));
+    CoreConfig config = config_of(kNewer, sync_config(num_blocks));
     config.speculation.num_spec_tokens = num_drafts;
     config.scheduler.reserve_full_isl = false;
     CoreDriver d(config, {.connector = &connector});
     d.add(1, 12, 8);
-    d.step();  // its prompt is computed; in the next step it takes its fourth block, and four are to be loaded
+    d.step();  // its prompt is computed; the next step takes a fourth block, and the load needs four
     d.add(2, 18, 4);
     d.step();
     EXPECT_EQ(d.view(2).status, begins ? RequestStatus::waiting_for_remote_kv : RequestStatus::waiting) << num_drafts;
   }
 }
 
-TEST(NewerLoads, WhoDoesNotReadThePrefixCacheLoadsNothing) {
+TEST(NewerLoads, LoadNothingForARequestThatSkipsThePrefixCache) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;
     connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
-    CoreDriver d(deciding(profile), {.connector = &connector});
+    CoreDriver d(config_of(profile), {.connector = &connector});
     const Tokens prompt = CoreDriver::prompt(1, 10);
     NewRequest request = CoreDriver::request(1, prompt, 4);
     request.skip_reading_prefix_cache = true;
     d.add(request);
     d.plan();
     EXPECT_EQ(d.scheduled(1), profile == kOlder ? 2U : 10U);
-    EXPECT_EQ(connector.log.at(0), "match 1 local=0") << "the connector is asked all the same";
+    EXPECT_EQ(connector.log.at(0), "match 1 local=0") << "the core queries the connector anyway";
     d.apply();
   }
 }
 
-TEST(NewerLoads, AnAnswerThatIsNotThereYetHoldsBackNobodyWhoLoadsNothing) {
+TEST(NewerLoads, DoNotDelayARequestThatLoadsNothingWhenTheAnswerIsUnknown) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = std::nullopt, .load_async = false};
-  CoreDriver d(deciding(kNewer), {.connector = &connector});
+  CoreDriver d(config_of(kNewer), {.connector = &connector});
   const Tokens prompt = CoreDriver::prompt(1, 10);
   NewRequest request = CoreDriver::request(1, prompt, 4);
   request.skip_reading_prefix_cache = true;
@@ -171,11 +172,11 @@ TEST(NewerLoads, AnAnswerThatIsNotThereYetHoldsBackNobodyWhoLoadsNothing) {
   EXPECT_EQ(d.scheduled(1), 10U);
 }
 
-TEST(NewerLoads, WhatWasFoundIsToldWhateverBecameOfTheLoad) {
+TEST(NewerLoads, ReportFoundTokensEvenIfTheLoadFails) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;
     connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
-    CoreDriver d(deciding(profile), {.connector = &connector});
+    CoreDriver d(config_of(profile), {.connector = &connector});
     d.add(1, 10, 4);
     d.plan();
     d.apply({}, reported({d.blocks(1).at(1)}));
@@ -184,10 +185,10 @@ TEST(NewerLoads, WhatWasFoundIsToldWhateverBecameOfTheLoad) {
   }
 }
 
-TEST(NewerLoads, OfALoadThatFailedInPartATokenIsLeftToCompute) {
+TEST(NewerLoads, LeaveATokenToComputeAfterAPartlyFailedLoad) {
   ScriptedConnector connector;
   for (const std::uint64_t id : {2U, 3U}) connector.matches[RequestId{id}] = {.num_tokens = 4, .load_async = true};
-  CoreDriver d(deciding(kNewer), {.connector = &connector});
+  CoreDriver d(config_of(kNewer), {.connector = &connector});
   d.add(1, 4, 1);
   d.plan();
   const BlockId shared = d.blocks(1).at(0);
@@ -201,16 +202,16 @@ TEST(NewerLoads, OfALoadThatFailedInPartATokenIsLeftToCompute) {
   ASSERT_EQ(d.blocks(3).at(0), shared);
   const RequestIds received = {RequestId{2}, RequestId{3}};
   d.apply({}, reported({shared}, received));
-  EXPECT_EQ(d.view(3).num_computed_tokens, 8) << "the other one computes the shared block again";
+  EXPECT_EQ(d.view(3).num_computed_tokens, 8) << "request 2 computes the shared block again";
   d.plan();
-  EXPECT_EQ(d.scheduled(3), 1U) << "there must be something to sample from";
+  EXPECT_EQ(d.scheduled(3), 1U) << "one token must run to sample from";
   d.apply();
 }
 
-TEST(NewerLoads, AtItsEndBlocksAreShownAsFarAsTheirTokensAreComputed) {
+TEST(NewerLoads, ShowOnlyComputedBlocksOfAFinishedRequest) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;
-    CoreConfig config = deciding(profile);
+    CoreConfig config = config_of(profile);
     config.speculation.num_lookahead_tokens = 4;
     CoreDriver d(config, {.connector = &connector});
     d.add(1, 8, 2);
@@ -221,15 +222,15 @@ TEST(NewerLoads, AtItsEndBlocksAreShownAsFarAsTheirTokensAreComputed) {
   }
 }
 
-TEST(NewerLoads, AtItsEndAWindowIsShownAsOfResultsThatHaveCome) {
+TEST(NewerLoads, ShowTheWindowOfAFinishedRequestAsOfAppliedResults) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;
-    CoreConfig config = deciding(profile, async_config());
+    CoreConfig config = config_of(profile, async_config());
     config.kv.groups = cache_groups_of({4});
     CoreDriver d(config, {.connector = &connector});
     d.add(1, 10, 8);
     d.step();
-    d.plan();  // the eleventh token is in flight: behind it the window has passed two blocks, before it one
+    d.plan();  // with the token in flight the window has passed two blocks, without it one
     connector.log.clear();
     d.core->finish(RequestId{1}, RequestStatus::finished_aborted, {.now = 9.0});
     EXPECT_EQ(connector.log.at(0), profile == kOlder ? "finished 1 status=8 blocks=[0 0 3]" : "finished 1 status=8 blocks=[0 2 3]");
@@ -237,11 +238,11 @@ TEST(NewerLoads, AtItsEndAWindowIsShownAsOfResultsThatHaveCome) {
   }
 }
 
-// Both groups have found a block, which nobody holds, and are to load one.
-TEST(NewerLoads, AllGroupsTakeTheirHitsBeforeAnyTakesBlocksForALoad) {
+// Both groups have found a block that no request holds, and each must load one block.
+TEST(NewerLoads, TakeTheHitsOfAllGroupsBeforeBlocksForALoad) {
   ScriptedConnector connector;
   connector.matches[RequestId{3}] = {.num_tokens = 4, .load_async = true};
-  CoreConfig config = deciding(kNewer, sync_config(5));
+  CoreConfig config = config_of(kNewer, sync_config(5));
   config.kv.groups = cache_groups_of({0, 6});
   config.scheduler.reserve_full_isl = false;
   CoreDriver d(config, {.connector = &connector});
@@ -254,14 +255,14 @@ TEST(NewerLoads, AllGroupsTakeTheirHitsBeforeAnyTakesBlocksForALoad) {
   d.add(CoreDriver::request(3, prompt, 4));
   d.step();
   EXPECT_EQ(blocks_of(d, 3, 0), (Ids{1, 3}));
-  EXPECT_EQ(blocks_of(d, 3, 1), (Ids{2, 4})) << "in 0.19.0 the first group takes what the second has found";
+  EXPECT_EQ(blocks_of(d, 3, 1), (Ids{2, 4})) << "in 0.19.0 the first group takes the block that the second has found";
 }
 
-// A window of two tokens sees one that is loaded, in the second block.
-TEST(OlderLoads, TheBlockOfTheOneLoadedTokenThatAWindowSeesIsTakenBeforeThoseOfTokensThatRun) {
+// A window of two tokens covers one loaded token, in the second block.
+TEST(OlderLoads, TakeTheWindowBlockOfALoadedTokenBeforeBlocksOfComputedTokens) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
-  CoreConfig config = deciding(kOlder);
+  CoreConfig config = config_of(kOlder);
   config.kv.groups = cache_groups_of({0, 2});
   CoreDriver d(config, {.connector = &connector});
   d.add(1, 10, 4);
@@ -271,16 +272,16 @@ TEST(OlderLoads, TheBlockOfTheOneLoadedTokenThatAWindowSeesIsTakenBeforeThoseOfT
   d.apply();
 }
 
-TEST(NewerLoads, WhatAWindowHasPassedWithinABlockTakesNone) {
+TEST(NewerLoads, TakeNoBlockForLoadedTokensThatTheWindowHasPassed) {
   for (const auto profile : {kOlder, kNewer}) {
     ScriptedConnector connector;
     connector.matches[RequestId{1}] = {.num_tokens = 3, .load_async = false};
-    CoreConfig config = deciding(profile);
+    CoreConfig config = config_of(profile);
     config.kv.groups = cache_groups_of({0, 1});
     CoreDriver d(config, {.connector = &connector});
     d.add(1, 10, 4);
     d.plan();
-    // Blocks for a load are taken before all others: the window's first one is for the tokens that run.
+    // Blocks for a load are allocated before all others. The first block of the window is for tokens that run.
     EXPECT_EQ(blocks_of(d, 1, 0), profile == kOlder ? (Ids{1, 3, 4}) : (Ids{1, 2, 3}));
     EXPECT_EQ(blocks_of(d, 1, 1), profile == kOlder ? (Ids{2, 5, 6}) : (Ids{4, 5, 6}));
     d.apply();

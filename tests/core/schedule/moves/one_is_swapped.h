@@ -1,5 +1,5 @@
 #pragma once
-// A core of which one request is swapped out.
+// Helpers that make a core in which one request is swapped out.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
@@ -8,11 +8,11 @@ namespace quire::test {
 
 inline CoreConfig swapping_config() {
   CoreConfig config = sync_config(5);
-  config.swap = {.num_swap_places = 4, .swap_choice = SwapChoice::always};
+  config.swap = {.num_swap_slots = 4, .swap_choice = SwapChoice::always};
   return config;
 }
 
-// Request 2 is: its store is open.
+// Makes a core in which request 2 is swapped out and its store is open.
 inline CoreDriver one_is_swapped() {
   CoreDriver d(swapping_config());
   d.add(1, 8, 8);

@@ -1,4 +1,4 @@
-// The ledger of open transfers, beside a naive one; and what the core makes of their ends.
+// Compares the ledger of open transfers with a naive ledger, and tests how the core handles finished transfers.
 #include "core/schedule/moves/open_transfers.h"
 
 #include <gtest/gtest.h>
@@ -9,12 +9,10 @@
 
 #include "base/random.h"
 #include "core/schedule/core_driver.h"
+#include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::CoreDriver;
-using test::Ids;
 
 struct NaiveTransfer {
   RequestId request;
@@ -52,7 +50,7 @@ NaiveTransfer random_transfer(Random& random) {
   return transfer;
 }
 
-// Of the entry, and of what the plan is told, which says the group too.
+// Compares an entry of the ledger, or a transfer of a plan (which also has the group), with the naive transfer.
 template <class Given>
 void expect_is(const Given& given, TransferId id, const NaiveTransfer& naive) {
   EXPECT_EQ(given.id, id);
@@ -65,7 +63,7 @@ void expect_is(const Given& given, TransferId id, const NaiveTransfer& naive) {
   if constexpr (requires { given.group; }) EXPECT_EQ(given.group, naive.group);
 }
 
-// Each query beside the ledger that `naive` is.
+// Compares each query with the naive ledger. Returns the number of fences.
 std::size_t expect_same(const OpenTransfers& open, const std::map<TransferId, NaiveTransfer>& naive, Random& random) {
   EXPECT_EQ(open.num_open(), naive.size());
   EXPECT_EQ(open.num_left(), kMostOpen - naive.size());
@@ -79,7 +77,7 @@ std::size_t expect_same(const OpenTransfers& open, const std::map<TransferId, Na
   }
   std::size_t num_fences = 0;
   const TransferId first_new{open.next_id().value - std::min<std::uint64_t>(open.next_id().value, random.below(4))};
-  const TransferId known[] = {TransferId{random.below(open.next_id().value + 1)}};  // a fence already
+  const TransferId known[] = {TransferId{random.below(open.next_id().value + 1)}};  // is already a fence
   for (BlockId block{1}; block.value < kLedgerBlocks; ++block.value) {
     std::vector<TransferId> fences(std::begin(known), std::end(known)), wanted = fences;
     open.add_fences(block, first_new, fences);
@@ -126,61 +124,45 @@ TEST(OpenTransfersTest, AgreesWithANaiveLedgerOnRandomHistories) {
       ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ", event " << event;
     }
   }
-  EXPECT_GT(num_refused, 25U) << "too little was met";
+  EXPECT_GT(num_refused, 25U) << "too few refused transfers";
   EXPECT_GT(num_fences, 10000U);
 }
 
-// Plans what the test has noted down for the next plan.
-class Planner final : public Connector {
+// This connector transfers blocks that the requests hold when the plan is made.
+class Planner final : public ScriptedConnector {
  public:
-  std::map<RequestId, ExternalMatch> matches;
-  std::set<RequestId> keeps;
   struct Wanted {
     RequestId request;
     TransferDirection direction;
-    std::uint32_t first = 0, count = 0;  // of the request's blocks
+    std::uint32_t first = 0, count = 0;  // range in the blocks of the request
   };
-  std::vector<Wanted> wanted;
-  std::vector<std::optional<TransferId>> ids;
-  std::map<RequestId, std::vector<BlockId>> blocks;
-  std::vector<TransferId> over;
-  std::vector<RequestId> given_back;
+  std::vector<Wanted> wanted;  // transfers of the next plan
 
-  ExternalMatch match(const RequestView& request, std::uint32_t) override {
-    const auto found = matches.find(request.id);
-    return found == matches.end() ? ExternalMatch{.num_tokens = 0, .load_async = false} : found->second;
-  }
   void allocated(const RequestView& request, GroupBlocks groups, std::uint32_t) override {
-    blocks[request.id].assign(groups[0].begin(), groups[0].end());
+    blocks_[request.id].assign(groups[0].begin(), groups[0].end());
   }
-  bool finished(const RequestView& request, GroupBlocks) override { return keeps.contains(request.id); }
-  void planned(const StepPlan&) override {}
-  void plan_transfers(const StepPlan&, TransferList& transfers) override {
-    for (const Wanted& w : wanted) {
-      const auto part = std::span<const BlockId>(blocks.at(w.request)).subspan(w.first, w.count);
-      const std::vector<std::uint64_t> places(part.size(), 0);
-      ids.push_back(transfers.add({.id = {}, .request = w.request, .direction = w.direction, .blocks = part, .places = places}));
-    }
-    wanted.clear();
+  void plan_transfers(const StepPlan& plan, TransferList& list) override {
+    for (const Wanted& w : std::exchange(wanted, {}))
+      transfers.push_back(transfer_of(w.request, std::span(blocks_.at(w.request)).subspan(w.first, w.count), w.direction));
+    ScriptedConnector::plan_transfers(plan, list);
   }
-  void completed(const TransferCompletion& completion) override { over.push_back(completion.transfer); }
-  void sent(RequestId request) override { given_back.push_back(request); }
-  void step_output() override {}
-  bool reset() override { return true; }
+
+ private:
+  std::map<RequestId, std::vector<BlockId>> blocks_;
 };
 
 CoreConfig transfers_config(std::uint32_t num_blocks) {
-  CoreConfig config = test::sync_config(num_blocks);
+  CoreConfig config = sync_config(num_blocks);
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
   return config;
 }
 
-// A request of 8 tokens, whose first 4 are to be loaded, waits.
+// Holds a core in which a request of 8 tokens waits for the load of its first 4 tokens.
 struct Waiting {
   explicit Waiting(std::uint32_t num_transfers = 1) : d(transfers_config(16), {.connector = &planner}) {
     planner.matches[RequestId{1}] = {.num_tokens = 4, .load_async = true};
     d.add(1, 8, 2);
-    // The blocks are known when the plan is made, so all transfers name the first one.
+    // The blocks are known only when the plan is made, so all transfers start at the first block.
     for (std::uint32_t i = 0; i < num_transfers; ++i)
       planner.wanted.push_back({RequestId{1}, TransferDirection::load, 0, i == 0 ? 1U : 0U});
     const StepPlan& plan = d.plan();
@@ -194,12 +176,12 @@ struct Waiting {
   StepId step;
 };
 
-TEST(CoreTransfers, ALoadThatIsOverLetsItsRequestGoOn) {
+TEST(CoreTransfers, RunARequestAfterItsLoadsAreComplete) {
   Waiting w(2);
   const TransferCompletion first[] = {{.transfer = *w.planner.ids[0]}};
   w.d.apply({}, {.completions = first});
   EXPECT_EQ(w.d.core->counters().num_open_transfers, 1U);
-  EXPECT_TRUE(w.d.plan().scheduled.empty()) << "the other load is not over";
+  EXPECT_TRUE(w.d.plan().scheduled.empty()) << "the other load is still open";
   const TransferCompletion second[] = {{.transfer = *w.planner.ids[1]}};
   w.d.apply({}, {.completions = second});
   const StepPlan& plan = w.d.plan();
@@ -209,7 +191,7 @@ TEST(CoreTransfers, ALoadThatIsOverLetsItsRequestGoOn) {
   w.d.apply();
 }
 
-TEST(CoreTransfers, ALoadThatFailedIsComputed) {
+TEST(CoreTransfers, RecomputeTokensWhoseLoadFailed) {
   Waiting w;
   const TransferCompletion failed[] = {{.transfer = *w.planner.ids[0], .outcome = TransferOutcome::failed}};
   w.d.apply({}, {.completions = failed});
@@ -219,7 +201,7 @@ TEST(CoreTransfers, ALoadThatFailedIsComputed) {
   w.d.apply();
 }
 
-TEST(CoreTransfers, AnEndOfNoOpenTransferIsAnErrorAndChangesNothing) {
+TEST(CoreTransfers, RefuseTheCompletionOfATransferThatIsNotOpen) {
   Waiting w;
   const TransferId id = *w.planner.ids[0];
   const BlockId foreign[] = {BlockId{15}};
@@ -236,9 +218,9 @@ TEST(CoreTransfers, AnEndOfNoOpenTransferIsAnErrorAndChangesNothing) {
   EXPECT_EQ(w.planner.over.size(), 1U);
 }
 
-TEST(CoreTransfers, BlocksOfAnEndedRequestStayUntilItsLastTransferIsOver) {
+TEST(CoreTransfers, KeepBlocksOfAFinishedRequestUntilItsLastTransferIsComplete) {
   Planner planner;
-  planner.keeps = {RequestId{1}};
+  planner.keeps_blocks = {RequestId{1}};
   CoreDriver d(transfers_config(16), {.connector = &planner});
   d.add(1, 8, 1);
   d.step();
@@ -255,10 +237,10 @@ TEST(CoreTransfers, BlocksOfAnEndedRequestStayUntilItsLastTransferIsOver) {
   EXPECT_EQ(d.core->counters().num_awaiting_transfers, 0U);
 }
 
-// An earlier transfer that is over between the request's end and the next plan does not give the blocks back.
-TEST(CoreTransfers, BlocksAreKeptForTheTransferThatIsToCome) {
+// A transfer that completes between the end of the request and the next plan does not free the blocks.
+TEST(CoreTransfers, KeepBlocksForATransferInTheNextPlan) {
   Planner planner;
-  planner.keeps = {RequestId{1}};
+  planner.keeps_blocks = {RequestId{1}};
   CoreDriver d(transfers_config(16), {.connector = &planner});
   d.add(1, 8, 3);
   planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
@@ -275,12 +257,12 @@ TEST(CoreTransfers, BlocksAreKeptForTheTransferThatIsToCome) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-// Its only transfer was over before it ended: vLLM's workers say so when they hear of the end.
-TEST(CoreTransfers, BlocksThatNothingKeepsAnyMoreComeBackWithTheResultOfThePlanThatNamesTheEnd) {
+// The only transfer of the request is complete before the request ends. vLLM's workers report this when they are notified of the end.
+TEST(CoreTransfers, FreeBlocksWithTheResultOfThePlanThatListsTheFinishedRequest) {
   for (const bool is_async : {false, true}) {
     Planner planner;
-    planner.keeps = {RequestId{1}};
-    CoreConfig config = is_async ? test::async_config(16) : test::sync_config(16);
+    planner.keeps_blocks = {RequestId{1}};
+    CoreConfig config = is_async ? async_config(16) : sync_config(16);
     CoreDriver d(config, {.connector = &planner});
     d.add(1, 8, 8);
     planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
@@ -293,20 +275,20 @@ TEST(CoreTransfers, BlocksThatNothingKeepsAnyMoreComeBackWithTheResultOfThePlanT
     d.plan();
     if (is_async) {
       d.apply();
-      EXPECT_FALSE(d.core->all_blocks_free()) << "that plan does not name the end";
+      EXPECT_FALSE(d.core->all_blocks_free()) << "that plan does not list the finished request";
     }
-    EXPECT_TRUE(planner.given_back.empty());
+    EXPECT_TRUE(planner.sent_requests.empty());
     d.apply();
     EXPECT_TRUE(d.core->all_blocks_free());
-    EXPECT_EQ(planner.given_back, (std::vector<RequestId>{RequestId{1}}));
+    EXPECT_EQ(planner.sent_requests, Ids({1}));
   }
 }
 
-// The connector asks again, or gives it up.
-TEST(CoreTransfers, ARefusedTransferKeepsTheBlocksAsLongAsItIsAskedFor) {
+// The connector requests the transfer again, or gives it up.
+TEST(CoreTransfers, KeepBlocksOfARefusedTransferWhileTheConnectorRetries) {
   for (const bool gives_up : {false, true}) {
     Planner planner;
-    planner.keeps = {RequestId{1}};
+    planner.keeps_blocks = {RequestId{1}};
     CoreConfig config = transfers_config(16);
     config.limits.max_open_transfers = 1;
     CoreDriver d(config, {.connector = &planner});
@@ -316,7 +298,7 @@ TEST(CoreTransfers, ARefusedTransferKeepsTheBlocksAsLongAsItIsAskedFor) {
     d.plan();
     const TransferCompletion first[] = {{.transfer = *planner.ids[0]}};
     d.apply({}, {.completions = first});
-    EXPECT_FALSE(d.core->all_blocks_free()) << "the other was refused";
+    EXPECT_FALSE(d.core->all_blocks_free()) << "the other transfer was refused";
     if (!gives_up) planner.wanted = {{RequestId{1}, TransferDirection::store, 0, 1}};
     d.plan();
     d.apply();
@@ -329,7 +311,7 @@ TEST(CoreTransfers, ARefusedTransferKeepsTheBlocksAsLongAsItIsAskedFor) {
   }
 }
 
-TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {
+TEST(CoreTransfers, FenceATransferWhenAPlanWritesToItsBlocks) {
   Planner planner;
   CoreConfig config = transfers_config(4);
   config.prefix_cache.enable_prefix_caching = false;
@@ -346,7 +328,7 @@ TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {
   EXPECT_TRUE(d.plan().fences.empty()) << "a store of blocks that stay is no fence";
   d.apply();
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
-  EXPECT_TRUE(d.core->all_blocks_free()) << "the connector keeps nothing";
+  EXPECT_TRUE(d.core->all_blocks_free()) << "the connector keeps no blocks";
   d.add(3, 8, 1);
   const StepPlan& plan = d.plan();
   ASSERT_EQ(plan.fences.size(), 1U);
@@ -354,8 +336,8 @@ TEST(CoreTransfers, APlanThatWritesToBlocksUnderATransferNamesItAsAFence) {
   d.apply();
 }
 
-// A request that waits for its blocks is in no pass of the plan; the load that begins with it writes to them.
-TEST(CoreTransfers, APlanWhoseLoadWritesToBlocksUnderAStoreNamesItAsAFence) {
+// A request that waits for its blocks is not scheduled in the plan, but the load that begins with the plan writes to them.
+TEST(CoreTransfers, FenceAStoreWhenALoadWritesToItsBlocks) {
   Planner planner;
   CoreConfig config = transfers_config(4);
   config.prefix_cache.enable_prefix_caching = false;
@@ -374,11 +356,11 @@ TEST(CoreTransfers, APlanWhoseLoadWritesToBlocksUnderAStoreNamesItAsAFence) {
   d.apply();
 }
 
-TEST(CoreTransfers, AStoreThatFailedHarmsNoRequestWhateverTheGroups) {
+TEST(CoreTransfers, IgnoreAFailedStoreWithSeveralGroups) {
   Planner planner;
   CoreConfig config = transfers_config(16);
   SlidingWindowSpec window;
-  window.block_size = test::kBlockSize;
+  window.block_size = kBlockSize;
   window.sliding_window = 8;
   config.kv.groups.push_back({.layer_names = {"window"}, .spec = window, .layer_specs = {}});
   CoreDriver d(config, {.connector = &planner});
@@ -391,12 +373,12 @@ TEST(CoreTransfers, AStoreThatFailedHarmsNoRequestWhateverTheGroups) {
   EXPECT_EQ(planner.over.size(), 1U);
 }
 
-// Two requests whose loaded blocks fill the cache: each needs one block more.
-TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
+// The loaded blocks of two requests fill the cache, and each request needs one more block.
+TEST(CoreTransfers, ReleaseLoadedBlocksWhenNothingRuns) {
   for (const bool give_way : {false, true}) {
     Planner planner;
     CoreConfig config = transfers_config(7);
-    config.cures.loaded_give_way = give_way;
+    config.fixes.loaded_give_way = give_way;
     config.scheduler.reserve_full_isl = false;
     config.prefix_cache.enable_prefix_caching = false;
     CoreDriver d(config, {.connector = &planner});
@@ -410,7 +392,7 @@ TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
     const TransferCompletion over[] = {{.transfer = *planner.ids[0]}, {.transfer = *planner.ids[1]}};
     d.apply({}, {.completions = over});
     d.plan();
-    EXPECT_EQ(d.scheduled(1) + d.scheduled(2), give_way ? 1U : 0U) << "the token behind the loaded ones";
+    EXPECT_EQ(d.scheduled(1) + d.scheduled(2), give_way ? 1U : 0U) << "the token after the loaded tokens";
     d.apply();
     if (!give_way) continue;
     for (int i = 0; i < 10 && d.core->has_work(); ++i) d.step();
@@ -418,25 +400,25 @@ TEST(CoreTransfers, LoadedBlocksGiveWayWhenNothingRuns) {
   }
 }
 
-// What a session holds between two inputs are the tokens that it goes on from, and a connector may be about to store them.
-TEST(CoreTransfers, ASessionKeepsItsBlocksWhereLoadedOnesGiveWay) {
+// Between two inputs a session holds the blocks that it continues from, and a connector may store them.
+TEST(CoreTransfers, KeepBlocksOfASessionWhenLoadedBlocksAreReleased) {
   Planner planner;
   CoreConfig config = transfers_config(7);
-  config.cures.loaded_give_way = true;
+  config.fixes.loaded_give_way = true;
   config.scheduler.reserve_full_isl = false;
   config.prefix_cache.enable_prefix_caching = false;
   CoreDriver d(config, {.connector = &planner});
   planner.matches[RequestId{2}] = {.num_tokens = 12, .load_async = true};
   planner.wanted.push_back({RequestId{2}, TransferDirection::load, 0, 3});
   d.add(2, 13, 2);
-  const test::Tokens prompt = CoreDriver::prompt(1, 9);
+  const Tokens prompt = CoreDriver::prompt(1, 9);
   NewRequest session = CoreDriver::request(1, prompt, 2);
   session.resumable = true;
   d.add(session);
   d.plan();
   planner.matches.clear();
   const TransferCompletion over[] = {{.transfer = *planner.ids[0]}};
-  d.apply({{1, {test::kEos}}}, {.completions = over});
+  d.apply({{1, {kEos}}}, {.completions = over});
   ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
   const auto blocks = d.blocks(1);
   ASSERT_EQ(blocks.size(), 3U);
@@ -445,8 +427,8 @@ TEST(CoreTransfers, ASessionKeepsItsBlocksWhereLoadedOnesGiveWay) {
   d.apply();
   EXPECT_EQ(d.view(1).num_computed_tokens, 9U);
   EXPECT_EQ(d.blocks(1), blocks);
-  const test::Tokens more = {61};
-  const SessionInput input{.tokens = more, .eos_ids = test::kEosIds};
+  const Tokens more = {61};
+  const SessionInput input{.tokens = more, .eos_ids = kEosIds};
   ASSERT_TRUE(d.core->continue_session(RequestId{1}, &input).has_value());
   EXPECT_EQ(d.view(1).tokens.size(), 10U);
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
@@ -455,7 +437,7 @@ TEST(CoreTransfers, ASessionKeepsItsBlocksWhereLoadedOnesGiveWay) {
   d.apply();
 }
 
-TEST(CoreTransfers, NoMoreAreOpenThanMayBe) {
+TEST(CoreTransfers, RefuseTransfersBeyondTheLimit) {
   Planner planner;
   CoreConfig config = transfers_config(16);
   config.limits.max_open_transfers = 2;
@@ -468,4 +450,4 @@ TEST(CoreTransfers, NoMoreAreOpenThanMayBe) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,5 +1,5 @@
-// Whether a victim is swapped under SwapChoice::measured: beside the same sum done by hand, in seeded random cases just on this side of the
-// limit and just on the other.
+// Tests whether a victim is swapped under SwapChoice::measured. Seeded random cases lie just below and just above the limit that the test
+// computes itself.
 #include <gtest/gtest.h>
 
 #include "base/random.h"
@@ -9,12 +9,12 @@
 namespace quire::test {
 namespace {
 
-// A block of a group: tokens, keys and values, heads, their size, bytes.
+// Bytes of a block: tokens, keys and values, heads, head size, bytes per element.
 constexpr double kBytes = 4 * 2 * 8 * 16 * 2;
 
 CoreConfig measured(std::uint32_t num_near, std::uint32_t num_far) {
   CoreConfig config = sync_config(5);
-  config.swap = {.num_swap_places = num_near + num_far, .num_far_places = num_far, .swap_choice = SwapChoice::measured};
+  config.swap = {.num_swap_slots = num_near + num_far, .num_slow_slots = num_far, .swap_choice = SwapChoice::measured};
   FullAttentionSpec& spec = std::get<FullAttentionSpec>(config.kv.groups[0].spec);
   spec.num_kv_heads = 8;
   spec.head_size = 16;
@@ -26,8 +26,8 @@ struct Lengths {
   std::uint32_t num_prompt_tokens, max_tokens;
 };
 
-// Request 2 has given way to request 1 in the second plan.
-CoreDriver give_way(const CoreConfig& config, const SwapCosts& costs, Lengths first, Lengths second) {
+// Makes a core in which request 2 was preempted for request 1 in the second plan.
+CoreDriver preempt_2(const CoreConfig& config, const SwapCosts& costs, Lengths first, Lengths second) {
   CoreDriver d(config);
   d.core->set_swap_costs(costs);
   d.add(1, first.num_prompt_tokens, first.max_tokens);
@@ -38,43 +38,43 @@ CoreDriver give_way(const CoreConfig& config, const SwapCosts& costs, Lengths fi
   return d;
 }
 
-// Request 2 has 7 computed tokens in 2 blocks when it gives way.
+// Returns whether request 2 is swapped. It has 7 computed tokens in 2 blocks when it is preempted.
 bool swaps(const CoreConfig& config, const SwapCosts& costs) {
-  CoreDriver d = give_way(config, costs, {8, 8}, {7, 8});
+  CoreDriver d = preempt_2(config, costs, {8, 8}, {7, 8});
   const bool swaps = d.core->counters().num_swapped_out == 1;
   EXPECT_EQ(d.core->counters().num_swaps_no_gain, swaps ? 0U : 1U);
   d.apply();
   return swaps;
 }
 
-// Of the bytes that go to near and to far places: just on this side of the limit and just on the other.
+// Checks the choice just below and just above the limit, with the given bytes in fast and in slow slots.
 void expect_limit(const CoreConfig& config, double near_bytes, double far_bytes, double unit, Random& random) {
   const auto speed = [&] { return unit * static_cast<double>(random.between(1, 1000)) / 100.0; };
   SwapCosts costs{.out_bytes_per_s = speed(), .in_bytes_per_s = speed()};
-  costs.far_out_bytes_per_s = speed();
-  costs.far_in_bytes_per_s = speed();
-  const double seconds = near_bytes / costs.out_bytes_per_s + near_bytes / costs.in_bytes_per_s + far_bytes / costs.far_out_bytes_per_s +
-                         far_bytes / costs.far_in_bytes_per_s;
-  constexpr double kPart = 1e-5;  // less than one byte in all these makes
+  costs.disk_out_bytes_per_s = speed();
+  costs.disk_in_bytes_per_s = speed();
+  const double seconds = near_bytes / costs.out_bytes_per_s + near_bytes / costs.in_bytes_per_s + far_bytes / costs.disk_out_bytes_per_s +
+                         far_bytes / costs.disk_in_bytes_per_s;
+  constexpr double kPart = 1e-5;  // changes the limit by less than one byte does
   costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 + kPart));
   EXPECT_TRUE(swaps(config, costs));
   costs.prefill_tokens_per_s = 7.0 / (seconds * (1.0 - kPart));
   EXPECT_FALSE(swaps(config, costs));
 }
 
-TEST(SwapCosts, OutAndInOfNearAndFarPlacesAgainstComputingTheTokens) {
+TEST(SwapCosts, CompareTransfersOfFastAndSlowSlotsWithRecomputation) {
   for (std::uint64_t seed = 1; seed <= rounds_of(100); ++seed) {
     Random random(seed);
     const auto num_near = static_cast<std::uint32_t>(random.below(4));
     const double far_bytes = kBytes * (2 - std::min(num_near, 2U));
-    // Blocks in a second, or less than a byte: each speed but 0 is known.
+    // The unit is one block per second, or less than one byte. Each speed except 0 is known.
     expect_limit(measured(num_near, 4), 2 * kBytes - far_bytes, far_bytes, random.chance(0.5) ? kBytes : 1e-4, random);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
 }
 
-// Of which a token has one.
-TEST(SwapCosts, ASingleByteCounts) {
+// Each token has one byte.
+TEST(SwapCosts, CountSingleBytes) {
   MlaAttentionSpec spec;
   spec.block_size = 1;
   spec.num_kv_heads = 1;
@@ -90,9 +90,9 @@ TEST(SwapCosts, ASingleByteCounts) {
   }
 }
 
-TEST(SwapCosts, WhatIsNotKnownMattersWhereItIsNeeded) {
+TEST(SwapCosts, DoNotSwapWhenANeededSpeedIsUnknown) {
   const SwapCosts all{
-      .out_bytes_per_s = 1e9, .in_bytes_per_s = 1e9, .far_out_bytes_per_s = 1e9, .far_in_bytes_per_s = 1e9, .prefill_tokens_per_s = 1.0};
+      .out_bytes_per_s = 1e9, .in_bytes_per_s = 1e9, .disk_out_bytes_per_s = 1e9, .disk_in_bytes_per_s = 1e9, .prefill_tokens_per_s = 1.0};
   const auto without = [&](double SwapCosts::* cost) {
     SwapCosts costs = all;
     costs.*cost = 0.0;
@@ -103,14 +103,14 @@ TEST(SwapCosts, WhatIsNotKnownMattersWhereItIsNeeded) {
     EXPECT_TRUE(swaps(config, all));
     EXPECT_FALSE(swaps(config, without(&SwapCosts::prefill_tokens_per_s)));
     for (const auto cost : {&SwapCosts::out_bytes_per_s, &SwapCosts::in_bytes_per_s})
-      EXPECT_EQ(swaps(config, without(cost)), num_near == 0) << "there are no near places";
-    for (const auto cost : {&SwapCosts::far_out_bytes_per_s, &SwapCosts::far_in_bytes_per_s})
-      EXPECT_EQ(swaps(config, without(cost)), num_near == 2) << "all find near places";
+      EXPECT_EQ(swaps(config, without(cost)), num_near == 0) << "there are no fast slots";
+    for (const auto cost : {&SwapCosts::disk_out_bytes_per_s, &SwapCosts::disk_in_bytes_per_s})
+      EXPECT_EQ(swaps(config, without(cost)), num_near == 2) << "all blocks fit in fast slots";
   }
 }
 
-// The longest of the groups says how many tokens would be computed, and each group's blocks are moved.
-TEST(SwapCosts, OfSeveralGroupsAllBlocksAreMovedAndTokensComputedOnce) {
+// The longest group determines how many tokens would be computed. The blocks of each group are moved.
+TEST(SwapCosts, CountBlocksOfAllGroupsAndTokensOnce) {
   CoreConfig config = measured(8, 0);
   config.kv.num_blocks = 9;
   SlidingWindowSpec window;
@@ -121,12 +121,12 @@ TEST(SwapCosts, OfSeveralGroupsAllBlocksAreMovedAndTokensComputedOnce) {
   window.dtype = {"bfloat16", 2};
   config.kv.groups.push_back({.layer_names = {"window"}, .spec = window, .layer_specs = {}});
   SwapCosts costs{.out_bytes_per_s = kBytes, .in_bytes_per_s = kBytes, .prefill_tokens_per_s = 7.0 / (8.0 * (1.0 + 1e-5))};
-  EXPECT_TRUE(swaps(config, costs)) << "4 blocks, a second each way";
+  EXPECT_TRUE(swaps(config, costs)) << "4 blocks take one second each in each direction";
   costs.prefill_tokens_per_s = 7.0 / (8.0 * (1.0 - 1e-5));
   EXPECT_FALSE(swaps(config, costs));
 }
 
-// 2 has one token in one block, of one byte, when 1 wants the last one.
+// Returns whether request 2 is swapped. It has one token in one block of one byte when request 1 needs the last block.
 bool swaps_a_byte(bool is_far, const SwapCosts& costs) {
   CoreConfig config = sync_config(5);
   config.block_size = 1;
@@ -134,17 +134,17 @@ bool swaps_a_byte(bool is_far, const SwapCosts& costs) {
   spec.block_size = 1;
   spec.dtype = {"int8", 1};
   config.kv.groups[0].spec = spec;
-  config.swap = {.num_swap_places = 4, .num_far_places = is_far ? 4U : 0U, .swap_choice = SwapChoice::measured};
-  const CoreDriver d = give_way(config, costs, {3, 2}, {1, 3});
+  config.swap = {.num_swap_slots = 4, .num_slow_slots = is_far ? 4U : 0U, .swap_choice = SwapChoice::measured};
+  const CoreDriver d = preempt_2(config, costs, {3, 2}, {1, 3});
   const std::uint64_t num_swapped = d.core->counters().num_swapped_out;
   EXPECT_EQ(d.core->counters().num_swapped_out_blocks, num_swapped);
   return num_swapped == 1;
 }
 
-// A second out, and one in.
-TEST(SwapCosts, AByteASecondIsASpeedAndAByteIsMoved) {
+// Each direction takes one second.
+TEST(SwapCosts, AcceptOneBytePerSecond) {
   for (const bool is_far : {false, true}) {
-    SwapCosts costs = is_far ? SwapCosts{.far_out_bytes_per_s = 1.0, .far_in_bytes_per_s = 1.0}
+    SwapCosts costs = is_far ? SwapCosts{.disk_out_bytes_per_s = 1.0, .disk_in_bytes_per_s = 1.0}
                              : SwapCosts{.out_bytes_per_s = 1.0, .in_bytes_per_s = 1.0};
     costs.prefill_tokens_per_s = 0.499;
     EXPECT_TRUE(swaps_a_byte(is_far, costs)) << is_far;
@@ -153,9 +153,9 @@ TEST(SwapCosts, AByteASecondIsASpeedAndAByteIsMoved) {
   }
 }
 
-TEST(SwapCosts, ANegativeSpeedIsNotKnown) {
-  EXPECT_FALSE(swaps_a_byte(true, {.far_out_bytes_per_s = -1.0, .far_in_bytes_per_s = 1.0, .prefill_tokens_per_s = 0.1}));
-  EXPECT_FALSE(swaps_a_byte(true, {.far_out_bytes_per_s = 1.0, .far_in_bytes_per_s = -1.0, .prefill_tokens_per_s = 0.1}));
+TEST(SwapCosts, TreatANegativeSpeedAsUnknown) {
+  EXPECT_FALSE(swaps_a_byte(true, {.disk_out_bytes_per_s = -1.0, .disk_in_bytes_per_s = 1.0, .prefill_tokens_per_s = 0.1}));
+  EXPECT_FALSE(swaps_a_byte(true, {.disk_out_bytes_per_s = 1.0, .disk_in_bytes_per_s = -1.0, .prefill_tokens_per_s = 0.1}));
   EXPECT_FALSE(swaps_a_byte(false, {.out_bytes_per_s = -1.0, .in_bytes_per_s = 1.0, .prefill_tokens_per_s = 0.1}));
   EXPECT_FALSE(swaps_a_byte(false, {.out_bytes_per_s = 1.0, .in_bytes_per_s = -1.0, .prefill_tokens_per_s = 0.1}));
 }

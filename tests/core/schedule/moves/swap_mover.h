@@ -1,6 +1,6 @@
 #pragma once
-// Moves the blocks of swapped requests for a harness, late, out of order and with the faults that a test asks for; and keeps a naive book
-// of who has which place.
+// SwapMover moves the blocks of swapped requests for a harness: late, out of order and with the faults that a test requests. It also
+// records which request owns which slot.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,8 +13,8 @@
 namespace quire::test {
 
 struct SwapFaults {
-  double late = 0.5;    // share of transfers that are not over with a plan's result
-  double failed = 0.0;  // share that fails, and leaves garbage
+  double late = 0.5;    // share of transfers that are still open at the plan's result
+  double failed = 0.0;  // share of transfers that fail and leave garbage
 };
 
 class SwapMover {
@@ -23,11 +23,11 @@ class SwapMover {
     harness.move = [this](const StepPlan& plan) { move(plan); };
   }
 
-  // What the core says of its places is what its transfers have made of them.
+  // Checks that the core's slots agree with the transfers seen.
   void check_places() {
     const Places out = swapped_places();
     drop_unwanted(out);
-    EXPECT_EQ(h_.core->counters().num_used_swap_places, owners_.size());
+    EXPECT_EQ(h_.core->counters().num_used_swap_slots, owners_.size());
     for (const auto& [request, places] : out)
       for (const std::uint64_t place : places) EXPECT_EQ(owners_.at(place).request, request);
   }
@@ -56,10 +56,12 @@ class SwapMover {
     return out;
   }
 
-  // Places that neither a request nor a transfer has.
+  // Removes slots that neither a request nor a transfer uses.
   void drop_unwanted(const Places& out) {
-    std::erase_if(told_, [&](const auto& told) { return !h_.completions.contains(told.first) || h_.completions.at(told.first).empty(); });
-    std::set<Owner> moving;  // places go when nothing of all that went out together moves
+    std::erase_if(reported_, [&](const auto& reported) {
+      return !h_.completions.contains(reported.first) || h_.completions.at(reported.first).empty();
+    });
+    std::set<Owner> moving;  // slots are freed when none of the blocks swapped out together moves
     for (const auto& [place, owner] : owners_)
       if (is_moving(place)) moving.insert(owner);
     std::erase_if(owners_, [&](const auto& owned) {
@@ -94,9 +96,9 @@ class SwapMover {
     const bool is_store = transfer.direction == TransferDirection::store;
     ++(is_store ? num_stores : num_loads);
     for (const std::uint64_t place : transfer.places) {
-      EXPECT_LT(place, h_.config.swap.num_swap_places);
+      EXPECT_LT(place, h_.config.swap.num_swap_slots);
       if (is_store)
-        EXPECT_TRUE(owners_.emplace(place, Owner{transfer.request, step}).second) << "the place is another one's";
+        EXPECT_TRUE(owners_.emplace(place, Owner{transfer.request, step}).second) << "another request owns the slot";
       else
         EXPECT_EQ(owners_.at(place).request, transfer.request);
       EXPECT_FALSE(is_moving(place));
@@ -121,13 +123,13 @@ class SwapMover {
         std::ranges::copy(content, block.begin());
       if (fails) std::ranges::fill(open.direction == TransferDirection::store ? std::span(content) : block, 0xBAD);
     }
-    told_[step].insert(open.places.begin(), open.places.end());
+    reported_[step].insert(open.places.begin(), open.places.end());
     h_.completions[step].push_back({.transfer = id, .outcome = fails ? TransferOutcome::failed : TransferOutcome::done});
   }
 
-  // As far as the core knows.
+  // Returns whether a transfer of the slot is open as far as the core knows.
   [[nodiscard]] bool is_moving(std::uint64_t place) const {
-    if (std::ranges::any_of(told_, [&](const auto& told) { return told.second.contains(place); })) return true;
+    if (std::ranges::any_of(reported_, [&](const auto& reported) { return reported.second.contains(place); })) return true;
     return std::ranges::any_of(open_, [&](const auto& one) { return std::ranges::count(one.second.places, place) > 0; });
   }
 
@@ -135,9 +137,9 @@ class SwapMover {
   SwapFaults faults_;
   Random random_;
   std::map<TransferId, Open> open_;
-  std::map<StepId, std::set<std::uint64_t>> told_;               // places of what is over, by the result that is to say so
-  std::map<std::uint64_t, Owner> owners_;                        // by place
-  std::map<std::uint64_t, std::vector<std::uint64_t>> content_;  // by place
+  std::map<StepId, std::set<std::uint64_t>> reported_;           // slots of finished transfers, by the result that reports them
+  std::map<std::uint64_t, Owner> owners_;                        // by slot
+  std::map<std::uint64_t, std::vector<std::uint64_t>> content_;  // by slot
 };
 
 }  // namespace quire::test

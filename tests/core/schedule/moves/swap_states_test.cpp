@@ -1,4 +1,4 @@
-// Swap where layers keep states, of which one block is worth a transfer; and what an encoder has made, which is kept as a whole.
+// Tests swapping of layers that keep states, where only one block is transferred, and of encoder outputs, which are kept as a whole.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -6,36 +6,32 @@
 #include "core/kv/cache_groups.h"
 #include "core/schedule/core_driver.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::CoreDriver;
-using test::Ids;
-using test::scheduled_ids;
-
 CoreConfig swap_config_with_states(MambaCacheMode mode) {
-  CoreConfig config = test::sync_config(9);
-  config.swap = {.num_swap_places = 16, .swap_choice = SwapChoice::always};
+  CoreConfig config = sync_config(9);
+  config.swap = {.num_swap_slots = 16, .swap_choice = SwapChoice::always};
   MambaSpec states;
-  states.block_size = test::kBlockSize;
+  states.block_size = kBlockSize;
   states.shapes = {{1}};
   states.dtypes = {{"float32", 4}};
   states.mode = mode;
   config.kv.groups.push_back({.layer_names = {"state"}, .spec = states, .layer_specs = {}});
   config.mamba_align = mode == MambaCacheMode::align;
-  config.cache_block_size = config.mamba_align ? test::kBlockSize : 0;
+  config.cache_block_size = config.mamba_align ? kBlockSize : 0;
   return config;
 }
 
-// All transfers of the plan are done by the time of its result.
+// Applies a result that completes all transfers of the plan.
 void apply_done(CoreDriver& d, std::span<const Transfer> transfers) {
   std::vector<TransferCompletion> over;
   for (const Transfer& transfer : transfers) over.push_back({.transfer = transfer.id, .outcome = TransferOutcome::done});
   d.apply({}, {.completions = over});
 }
 
-// The others are not read any more: they stay in the cache for as long as nobody needs the blocks.
-TEST(SwapOfStates, TheOneThatItGoesOnFromMoves) {
+// The other states are not read again. They stay in the cache until their blocks are needed.
+TEST(SwapOfStates, MovesOnlyTheLastState) {
   for (const MambaCacheMode mode : {MambaCacheMode::all, MambaCacheMode::align}) {
     CoreDriver d(swap_config_with_states(mode));
     d.add(1, 8, 12);
@@ -67,19 +63,20 @@ TEST(SwapOfStates, TheOneThatItGoesOnFromMoves) {
   }
 }
 
-CoreConfig swap_config_with_sounds(SwapChoice choice) {
-  CoreConfig config = test::sync_config(8);
-  config.swap = {.num_swap_places = 16, .swap_choice = choice};
+CoreConfig swap_config_with_audio(SwapChoice choice) {
+  CoreConfig config = sync_config(8);
+  config.swap = {.num_swap_slots = 16, .swap_choice = choice};
   config.prefix_cache.enable_prefix_caching = false;
   CrossAttentionSpec heard;
-  heard.block_size = test::kBlockSize;
+  heard.block_size = kBlockSize;
   config.kv.groups.push_back({.layer_names = {"heard"}, .spec = heard, .layer_specs = {}});
   config.encoder = {.max_encoder_tokens = 16, .encoder_cache_size = 64, .is_encoder_decoder = true};
   return config;
 }
 
-// A block for each one's 4 tokens, two for its sound of 8 positions: 2 wants one more for its fifth token, and there is none.
-const StepPlan& preempt_2_that_heard(CoreDriver& d) {
+// Each request has one block for its 4 tokens and two blocks for its audio of 8 positions. Request 2 needs one more block for its fifth
+// token, and no block is free.
+const StepPlan& preempt_2_with_audio(CoreDriver& d) {
   const std::vector<MultimodalFeature> sounds{{"one", PlaceholderRange(0, 8)}, {"two", PlaceholderRange(0, 8)}};
   const std::vector<TokenId> prompt = CoreDriver::prompt(1, 4);
   for (const std::uint64_t id : {1U, 2U}) {
@@ -91,15 +88,15 @@ const StepPlan& preempt_2_that_heard(CoreDriver& d) {
   return d.plan();
 }
 
-TEST(SwapOfSounds, WhatWasHeardMovesAsAWholeAndIsNotHeardAgain) {
-  CoreDriver d(swap_config_with_sounds(SwapChoice::always));
-  const StepPlan* plan = &preempt_2_that_heard(d);
-  ASSERT_EQ(test::values(plan->preempted), Ids({2}));
+TEST(SwapOfEncoderOutputs, MovesAllBlocksAndDoesNotEncodeAgain) {
+  CoreDriver d(swap_config_with_audio(SwapChoice::always));
+  const StepPlan* plan = &preempt_2_with_audio(d);
+  ASSERT_EQ(values(plan->preempted), Ids({2}));
   ASSERT_EQ(plan->transfers.size(), 2U);
   EXPECT_EQ(plan->transfers[0].blocks.size(), 1U);
-  EXPECT_EQ(plan->transfers[1].blocks.size(), 2U) << "though its 4 tokens fill one";
+  EXPECT_EQ(plan->transfers[1].blocks.size(), 2U) << "both blocks move although 4 tokens fill one";
   apply_done(d, plan->transfers);
-  d.step();  // 1 ends
+  d.step();  // request 1 ends
   plan = &d.plan();
   ASSERT_EQ(plan->transfers.size(), 2U);
   EXPECT_EQ(plan->transfers[1].blocks.size(), 2U);
@@ -114,20 +111,20 @@ TEST(SwapOfSounds, WhatWasHeardMovesAsAWholeAndIsNotHeardAgain) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-// 4 tokens and 8 positions, and not the tokens alone.
-TEST(SwapOfSounds, HearingAgainIsPartOfWhatIsMeasured) {
+// The measured cost includes 4 tokens and 8 encoder positions, not only the tokens.
+TEST(SwapOfEncoderOutputs, IncludesEncodingInTheMeasuredCost) {
   for (const double tokens_per_s : {11.0, 13.0}) {
-    CoreConfig config = swap_config_with_sounds(SwapChoice::measured);
+    CoreConfig config = swap_config_with_audio(SwapChoice::measured);
     double bytes = 0.0;
     for (const auto& [group, num_blocks] : {std::pair(0U, 1.0), std::pair(1U, 2.0)})
       bytes += num_blocks * static_cast<double>(page_size_bytes(config.kv.groups[group]));
     CoreDriver d(config);
     d.core->set_swap_costs({.out_bytes_per_s = 2.0 * bytes, .in_bytes_per_s = 2.0 * bytes, .prefill_tokens_per_s = tokens_per_s});
-    preempt_2_that_heard(d);
+    preempt_2_with_audio(d);
     EXPECT_EQ(d.core->counters().num_swapped_out, tokens_per_s < 12.0 ? 1U : 0U);
     d.apply();
   }
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// Preemption by swap, rule by rule: what is moved and when, who waits for what, and what becomes of it.
+// Tests preemption by swapping, rule by rule: which blocks move and when, which requests wait for them, and the results.
 #include "core/schedule/moves/swap.h"
 
 #include <gtest/gtest.h>
@@ -7,31 +7,19 @@
 
 #include "core/schedule/core_driver.h"
 #include "quire/base/events.h"
+#include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
-
-using test::async_config;
-using test::CoreDriver;
-using test::Ids;
-using test::scheduled_ids;
-using test::sync_config;
-
-class SwapEvents final : public EventSink {
- public:
-  void on_event(const Event& event) override {
-    if (event.what >= EventKind::swapped_out && event.what <= EventKind::swap_lost) all.push_back(event);
-  }
-  std::vector<Event> all;
-};
 
 CoreConfig swap_config(std::uint32_t num_blocks, std::uint32_t num_places = 16, SwapChoice choice = SwapChoice::always) {
   CoreConfig config = sync_config(num_blocks);
-  config.swap = {.num_swap_places = num_places, .swap_choice = choice};
+  config.swap = {.num_swap_slots = num_places, .swap_choice = choice};
   return config;
 }
 
-// Request 1 has 8 tokens and 2 blocks, request 2 has 7 and 2, and there is no fifth: the plan returned preempts 2, which is in 2 places.
+// Request 1 has 8 tokens in 2 blocks, request 2 has 7 in 2, and there is no fifth block. The returned plan preempts request 2, which then
+// uses 2 slots.
 const StepPlan& preempt_2(CoreDriver& d, std::uint32_t max_tokens = 8) {
   d.add(1, 8, max_tokens);
   d.add(2, 7, max_tokens);
@@ -50,29 +38,30 @@ void apply_with(CoreDriver& d, const std::vector<std::uint64_t>& over, TransferO
   d.apply({}, ends(memory, over, outcome));
 }
 
-TEST(Swap, TheVictimsBlocksAreStoredAndWhoWritesToThemWaits) {
-  SwapEvents events;
+TEST(Swap, StoresTheVictimsBlocksAndFencesWritesToThem) {
+  EventLog events{EventKind::swapped_out, EventKind::swapped_in, EventKind::swap_declined, EventKind::swap_lost};
   CoreDriver d(swap_config(5), {.events = &events});
   d.add(1, 8, 8);
   d.add(2, 7, 8);
   d.step();
   const std::vector<BlockId> own = d.blocks(2);
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
+  EXPECT_EQ(values(plan.preempted), Ids({2}));
   ASSERT_EQ(plan.transfers.size(), 1U);
   const Transfer& store = plan.transfers[0];
   EXPECT_EQ(store.request, RequestId{2});
   EXPECT_EQ(store.direction, TransferDirection::store);
   EXPECT_EQ(store.tier, kSwapTier);
   EXPECT_EQ(store.need, TransferNeed::nothing);
-  EXPECT_TRUE(std::ranges::equal(store.blocks, own)) << "the second one is not full";
+  EXPECT_TRUE(std::ranges::equal(store.blocks, own)) << "both blocks move although the second is not full";
   EXPECT_EQ(std::vector(store.places.begin(), store.places.end()), (std::vector<std::uint64_t>{0, 1}));
-  EXPECT_EQ(std::vector(plan.fences.begin(), plan.fences.end()), (std::vector<TransferId>{store.id})) << "1 writes to one of them";
+  EXPECT_EQ(std::vector(plan.fences.begin(), plan.fences.end()), (std::vector<TransferId>{store.id}))
+      << "request 1 writes to one of the blocks";
   EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
   EXPECT_EQ(d.view(2).num_computed_tokens, 7U);
   EXPECT_EQ(d.core->counters().num_swapped_out, 1U);
   EXPECT_EQ(d.core->counters().num_swapped_out_blocks, 2U);
-  EXPECT_EQ(d.core->counters().num_used_swap_places, 2U);
+  EXPECT_EQ(d.core->counters().num_used_swap_slots, 2U);
   EXPECT_EQ(d.core->counters().num_free_blocks, 1U);
   EXPECT_EQ(d.core->counters().num_awaiting_transfers, 1U);
   ASSERT_EQ(events.all.size(), 1U);
@@ -83,34 +72,34 @@ TEST(Swap, TheVictimsBlocksAreStoredAndWhoWritesToThemWaits) {
   d.apply();
 }
 
-TEST(Swap, ItGoesOnWhereItWasWhenItsBlocksAreBack) {
-  SwapEvents events;
+TEST(Swap, ContinuesARequestWhenItsBlocksAreLoaded) {
+  EventLog events{EventKind::swapped_out, EventKind::swapped_in, EventKind::swap_declined, EventKind::swap_lost};
   CoreDriver d(swap_config(5), {.events = &events});
   preempt_2(d, 3);
   apply_with(d, {0});
   EXPECT_EQ(d.core->counters().num_awaiting_transfers, 0U);
   d.add(3, 3, 2);
-  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1})) << "3 has room, and comes after 2";
-  d.apply();  // 1 ends
+  EXPECT_EQ(scheduled_ids(d.plan()), Ids({1})) << "request 3 has room but is after request 2";
+  d.apply();  // request 1 ends
   const StepPlan& plan = d.plan();
   ASSERT_EQ(plan.transfers.size(), 1U);
   EXPECT_EQ(plan.transfers[0].direction, TransferDirection::load);
   EXPECT_EQ(plan.transfers[0].tier, kSwapTier);
   EXPECT_EQ(std::vector(plan.transfers[0].places.begin(), plan.transfers[0].places.end()), (std::vector<std::uint64_t>{0, 1}));
   EXPECT_TRUE(std::ranges::equal(plan.transfers[0].blocks, d.blocks(2)));
-  EXPECT_EQ(scheduled_ids(plan), Ids({3})) << "2 waits for its blocks";
+  EXPECT_EQ(scheduled_ids(plan), Ids({3})) << "request 2 waits for its blocks";
   EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
   d.apply();
-  EXPECT_EQ(d.plan().scheduled.size(), 1U) << "the load is not over yet";
+  EXPECT_EQ(d.plan().scheduled.size(), 1U) << "the load is still open";
   EXPECT_EQ(d.core->counters().num_awaiting_transfers, 1U);
   apply_with(d, {1});
-  EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+  EXPECT_EQ(d.core->counters().num_used_swap_slots, 0U);
   const StepPlan& last = d.plan();
   ASSERT_EQ(scheduled_ids(last), Ids({2}));
   EXPECT_EQ(last.scheduled[0].num_computed_tokens, 7U);
   EXPECT_EQ(last.scheduled[0].num_tokens, 1U);
   EXPECT_EQ(last.scheduled[0].kind, ScheduledKind::resumed);
-  EXPECT_TRUE(d.cached(d.blocks(2)[0])) << "found again by its name";
+  EXPECT_TRUE(d.cached(d.blocks(2)[0])) << "the block is cached by its hash again";
   d.apply();
   EXPECT_EQ(d.core->counters().num_swapped_in, 1U);
   EXPECT_EQ(d.core->counters().num_swapped_in_blocks, 2U);
@@ -121,16 +110,16 @@ TEST(Swap, ItGoesOnWhereItWasWhenItsBlocksAreBack) {
   EXPECT_EQ(events.all[1].total, 7U);
 }
 
-TEST(Swap, ATokenInFlightIsKept) {
+TEST(Swap, KeepsATokenInFlight) {
   CoreConfig config = async_config(5);
   config.swap = swap_config(5).swap;
   CoreDriver d(config);
   d.add(1, 8, 3);
   d.add(2, 7, 8);
   d.plan();
-  EXPECT_EQ(test::values(d.plan().preempted), Ids({2}));
+  EXPECT_EQ(values(d.plan().preempted), Ids({2}));
   EXPECT_EQ(d.view(2).num_output_placeholders, 1);
-  EXPECT_EQ(d.view(2).num_computed_tokens, 7U) << "the step in flight writes them, and is over before the store begins";
+  EXPECT_EQ(d.view(2).num_computed_tokens, 7U) << "the step in flight writes them and finishes before the store begins";
   d.apply({{2, {77}}});
   EXPECT_EQ(d.outputs(2), (std::vector<TokenId>{77}));
   EXPECT_EQ(d.view(2).num_output_placeholders, 0);
@@ -148,8 +137,8 @@ TEST(Swap, ATokenInFlightIsKept) {
   EXPECT_EQ(d.core->counters().num_swapped_in_tokens, 7U);
 }
 
-// It has filled two blocks, and two are free.
-TEST(Swap, ItComesBackWhereItsNextTokenHasABlockToo) {
+// Request 2 has filled two blocks, and two are free.
+TEST(Swap, SwapsInOnlyWhenTheNextTokenAlsoHasABlock) {
   CoreConfig config = swap_config(6);
   config.scheduler.reserve_full_isl = false;
   CoreDriver d(config);
@@ -171,15 +160,15 @@ TEST(Swap, ItComesBackWhereItsNextTokenHasABlockToo) {
   EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_remote_kv);
 }
 
-TEST(Swap, WithoutAPlaceForAllItIsComputedAgain) {
-  SwapEvents events;
+TEST(Swap, RecomputesWhenThereAreTooFewSlots) {
+  EventLog events{EventKind::swapped_out, EventKind::swapped_in, EventKind::swap_declined, EventKind::swap_lost};
   CoreDriver d(swap_config(5, 1), {.events = &events});
   const StepPlan& plan = preempt_2(d);
   EXPECT_TRUE(plan.transfers.empty());
   EXPECT_TRUE(plan.fences.empty());
   EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
   EXPECT_TRUE(d.blocks(2).empty());
-  EXPECT_EQ(d.core->counters().num_swaps_no_place, 1U);
+  EXPECT_EQ(d.core->counters().num_swaps_no_slot, 1U);
   EXPECT_EQ(d.core->counters().num_swapped_out, 0U);
   ASSERT_EQ(events.all.size(), 1U);
   EXPECT_EQ(events.all[0].what, EventKind::swap_declined);
@@ -187,7 +176,7 @@ TEST(Swap, WithoutAPlaceForAllItIsComputedAgain) {
   d.apply();
 }
 
-TEST(Swap, WhereNoTransferMayBeginItIsComputedAgain) {
+TEST(Swap, RecomputesWhenNoTransferCanBegin) {
   CoreConfig config = swap_config(7);
   config.limits.max_open_transfers = 1;
   CoreDriver d(config);
@@ -195,17 +184,17 @@ TEST(Swap, WhereNoTransferMayBeginItIsComputedAgain) {
   d.add(2, 7, 8);
   d.add(3, 7, 8);
   d.step();
-  EXPECT_EQ(test::values(d.plan().preempted), Ids({3}));
+  EXPECT_EQ(values(d.plan().preempted), Ids({3}));
   d.apply();
   for (int i = 0; i < 5 && d.core->counters().num_preemptions == 1; ++i) d.step();
   EXPECT_EQ(d.core->counters().num_preemptions, 2U);
   EXPECT_EQ(d.core->counters().num_swapped_out, 1U) << "the first store is still open";
-  EXPECT_EQ(d.core->counters().num_swaps_no_place, 1U);
+  EXPECT_EQ(d.core->counters().num_swaps_no_slot, 1U);
 }
 
-TEST(Swap, AStoreOrALoadThatFailedMeansComputingAgain) {
+TEST(Swap, RecomputesAfterAFailedStoreOrLoad) {
   for (const bool load_fails : {false, true}) {
-    SwapEvents events;
+    EventLog events{EventKind::swapped_out, EventKind::swapped_in, EventKind::swap_declined, EventKind::swap_lost};
     CoreDriver d(swap_config(5), {.events = &events});
     preempt_2(d, 3);
     apply_with(d, {0}, load_fails ? TransferOutcome::done : TransferOutcome::failed);
@@ -217,23 +206,23 @@ TEST(Swap, AStoreOrALoadThatFailedMeansComputingAgain) {
     else
       d.apply();
     EXPECT_EQ(d.core->counters().num_swaps_lost, 1U);
-    EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+    EXPECT_EQ(d.core->counters().num_used_swap_slots, 0U);
     EXPECT_EQ(events.all.back().what, EventKind::swap_lost);
     EXPECT_EQ(events.all.back().cause, EventCause::failed_transfer);
     if (load_fails) {
       const StepPlan& plan = d.plan();
-      ASSERT_EQ(scheduled_ids(plan), Ids({2})) << "not ended with an error, although that is the policy for connectors";
+      ASSERT_EQ(scheduled_ids(plan), Ids({2})) << "the request does not end with an error, although that is the policy for connectors";
       EXPECT_EQ(plan.scheduled[0].num_tokens + plan.scheduled[0].num_computed_tokens, 8U);
       d.apply();
     }
   }
 }
 
-// Both have the first two blocks: only the rest of 2's goes, and what they share keeps both references.
-TEST(Swap, BlocksThatOthersHoldStay) {
+// Both requests hold the first two blocks. Only the other block of request 2 is swapped out, and the shared blocks keep both references.
+TEST(Swap, KeepsBlocksThatOtherRequestsHold) {
   CoreConfig config = swap_config(7);
   CoreDriver d(config);
-  test::Tokens first = CoreDriver::prompt(1, 12), second = first;
+  Tokens first = CoreDriver::prompt(1, 12), second = first;
   second.back() = 5;
   d.add(CoreDriver::request(1, first, 10));
   d.step();
@@ -246,7 +235,7 @@ TEST(Swap, BlocksThatOthersHoldStay) {
     d.apply();
     plan = &d.plan();
   }
-  ASSERT_EQ(test::values(plan->preempted), Ids({2}));
+  ASSERT_EQ(values(plan->preempted), Ids({2}));
   ASSERT_EQ(plan->transfers.size(), 1U);
   EXPECT_EQ(plan->transfers[0].blocks[0], before[2]);
   EXPECT_EQ(d.core->ref_count(before[0]), 2U);
@@ -257,39 +246,39 @@ TEST(Swap, BlocksThatOthersHoldStay) {
   EXPECT_EQ(d.core->ref_count(before[0]), 1U);
 }
 
-// Who runs has a block of its own, but one that stands still: its image finds no room beside another's, and what it has computed so far is
-// what a third one begins with.
-// 1 wants two blocks at once, and 3 and 2, which give way to it, hold one together that neither gives up by that.
-TEST(Swap, WhatWasTakenOutInAStepIsGivenUpInItWhereBlocksLack) {
+// Request 1 needs two blocks. Requests 3 and 2 are preempted for it, and both hold one shared block that their preemption does not free.
+TEST(Swap, DropsASwapOfTheSameStepWhenBlocksAreMissing) {
   CoreConfig config = swap_config(5);
   config.scheduler.long_prefill_token_threshold = 8;
   CoreDriver d(config);
-  const test::Tokens prompts[] = {CoreDriver::prompt(1, 16), CoreDriver::prompt(2, 4), CoreDriver::prompt(2, 6)};
+  const Tokens prompts[] = {CoreDriver::prompt(1, 16), CoreDriver::prompt(2, 4), CoreDriver::prompt(2, 6)};
   for (std::uint64_t id = 1; id <= 3; ++id) d.add(CoreDriver::request(id, prompts[id - 1], id == 1 ? 1 : 4));
   d.step();
   ASSERT_EQ(d.core->counters().num_free_blocks, 0U);
   ASSERT_EQ(d.blocks(2), std::vector(1, d.blocks(3).at(0)));
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({3, 2}));
-  EXPECT_EQ(test::scheduled_ids(plan), Ids({1}));
-  EXPECT_TRUE(plan.transfers.empty()) << "its store was not begun";
+  EXPECT_EQ(values(plan.preempted), Ids({3, 2}));
+  EXPECT_EQ(scheduled_ids(plan), Ids({1}));
+  EXPECT_TRUE(plan.transfers.empty()) << "the plan does not begin the store";
   EXPECT_EQ(d.core->counters().num_swapped_out, 2U);
   EXPECT_EQ(d.core->counters().num_swaps_lost, 2U);
-  EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+  EXPECT_EQ(d.core->counters().num_used_swap_slots, 0U);
   d.apply();
   for (int steps = 0; steps < 20 && d.core->has_work(); ++steps) d.step();
   EXPECT_FALSE(d.core->has_work());
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Swap, WhoSharesAllOfItsBlocksComesBackWithoutALoad) {
-  CoreConfig config = test::priority_config(7);
+// A running request has a private block, but request 2 does not run: its image has no room next to the other image. Its computed tokens are
+// the prefix of request 3.
+TEST(Swap, ResumesWithoutALoadWhenAllBlocksAreShared) {
+  CoreConfig config = priority_config(7);
   config.swap = swap_config(7).swap;
   config.scheduler.long_prefill_token_threshold = 4;
   config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size = 16;
   CoreDriver d(config);
   const std::vector<MultimodalFeature> large{{"a", PlaceholderRange(0, 16U)}}, small{{"b", PlaceholderRange(8, 4U)}};
-  const test::Tokens prompt = CoreDriver::prompt(1, 16), shared = CoreDriver::prompt(2, 12);
+  const Tokens prompt = CoreDriver::prompt(1, 16), shared = CoreDriver::prompt(2, 12);
   NewRequest first = CoreDriver::request(1, prompt, 1), second = CoreDriver::request(2, shared, 1);
   first.multimodal = large;
   second.multimodal = small;
@@ -298,7 +287,7 @@ TEST(Swap, WhoSharesAllOfItsBlocksComesBackWithoutALoad) {
   d.add(second);
   d.step();
   d.step();
-  test::Tokens other = shared;
+  Tokens other = shared;
   other.back() = 5;
   d.add(CoreDriver::request(3, other, 2));
   d.step();
@@ -311,9 +300,9 @@ TEST(Swap, WhoSharesAllOfItsBlocksComesBackWithoutALoad) {
   };
   std::vector<std::uint64_t> over = moving();
   EXPECT_EQ(d.core->counters().num_swapped_out, 2U);
-  EXPECT_EQ(d.core->counters().num_swapped_out_blocks, 1U) << "of 3; 2 has none that is its own";
+  EXPECT_EQ(d.core->counters().num_swapped_out_blocks, 1U) << "request 3 has one; request 2 has no private block";
   for (int step = 0; d.core->counters().num_unfinished > 0; ++step) {
-    ASSERT_LT(step, 20) << "2 waits for ever";
+    ASSERT_LT(step, 20) << "request 2 waits forever";
     apply_with(d, over);
     over = moving();
   }
@@ -324,7 +313,7 @@ TEST(Swap, WhoSharesAllOfItsBlocksComesBackWithoutALoad) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Swap, PlacesOfWhoEndsComeFreeWhenNothingMovesThereAnyMore) {
+TEST(Swap, FreesSlotsOfAFinishedRequestWhenItsTransfersAreComplete) {
   for (const int stage : {0, 1, 2}) {  // storing, stored, loading
     CoreDriver d(swap_config(5));
     preempt_2(d, 3);
@@ -339,36 +328,36 @@ TEST(Swap, PlacesOfWhoEndsComeFreeWhenNothingMovesThereAnyMore) {
     }
     d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
     d.core->check_invariants();
-    EXPECT_FALSE(d.known(2)) << "it is gone at once";
-    EXPECT_EQ(d.core->counters().num_used_swap_places, stage == 1 ? 0U : 2U) << stage;
+    EXPECT_FALSE(d.known(2)) << "the request is removed immediately";
+    EXPECT_EQ(d.core->counters().num_used_swap_slots, stage == 1 ? 0U : 2U) << stage;
     EXPECT_EQ(d.core->counters().num_awaiting_transfers, stage == 1 ? 0U : 1U);
-    if (stage == 2) EXPECT_FALSE(d.core->all_blocks_free()) << "the load still fills them";
+    if (stage == 2) EXPECT_FALSE(d.core->all_blocks_free()) << "the load still fills the blocks";
     d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
     d.plan();
     if (stage == 1)
       d.apply();
     else
       apply_with(d, {stage == 0 ? 0U : 1U});
-    EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+    EXPECT_EQ(d.core->counters().num_used_swap_slots, 0U);
     EXPECT_TRUE(d.core->all_blocks_free());
   }
 }
 
-TEST(Swap, AResetOfTheCacheGivesUpWhatIsOutside) {
+TEST(Swap, DropsSwappedBlocksWhenTheCacheIsReset) {
   CoreDriver d(swap_config(5));
   preempt_2(d);
   apply_with(d, {0});
-  EXPECT_FALSE(d.core->reset_prefix_cache().value()) << "a request is not done with what it has computed";
+  EXPECT_FALSE(d.core->reset_prefix_cache().value()) << "a request still needs its computed tokens";
   EXPECT_TRUE(d.core->reset_prefix_cache(true).value());
-  EXPECT_EQ(d.core->counters().num_used_swap_places, 0U);
+  EXPECT_EQ(d.core->counters().num_used_swap_slots, 0U);
   EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
   EXPECT_EQ(d.core->counters().num_swaps_lost, 1U);
-  EXPECT_EQ(d.core->counters().num_swapped_out, 1U) << "request 1 was put back, not swapped";
+  EXPECT_EQ(d.core->counters().num_swapped_out, 1U) << "request 1 was preempted, not swapped";
   d.step();
 }
 
-// A connector's failure that was heard of during the loads is of blocks that it has no more: its next load is not taken for a failed one.
-TEST(Swap, AResetForgetsThatALoadHasFailedMeanwhile) {
+// The failure reported during the loads concerns blocks that the request no longer holds. Its next load must not count as failed.
+TEST(Swap, ForgetsAFailedLoadWhenTheCacheIsReset) {
   CoreConfig config = swap_config(5);
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
   CoreDriver d(config);
@@ -381,16 +370,16 @@ TEST(Swap, AResetForgetsThatALoadHasFailedMeanwhile) {
   d.apply({}, {.has_connector_output = true, .invalid_blocks = bad});
   CoreSnapshot now;
   d.core->snapshot(now);
-  ASSERT_EQ(test::values(now.failed_receiving), Ids({2}));
+  ASSERT_EQ(values(now.failed_receiving), Ids({2}));
   EXPECT_FALSE(d.core->reset_prefix_cache(true).has_value()) << "its loads still write to blocks";
   d.core->snapshot(now);
   EXPECT_EQ(d.view(2).status, RequestStatus::preempted);
-  EXPECT_EQ(test::values(now.failed_receiving), Ids());
+  EXPECT_EQ(values(now.failed_receiving), Ids());
 }
 
-// 2 blocks of 128 * 4 bytes each way, against 7 tokens.
-TEST(Swap, MeasuredCostsDecide) {
-  const double bytes = 2 * 4 * 2 * 8 * 16 * 2;  // blocks, tokens, keys and values, heads, their size, bytes
+// Compares moving 2 blocks of 128 * 4 bytes in each direction with computing 7 tokens.
+TEST(Swap, ComparesMeasuredCosts) {
+  const double bytes = 2 * 4 * 2 * 8 * 16 * 2;  // blocks, tokens, keys and values, heads, head size, bytes per element
   struct Case {
     SwapCosts costs;
     bool swaps;
@@ -418,11 +407,11 @@ TEST(Swap, MeasuredCostsDecide) {
   }
 }
 
-TEST(Swap, OptionsThatCannotBeServedAreRefused) {
-  EXPECT_EQ(swap_config(5, 0).validate().error().field, "swap.num_swap_places");
-  EXPECT_EQ(swap_config(5, (1U << 24U) + 1).validate().error().field, "swap.num_swap_places");
+TEST(Swap, RefusesInvalidOptions) {
+  EXPECT_EQ(swap_config(5, 0).validate().error().field, "swap.num_swap_slots");
+  EXPECT_EQ(swap_config(5, (1U << 24U) + 1).validate().error().field, "swap.num_swap_slots");
   EXPECT_TRUE(swap_config(5, 0, SwapChoice::off).validate().has_value());
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,5 @@
-// What a connector's workers report: transfers that are over, and loads that failed; and in which order the connector is notified of what.
+// Tests what the workers of a connector report: finished transfers and failed loads. Also tests the order in which the connector is
+// notified.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
@@ -16,7 +17,7 @@ CoreConfig recomputing(CoreConfig config = sync_config()) {
   return config;
 }
 
-// Requests 1 and 2 have an external prefix of 8 of their 10 tokens.
+// Makes a connector that has a prefix of 8 of the 10 tokens of requests 1 and 2.
 ScriptedConnector with_prefixes(bool load_async) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = load_async};
@@ -24,7 +25,7 @@ ScriptedConnector with_prefixes(bool load_async) {
   return connector;
 }
 
-TEST(Transfers, TheConnectorHearsOfAStepInOrder) {
+TEST(Transfers, NotifyTheConnectorOfAStepInOrder) {
   ScriptedConnector connector = with_prefixes(false);
   EXPECT_FALSE(CoreDriver(sync_config()).core->has_connector());
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -43,10 +44,11 @@ TEST(Transfers, TheConnectorHearsOfAStepInOrder) {
   EXPECT_EQ(d.core->counters().external_query_tokens, 10U);
   EXPECT_EQ(d.core->counters().external_hit_tokens, 8U);
   d.step();
-  EXPECT_EQ(connector.take_log(), std::vector<std::string>{"planned 0"}) << "nothing is told without a connector's output";
+  EXPECT_EQ(connector.take_log(), std::vector<std::string>{"planned 0"})
+      << "the core does not notify the connector without a connector output";
 }
 
-TEST(Transfers, Trap26AReceivedPrefixIsPromotedInTheNextPlan) {
+TEST(Transfers, Trap26PromoteAReceivedPrefixInTheNextPlan) {
   ScriptedConnector connector = with_prefixes(true);
   CoreDriver d(sync_config(), {.connector = &connector});
   d.add(1, 10, 5);
@@ -57,7 +59,7 @@ TEST(Transfers, Trap26AReceivedPrefixIsPromotedInTheNextPlan) {
   d.plan();
   connector.log.clear();
   d.apply({}, transfers({}, received));
-  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv) << "the waiting loop promotes it";
+  EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_remote_kv) << "the waiting loop promotes the request";
   EXPECT_FALSE(d.cached(d.blocks(1).at(0)));
   d.plan();
   EXPECT_EQ(d.scheduled(1), 2U);
@@ -66,7 +68,7 @@ TEST(Transfers, Trap26AReceivedPrefixIsPromotedInTheNextPlan) {
   EXPECT_EQ(d.apply().updates.at(0).num_cached_tokens, 8);
 }
 
-TEST(Transfers, Trap27FailIsTheDefaultAndToldAfterTheOthers) {
+TEST(Transfers, Trap27FailByDefaultAndReportFailedRequestsLast) {
   ScriptedConnector connector = with_prefixes(false);
   CoreDriver d(sync_config(), {.connector = &connector});
   for (std::uint64_t id = 1; id <= 3; ++id) d.add(id, 10, 5);
@@ -91,12 +93,12 @@ TEST(Transfers, Trap27FailIsTheDefaultAndToldAfterTheOthers) {
   EXPECT_EQ(failed.events.size(), 2U);
   EXPECT_EQ(outcome.retired, std::vector<std::uint64_t>{1});
   EXPECT_TRUE(d.cached(good));
-  EXPECT_FALSE(d.cached(bad)) << "it and what depends on it are evicted";
+  EXPECT_FALSE(d.cached(bad)) << "the block and blocks that depend on it are evicted";
   EXPECT_FALSE(d.cached(after));
   EXPECT_EQ(values(d.snapshot().running), (std::vector<std::uint64_t>{2, 3}));
 }
 
-TEST(Transfers, Trap27RecomputeCutsAtTheFirstBadBlockAndEvictsNothing) {
+TEST(Transfers, Trap27RecomputeFromTheFirstInvalidBlockAndEvictNothing) {
   ScriptedConnector connector = with_prefixes(false);
   CoreDriver d(recomputing(), {.connector = &connector});
   d.add(1, 10, 5);
@@ -115,7 +117,7 @@ TEST(Transfers, Trap27RecomputeCutsAtTheFirstBadBlockAndEvictsNothing) {
   d.apply();
 }
 
-TEST(Transfers, Trap27ABlockOfThisStepsTokensIsNotLoaded) {
+TEST(Transfers, Trap27IgnoreAnInvalidBlockOfTokensOfThisStep) {
   ScriptedConnector connector = with_prefixes(false);
   CoreDriver d(recomputing(), {.connector = &connector});
   d.add(1, 10, 5);
@@ -125,7 +127,7 @@ TEST(Transfers, Trap27ABlockOfThisStepsTokensIsNotLoaded) {
   EXPECT_EQ(d.view(1).num_computed_tokens, 10U);
 }
 
-TEST(Transfers, Trap27ASharedBadBlockIsComputedByTheFirstThatHasIt) {
+TEST(Transfers, Trap27RecomputeASharedInvalidBlockOnce) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
   CoreDriver d(recomputing(), {.connector = &connector});
@@ -133,18 +135,18 @@ TEST(Transfers, Trap27ASharedBadBlockIsComputedByTheFirstThatHasIt) {
   d.add(CoreDriver::request(1, prompt, 5));
   d.add(CoreDriver::request(2, prompt, 5));
   d.plan();
-  ASSERT_EQ(d.blocks(1).at(1), d.blocks(2).at(1)) << "the second finds what the first is about to load";
+  ASSERT_EQ(d.blocks(1).at(1), d.blocks(2).at(1)) << "request 2 finds the block that request 1 loads";
   const Outcome outcome = d.apply({}, transfers({d.blocks(1).at(1)}));
-  EXPECT_TRUE(outcome.updates.empty()) << "both are skipped";
+  EXPECT_TRUE(outcome.updates.empty()) << "both requests are skipped";
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
-  EXPECT_EQ(d.view(2).num_computed_tokens, 8U) << "this step's tokens only";
+  EXPECT_EQ(d.view(2).num_computed_tokens, 8U) << "request 2 computes only the tokens of this step";
   d.plan();
   EXPECT_EQ(d.scheduled(1), 6U);
   EXPECT_EQ(d.scheduled(2), 2U);
   d.apply();
 }
 
-TEST(Transfers, Trap27AFailedAsyncLoadIsRecomputedOnceItIsOver) {
+TEST(Transfers, Trap27RecomputeAFailedAsyncLoadAfterItCompletes) {
   ScriptedConnector connector = with_prefixes(true);
   CoreDriver d(recomputing(), {.connector = &connector});
   d.add(1, 10, 5);
@@ -164,7 +166,7 @@ TEST(Transfers, Trap27AFailedAsyncLoadIsRecomputedOnceItIsOver) {
   d.apply();
 }
 
-TEST(Transfers, Trap27AFailedAsyncLoadUnderFailHoldsItsBlocksUntilItIsOver) {
+TEST(Transfers, Trap27HoldBlocksOfAFailedAsyncLoadUntilItCompletes) {
   ScriptedConnector connector = with_prefixes(true);
   CoreDriver d(sync_config(), {.connector = &connector});
   d.add(1, 10, 5);
@@ -181,7 +183,7 @@ TEST(Transfers, Trap27AFailedAsyncLoadUnderFailHoldsItsBlocksUntilItIsOver) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Transfers, AFailedLoadThatIsOverInTheSameResultFreesAtOnce) {
+TEST(Transfers, FreeBlocksImmediatelyWhenAFailedLoadCompletesInTheSameResult) {
   ScriptedConnector connector = with_prefixes(true);
   CoreDriver d(sync_config(), {.connector = &connector});
   d.add(1, 10, 5);
@@ -192,7 +194,7 @@ TEST(Transfers, AFailedLoadThatIsOverInTheSameResultFreesAtOnce) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Transfers, Trap33FailedOnesEndInTheOrderOfTheScan) {
+TEST(Transfers, Trap33EndFailedRequestsInTheOrderOfTheScan) {
   ScriptedConnector connector = with_prefixes(false);
   connector.matches[RequestId{3}] = {.num_tokens = 8, .load_async = true};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -200,12 +202,12 @@ TEST(Transfers, Trap33FailedOnesEndInTheOrderOfTheScan) {
   d.plan();
   const Outcome outcome = d.apply({}, transfers({d.blocks(2).at(0), d.blocks(3).at(0), d.blocks(1).at(0)}));
   ASSERT_EQ(outcome.updates.size(), 3U);
-  EXPECT_EQ(outcome.updates[0].id, 3U) << "those that load asynchronously first";
+  EXPECT_EQ(outcome.updates[0].id, 3U) << "requests with asynchronous loads come first";
   EXPECT_EQ(outcome.updates[1].id, 1U);
   EXPECT_EQ(outcome.updates[2].id, 2U);
 }
 
-TEST(Transfers, Trap33AConnectorMayOrderFailedOnes) {
+TEST(Transfers, Trap33LetTheConnectorOrderFailedRequests) {
   ScriptedConnector connector = with_prefixes(false);
   connector.matches[RequestId{3}] = {.num_tokens = 8, .load_async = true};
   connector.reverses_failed = true;
@@ -216,15 +218,15 @@ TEST(Transfers, Trap33AConnectorMayOrderFailedOnes) {
   connector.log.clear();
   const Outcome outcome = d.apply({}, transfers(bad));
   ASSERT_EQ(outcome.updates.size(), 3U);
-  EXPECT_EQ(outcome.updates[0].id, 3U) << "told in one order";
+  EXPECT_EQ(outcome.updates[0].id, 3U) << "the core reports in one order";
   EXPECT_EQ(outcome.updates[1].id, 1U);
   ASSERT_GE(connector.log.size(), 4U);
   EXPECT_EQ(connector.log[0], "order_failed 1 of 3");
-  EXPECT_TRUE(connector.log[1].starts_with("finished 2 ")) << "finished in another";
+  EXPECT_TRUE(connector.log[1].starts_with("finished 2 ")) << "the core finishes requests in another order";
   EXPECT_TRUE(connector.log[3].starts_with("finished 3 "));
 }
 
-TEST(Transfers, ReceivedOnesAreTakenBeforeSentOnes) {
+TEST(Transfers, ProcessReceivedRequestsBeforeSentRequests) {
   ScriptedConnector connector;
   connector.keeps_blocks = {RequestId{1}, RequestId{2}};
   connector.matches[RequestId{2}] = {.num_tokens = 8, .load_async = true};
@@ -236,11 +238,11 @@ TEST(Transfers, ReceivedOnesAreTakenBeforeSentOnes) {
   d.plan();
   const RequestIds both = {RequestId{1}, RequestId{2}, RequestId{1}};
   const RequestIds received = {RequestId{2}, RequestId{2}};
-  EXPECT_EQ(d.apply({}, transfers({}, received, both)).retired, (std::vector<std::uint64_t>{2, 1})) << "a second naming does no harm";
+  EXPECT_EQ(d.apply({}, transfers({}, received, both)).retired, (std::vector<std::uint64_t>{2, 1})) << "a duplicate entry has no effect";
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Transfers, FailedLoadsWithSeveralCacheGroupsAreRefused) {
+TEST(Transfers, RefuseFailedLoadsWithSeveralCacheGroups) {
   CoreConfig config = sync_config();
   SlidingWindowSpec window;
   window.block_size = kBlockSize;
@@ -257,7 +259,7 @@ TEST(Transfers, FailedLoadsWithSeveralCacheGroupsAreRefused) {
   d.apply();
 }
 
-TEST(Transfers, RequestsThatATransferHoldsAreCountedUntilItIsOver) {
+TEST(Transfers, CountRequestsThatWaitForTransfers) {
   ScriptedConnector connector = with_prefixes(true);
   connector.keeps_blocks = {RequestId{3}};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -266,7 +268,7 @@ TEST(Transfers, RequestsThatATransferHoldsAreCountedUntilItIsOver) {
   d.add(2, 10, 5);
   d.add(3, 10, 1);
   d.step();
-  EXPECT_EQ(num_awaiting(), 3U) << "two load, one that has ended sends";
+  EXPECT_EQ(num_awaiting(), 3U) << "two requests load and one finished request sends";
   EXPECT_FALSE(d.core->all_blocks_free());
   d.plan();
   const RequestIds received = {RequestId{1}}, sent = {RequestId{3}};
@@ -275,7 +277,7 @@ TEST(Transfers, RequestsThatATransferHoldsAreCountedUntilItIsOver) {
   d.core->check_invariants();
   d.step();
   d.core->finish(RequestId{2}, RequestStatus::finished_aborted);
-  EXPECT_EQ(num_awaiting(), 1U) << "aborted, and its blocks are being filled";
+  EXPECT_EQ(num_awaiting(), 1U) << "the request is aborted and its blocks are still loading";
   d.core->check_invariants();
   d.plan();
   const RequestIds late = {RequestId{2}};

@@ -1,54 +1,39 @@
-// SchedulingPolicy::continuum: each cure of what its origin gets wrong, and what events tell of pins.
+// Tests SchedulingPolicy::continuum: each fix of a fault in the original implementation, and the events about pins.
 #include <gtest/gtest.h>
 
 #include "core/schedule/requests/turns.h"
 #include "quire/base/events.h"
+#include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::add_turn;
-using test::continuum_config;
-using test::CoreDriver;
-using test::Ids;
-using test::pinned;
-using test::scheduled_ids;
-
-// The origin frees the victim's blocks and leaves it in the plan.
-TEST(ContinuumCures, AVictimOfThisStepLeavesThePlan) {
+// The original implementation frees the victim's blocks and leaves the victim in the plan.
+TEST(ContinuumFixes, RemoveAVictimOfThisStepFromThePlan) {
   CoreDriver d(continuum_config(7));
   add_turn(d, 1, 3, {.job = "p", .tool = "ls"});
   d.step();
   d.add(2, 7, 8);
   add_turn(d, 3, 8, {.job = "p"}, 8);
   d.step();
-  ASSERT_EQ(test::values(d.snapshot().running), Ids({3, 2})) << "the pinned job first";
+  ASSERT_EQ(values(d.snapshot().running), Ids({3, 2})) << "the pinned job is first";
   d.core->finish(RequestId{3}, RequestStatus::finished_stopped, {.now = d.now});
   add_turn(d, 4, 8, {.job = "p"}, 8);
   d.step();
-  ASSERT_EQ(test::values(d.snapshot().running), Ids({2, 4}));
+  ASSERT_EQ(values(d.snapshot().running), Ids({2, 4}));
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({2}));
-  EXPECT_EQ(scheduled_ids(plan), Ids({4})) << "2 was scheduled first and taken back";
+  EXPECT_EQ(values(plan.preempted), Ids({2}));
+  EXPECT_EQ(scheduled_ids(plan), Ids({4})) << "request 2 was scheduled first and then preempted";
   EXPECT_EQ(plan.num_scheduled_tokens, 1U);
   d.apply();
 }
 
-// Blocks under a pin and a transfer wait for both: the origin forgets the request at the end of the transfer.
-class Keeper final : public Connector {
- public:
-  ExternalMatch match(const RequestView&, std::uint32_t) override { return {.num_tokens = 0, .load_async = false}; }
-  void allocated(const RequestView&, GroupBlocks, std::uint32_t) override {}
-  bool finished(const RequestView&, GroupBlocks) override { return true; }
-  void planned(const StepPlan&) override {}
-  void step_output() override {}
-  bool reset() override { return true; }
-};
-
-TEST(ContinuumCures, BlocksUnderAPinAndATransferWaitForBoth) {
+// Blocks under a pin and a transfer stay until both end. The original implementation forgets the request at the end of the transfer.
+TEST(ContinuumFixes, KeepBlocksUntilBothThePinAndTheTransferEnd) {
   const RequestId one[] = {RequestId{1}};
   for (const bool transfer_first : {true, false}) {
-    Keeper keeper;
+    ScriptedConnector keeper;
+    keeper.keeps_all = true;
     CoreDriver d(continuum_config(32), {.connector = &keeper});
     add_turn(d, 1, 8, {.job = "job", .tool = "ls"});
     d.step();
@@ -69,7 +54,7 @@ TEST(ContinuumCures, BlocksUnderAPinAndATransferWaitForBoth) {
   }
 }
 
-TEST(ContinuumCures, ATransferThatNobodyBeganEndsNoPin) {
+TEST(ContinuumFixes, RefuseTheEndOfATransferThatDidNotBegin) {
   const RequestId one[] = {RequestId{1}};
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 8, {.job = "job", .tool = "ls"});
@@ -80,7 +65,7 @@ TEST(ContinuumCures, ATransferThatNobodyBeganEndsNoPin) {
   EXPECT_EQ(applied.error().field, "finished_sending");
 }
 
-TEST(ContinuumCures, WithoutTheCurePinsKeepOthersOut) {
+TEST(ContinuumFixes, PinsBlockOtherRequestsWithoutTheFix) {
   CoreDriver d(continuum_config(7));
   add_turn(d, 1, 16, {.job = "job", .tool = "ls"});
   d.step();
@@ -89,7 +74,7 @@ TEST(ContinuumCures, WithoutTheCurePinsKeepOthersOut) {
   d.apply();
 }
 
-TEST(ContinuumCures, PinsGiveWayTheOldestFirst) {
+TEST(ContinuumFixes, EndTheOldestPinFirstWhenBlocksAreMissing) {
   CoreConfig config = continuum_config(10);
   config.continuum.pins_give_way = true;
   config.continuum.pin_s = 1000.0;
@@ -102,20 +87,20 @@ TEST(ContinuumCures, PinsGiveWayTheOldestFirst) {
   d.add(3, 16, 8);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({3}));
   d.apply();
-  EXPECT_EQ(pinned(d), Ids({2})) << "one was enough for its 4 blocks";
+  EXPECT_EQ(pinned(d), Ids({2})) << "ending one pin was enough for 4 blocks";
   for (int i = 0; i < 6; ++i) d.step();
   EXPECT_EQ(pinned(d), Ids({2}));
   d.add(4, 28, 1);
   EXPECT_EQ(scheduled_ids(d.plan()), Ids({3}));
   d.apply();
-  EXPECT_EQ(pinned(d), Ids({2})) << "who waits while another runs ends none";
+  EXPECT_EQ(pinned(d), Ids({2})) << "a request that waits while another runs ends no pin";
   d.step();
   EXPECT_EQ(pinned(d), Ids());
   EXPECT_EQ(d.core->counters().num_preemptions, 0U);
 }
 
-// Its pin is what puts a turn in front; without it another job's turn is.
-TEST(ContinuumCures, APinMayGiveWayToTheTurnThatItPutInFront) {
+// The pin puts its turn in front. Without the pin the turn of another job comes first.
+TEST(ContinuumFixes, EndAPinForTheTurnThatItPutInFront) {
   CoreConfig config = continuum_config(10);
   config.continuum.pins_give_way = true;
   CoreDriver d(config);
@@ -130,7 +115,7 @@ TEST(ContinuumCures, APinMayGiveWayToTheTurnThatItPutInFront) {
   d.apply();
 }
 
-TEST(ContinuumCures, PinsGiveWayBeforeARunningRequestIsPreempted) {
+TEST(ContinuumFixes, EndPinsBeforePreemptingARunningRequest) {
   for (const bool give_way : {false, true}) {
     CoreConfig config = continuum_config(6);
     config.continuum.pins_give_way = give_way;
@@ -145,7 +130,7 @@ TEST(ContinuumCures, PinsGiveWayBeforeARunningRequestIsPreempted) {
   }
 }
 
-TEST(ContinuumCures, RequestsWithoutAJobDoNotStarveWithTheCure) {
+TEST(ContinuumFixes, RequestsWithoutAJobDoNotStarveWithTheFix) {
   for (const bool in_order : {false, true}) {
     CoreConfig config = continuum_config(64);
     config.scheduler.max_num_seqs = 1;
@@ -163,59 +148,51 @@ TEST(ContinuumCures, RequestsWithoutAJobDoNotStarveWithTheCure) {
   }
 }
 
-TEST(ContinuumCures, PinsEndWithTheirJobWithTheCure) {
-  for (const bool cured : {false, true}) {
+TEST(ContinuumFixes, EndPinsWithTheirJob) {
+  for (const bool fixed : {false, true}) {
     CoreConfig config = continuum_config(32);
-    config.continuum.pins_end_with_job = cured;
+    config.continuum.pins_end_with_job = fixed;
     CoreDriver d(config);
     const RequestTags turn{.job = "job", .tool = "ls"};
     add_turn(d, 1, 4, turn);
     d.step();
     add_turn(d, 2, 4, {.job = "job", .is_last_step = true});
     d.step();
-    EXPECT_EQ(pinned(d), cured ? Ids() : Ids({1})) << "the last step";
+    EXPECT_EQ(pinned(d), fixed ? Ids() : Ids({1})) << "the last step ends the pin with the fix";
     add_turn(d, 3, 4, turn, 8);
     d.step();
     d.core->finish(RequestId{3}, RequestStatus::finished_aborted, {.now = d.now});
-    EXPECT_EQ(pinned(d), cured ? Ids() : Ids({3})) << "an aborted turn";
+    EXPECT_EQ(pinned(d), fixed ? Ids() : Ids({3})) << "an aborted turn ends the pin with the fix";
     add_turn(d, 4, 4, turn);
     d.step();
     EXPECT_EQ(pinned(d), Ids({4}));
-    EXPECT_EQ(d.core->reset_prefix_cache(false, false, {.now = d.now}), cured) << "pins stand in the way of a reset";
-    EXPECT_EQ(pinned(d), cured ? Ids() : Ids({4}));
-    if (!cured) continue;
-    EXPECT_LT(d.core->next_deadline().value(), d.now) << "4 is retired, and nobody knows yet";
+    EXPECT_EQ(d.core->reset_prefix_cache(false, false, {.now = d.now}), fixed) << "pins make a reset fail without the fix";
+    EXPECT_EQ(pinned(d), fixed ? Ids() : Ids({4}));
+    if (!fixed) continue;
+    EXPECT_LT(d.core->next_deadline().value(), d.now) << "request 4 is retired but not yet reported";
     EXPECT_EQ(d.step().retired, Ids({4}));
     EXPECT_EQ(d.core->next_deadline(), std::nullopt);
   }
 }
 
-TEST(ContinuumCures, EndPinsLeavesNothing) {
+TEST(ContinuumFixes, EndPinsFreesAllBlocks) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 4, {.job = "a", .tool = "ls"});
   add_turn(d, 2, 4, {.job = "b", .tool = "ls"});
   d.step();
   d.core->end_pins();
   EXPECT_TRUE(d.core->all_blocks_free());
-  EXPECT_LT(d.core->next_deadline().value(), d.now) << "who was retired is to be told";
+  EXPECT_LT(d.core->next_deadline().value(), d.now) << "retired requests must be reported";
   EXPECT_EQ(d.step().retired, Ids({1, 2}));
   EXPECT_EQ(d.core->next_deadline(), std::nullopt);
 }
 
-class Events final : public EventSink {
- public:
-  void on_event(const Event& event) override {
-    if (event.what == EventKind::pinned || event.what == EventKind::unpinned || event.what == EventKind::preempted) all.push_back(event);
-  }
-  std::vector<Event> all;
-};
-
-TEST(ContinuumCures, EventsTellWhoWasPinnedAndWhyItEnded) {
+TEST(ContinuumFixes, ReportPinsAndTheirEndsAsEvents) {
   CoreConfig config = continuum_config(10);
   config.continuum.longest_tool_s = 1000.0;  // the first pin expires while the tool runs
   config.continuum.pins_give_way = true;
   config.continuum.pins_end_with_job = true;
-  Events events;
+  EventLog events{EventKind::pinned, EventKind::unpinned, EventKind::preempted};
   CoreDriver d(config, {.events = &events});
   const auto cause_of_end = [&] {
     const Event event = events.all.empty() ? Event{} : events.all.back();
@@ -229,7 +206,7 @@ TEST(ContinuumCures, EventsTellWhoWasPinnedAndWhyItEnded) {
   ASSERT_EQ(events.all.size(), 1U);
   EXPECT_EQ(events.all[0].what, EventKind::pinned);
   EXPECT_EQ(events.all[0].owner, RequestId{1});
-  EXPECT_EQ(events.all[0].amount, 2U) << "blocks";
+  EXPECT_EQ(events.all[0].amount, 2U) << "number of blocks";
   d.now += 100.0;
   d.step();
   EXPECT_EQ(cause_of_end(), EventCause::expired);
@@ -249,7 +226,7 @@ TEST(ContinuumCures, EventsTellWhoWasPinnedAndWhyItEnded) {
   EXPECT_EQ(cause_of_end(), EventCause::job_over);
 }
 
-TEST(ContinuumCures, ConfigurationsItCannotServeAreRefused) {
+TEST(ContinuumFixes, RefuseInvalidConfigurations) {
   for (const double seconds : {-1.0, 3601.0, 31e6, std::numeric_limits<double>::quiet_NaN()}) {
     CoreConfig config = continuum_config(32);
     config.continuum.pin_s = seconds;
@@ -262,4 +239,4 @@ TEST(ContinuumCures, ConfigurationsItCannotServeAreRefused) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

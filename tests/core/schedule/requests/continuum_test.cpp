@@ -1,19 +1,12 @@
-// SchedulingPolicy::continuum: the order of jobs, pins and their ends, who gives way.
+// Tests SchedulingPolicy::continuum: the order of jobs, pins and their ends, and which request is preempted.
 #include <gtest/gtest.h>
 
 #include "core/schedule/requests/turns.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::add_turn;
-using test::continuum_config;
-using test::CoreDriver;
-using test::Ids;
-using test::pinned;
-using test::scheduled_ids;
-
-TEST(Continuum, TakesTheTurnOfTheJobThatEnteredFirstAndThoseWithoutAJobLast) {
+TEST(Continuum, AdmitsTheEarliestJobFirstAndRequestsWithoutAJobLast) {
   CoreConfig config = continuum_config(32);
   config.scheduler.max_num_seqs = 1;
   CoreDriver d(config);
@@ -32,7 +25,7 @@ TEST(Continuum, TakesTheTurnOfTheJobThatEnteredFirstAndThoseWithoutAJobLast) {
   EXPECT_EQ(order, Ids({2, 4, 3, 1}));
 }
 
-TEST(Continuum, TakesTheTurnOfAPinnedJobBeforeAll) {
+TEST(Continuum, AdmitsTheTurnOfAPinnedJobFirst) {
   CoreConfig config = continuum_config(32);
   config.scheduler.max_num_seqs = 1;
   CoreDriver d(config);
@@ -47,19 +40,19 @@ TEST(Continuum, TakesTheTurnOfAPinnedJobBeforeAll) {
   d.apply();
 }
 
-TEST(Continuum, BlocksOfATurnStayUntilThePinExpires) {
+TEST(Continuum, KeepsTheBlocksOfATurnUntilThePinExpires) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 8, {.job = "job", .tool = "ls"});
-  const test::Outcome outcome = d.step();
+  const Outcome outcome = d.step();
   ASSERT_EQ(outcome.updates.size(), 1U);
   EXPECT_TRUE(outcome.updates[0].finished);
-  EXPECT_TRUE(outcome.retired.empty()) << "the core still refers to it";
+  EXPECT_TRUE(outcome.retired.empty()) << "the core still refers to the request";
   EXPECT_FALSE(d.core->has_work());
   EXPECT_EQ(d.core->counters().num_pinned, 1U);
   EXPECT_EQ(d.core->next_deadline(), d.now + 10.0);
   EXPECT_FALSE(d.core->all_blocks_free());
   d.now = *d.core->next_deadline() - 1.5;
-  d.step();  // plans 0.5 before
+  d.step();  // plans 0.5 s before the deadline
   EXPECT_EQ(pinned(d), Ids({1}));
   const StepPlan& plan = d.plan();
   EXPECT_EQ(plan.num_scheduled_tokens, 0U);
@@ -68,17 +61,17 @@ TEST(Continuum, BlocksOfATurnStayUntilThePinExpires) {
   EXPECT_EQ(d.core->next_deadline(), std::nullopt);
 }
 
-TEST(Continuum, AWorkerHearsOfAPinnedRequestsEndAtOnce) {
+TEST(Continuum, ReportsTheEndOfAPinnedRequestToTheWorkerImmediately) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 8, {.job = "job", .tool = "ls"});
   d.step();
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.finished), Ids({1}));
+  EXPECT_EQ(values(plan.finished), Ids({1}));
   EXPECT_EQ(plan.released.size(), 1U);
   d.apply();
 }
 
-TEST(Continuum, AJobHasOnePin) {
+TEST(Continuum, KeepsOnePinPerJob) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 8, {.job = "job", .tool = "ls"});
   d.step();
@@ -87,7 +80,7 @@ TEST(Continuum, AJobHasOnePin) {
   EXPECT_EQ(pinned(d), Ids({2}));
 }
 
-TEST(Continuum, AJobIsItsTenants) {
+TEST(Continuum, SeparatesJobsOfDifferentTenants) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 8, {.job = "job", .tool = "ls", .tenant = "a"});
   d.step();
@@ -95,21 +88,21 @@ TEST(Continuum, AJobIsItsTenants) {
   add_turn(d, 3, 4, {.job = "job", .tool = "ls"});
   add_turn(d, 4, 4, {.job = "1:ajob", .tool = "ls"});
   d.step();
-  EXPECT_EQ(pinned(d), Ids({1, 2, 3, 4})) << "no other replaces its pin, whatever it calls its job";
+  EXPECT_EQ(pinned(d), Ids({1, 2, 3, 4})) << "no other tenant replaces the pin, whatever its job is called";
   add_turn(d, 5, 4, {.job = "job", .tool = "ls", .tenant = "a"});
   d.step();
   EXPECT_EQ(pinned(d), Ids({2, 3, 4, 5}));
 }
 
-TEST(Continuum, TheNextTurnFindsThePinnedBlocks) {
+TEST(Continuum, ReusesThePinnedBlocksInTheNextTurn) {
   CoreDriver d(continuum_config(7));
-  const test::Tokens prompt = CoreDriver::prompt(1, 13);
+  const Tokens prompt = CoreDriver::prompt(1, 13);
   NewRequest first = CoreDriver::request(1, prompt, 1);
   const RequestTags tags{.job = "job", .tool = "ls"};
   first.tags = &tags;
   d.add(first);
   d.step();
-  d.add(2, 5, 1);  // would take the blocks of the first turn, were they free
+  d.add(2, 5, 1);  // would take the blocks of the first turn if they were free
   d.step();
   NewRequest second = CoreDriver::request(3, prompt, 1);
   second.tags = &tags;
@@ -118,7 +111,7 @@ TEST(Continuum, TheNextTurnFindsThePinnedBlocks) {
   EXPECT_EQ(d.view(3).num_cached_tokens, 12);
 }
 
-TEST(Continuum, NoPinForALastStepAJoblessRequestOrAnUnknownTool) {
+TEST(Continuum, DoesNotPinALastStepAJoblessRequestOrAnUnknownTool) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 4, {.job = "job", .is_last_step = true, .tool = "ls"});
   add_turn(d, 2, 4, {.tool = "ls"});
@@ -128,7 +121,7 @@ TEST(Continuum, NoPinForALastStepAJoblessRequestOrAnUnknownTool) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Continuum, NoPinForAToolThatTakesTooLong) {
+TEST(Continuum, DoesNotPinForAToolThatTakesTooLong) {
   CoreDriver d(continuum_config(32));
   add_turn(d, 1, 4, {.job = "job", .tool = "make"});
   d.step();
@@ -142,12 +135,12 @@ class Namer final : public ToolNamer {
  public:
   std::string tool_of(const RequestView& request) override {
     asked.push_back(request.id.value);
-    return request.tokens.back() == test::kSomeToken ? "ls" : "";
+    return request.tokens.back() == kSomeToken ? "ls" : "";
   }
   Ids asked;
 };
 
-TEST(Continuum, AsksForTheToolWhereTheTagsDoNotSay) {
+TEST(Continuum, AsksForTheToolWhenTheTagsDoNotNameIt) {
   Namer namer;
   CoreDriver d(continuum_config(32), {.tools = &namer});
   add_turn(d, 1, 4, {.job = "a"});
@@ -159,7 +152,7 @@ TEST(Continuum, AsksForTheToolWhereTheTagsDoNotSay) {
   EXPECT_EQ(pinned(d), Ids({1, 2}));
 }
 
-TEST(Continuum, TheLastRunningRequestWhoseJobIsNotPinnedGivesWay) {
+TEST(Continuum, PreemptsTheLastRunningRequestWhoseJobIsNotPinned) {
   CoreDriver d(continuum_config(7));
   add_turn(d, 1, 3, {.job = "p", .tool = "ls"});
   d.step();
@@ -167,12 +160,12 @@ TEST(Continuum, TheLastRunningRequestWhoseJobIsNotPinnedGivesWay) {
   d.step();
   add_turn(d, 3, 7, {.job = "p"}, 8);
   d.step();
-  EXPECT_EQ(test::values(d.snapshot().running), Ids({2, 3}));
+  EXPECT_EQ(values(d.snapshot().running), Ids({2, 3}));
   d.step();
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(test::values(plan.preempted), Ids({2})) << "3 came last, but its job is pinned";
+  EXPECT_EQ(values(plan.preempted), Ids({2})) << "request 3 is last, but its job is pinned";
   d.apply();
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,11 +1,11 @@
-// Speculation on the output side: rejected drafts are taken back, drafts are handed over, and grammars filter them.
+// Tests draft tokens on the output side: rejected draft tokens are removed, new ones are handed over, and grammars filter them.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
 
-CoreConfig speculating(CoreConfig config = sync_config()) {
+CoreConfig speculative_config(CoreConfig config = sync_config()) {
   config.speculation.num_spec_tokens = 3;
   return config;
 }
@@ -31,8 +31,8 @@ Tokens planned_drafts(const StepPlan& plan, std::uint64_t id) {
   return {};
 }
 
-TEST(Drafts, AcceptedOnesComeWithTheNextToken) {
-  CoreDriver d(speculating());
+TEST(Drafts, ReturnAcceptedDraftTokensWithTheNextToken) {
+  CoreDriver d(speculative_config());
   d.add(1, 5, 20);
   d.step();
   set_drafts(d, 1, {50, 51, 52});
@@ -44,8 +44,8 @@ TEST(Drafts, AcceptedOnesComeWithTheNextToken) {
   EXPECT_TRUE(drafts_of(d, 1).empty());
 }
 
-TEST(Drafts, Trap29RejectedOnesAreNotComputed) {
-  CoreDriver d(speculating());
+TEST(Drafts, Trap29DoNotCountRejectedDraftTokensAsComputed) {
+  CoreDriver d(speculative_config());
   d.add(1, 5, 20);
   d.step();
   set_drafts(d, 1, {50, 51, 52});
@@ -55,8 +55,8 @@ TEST(Drafts, Trap29RejectedOnesAreNotComputed) {
   EXPECT_EQ(d.view(1).tokens.size(), 8U);
 }
 
-TEST(Drafts, Trap29PlaceholdersShrinkWithRejectedOnes) {
-  CoreDriver d(speculating(async_config()));
+TEST(Drafts, Trap29ReducePlaceholdersByRejectedDraftTokens) {
+  CoreDriver d(speculative_config(async_config()));
   d.add(1, 5, 20);
   d.plan();
   EXPECT_EQ(d.view(1).num_output_placeholders, 1);
@@ -70,8 +70,8 @@ TEST(Drafts, Trap29PlaceholdersShrinkWithRejectedOnes) {
   EXPECT_EQ(d.view(1).num_computed_tokens, 7U);
 }
 
-TEST(Drafts, RefusedOnesOfADiscardedResultLeavePlaceholdersBelowZero) {
-  CoreDriver d(speculating(async_config()));
+TEST(Drafts, RejectedDraftTokensOfADiscardedResultMakePlaceholdersNegative) {
+  CoreDriver d(speculative_config(async_config()));
   d.add(1, 5, 20);
   d.plan();
   d.plan();
@@ -79,14 +79,14 @@ TEST(Drafts, RefusedOnesOfADiscardedResultLeavePlaceholdersBelowZero) {
   ASSERT_TRUE(d.core->reset_prefix_cache(true).value());
   d.plan();
   EXPECT_EQ(d.view(1).num_output_placeholders, 1);
-  EXPECT_TRUE(d.apply({{1, {50, 51}}}).updates.empty()) << "discarded";
-  EXPECT_EQ(d.view(1).num_output_placeholders, -1) << "and its two refused drafts are taken back all the same";
+  EXPECT_TRUE(d.apply({{1, {50, 51}}}).updates.empty()) << "the result is discarded";
+  EXPECT_EQ(d.view(1).num_output_placeholders, -1) << "the two rejected draft tokens are subtracted anyway";
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
-  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 4U) << "6 tokens and 3 drafts, 1 in flight less than none, 4 computed";
+  EXPECT_EQ(d.plan().scheduled[0].num_tokens, 4U) << "6 tokens and 3 draft tokens, minus 1 placeholder and 4 computed tokens";
 }
 
-TEST(Drafts, Trap29AStopTrimsWhatComesAfterItAndCountsAllAccepted) {
-  CoreDriver d(speculating());
+TEST(Drafts, Trap29DropTokensAfterAStopAndCountAllAccepted) {
+  CoreDriver d(speculative_config());
   d.add(1, 5, 20);
   d.step();
   set_drafts(d, 1, {50, kStop, 52});
@@ -98,8 +98,8 @@ TEST(Drafts, Trap29AStopTrimsWhatComesAfterItAndCountsAllAccepted) {
   EXPECT_EQ(outcome.stats->spec_decoding->num_accepted_tokens, 3U);
 }
 
-TEST(Drafts, StatsCountDraftsAndAcceptedPositions) {
-  CoreDriver d(speculating());
+TEST(Drafts, CountDraftsAndAcceptedPositions) {
+  CoreDriver d(speculative_config());
   d.add(1, 5, 20);
   d.add(2, 5, 20);
   EXPECT_FALSE(d.step().stats->spec_decoding);
@@ -114,11 +114,11 @@ TEST(Drafts, StatsCountDraftsAndAcceptedPositions) {
   EXPECT_EQ(stats.num_draft_tokens, 5U);
   EXPECT_EQ(stats.num_accepted_tokens, 2U);
   EXPECT_EQ(stats.num_accepted_per_position, (std::vector<std::uint64_t>{1, 1, 0}));
-  EXPECT_FALSE(d.step().stats->spec_decoding) << "no drafts, no count";
+  EXPECT_FALSE(d.step().stats->spec_decoding) << "a step without draft tokens has no statistics";
 }
 
-TEST(Drafts, WhatAnOutcomeHasToldOfDraftsIsNotToldAgain) {
-  CoreDriver d(speculating());
+TEST(Drafts, ReportStatisticsOfDraftTokensOnce) {
+  CoreDriver d(speculative_config());
   d.add(1, 5, 20);
   d.step();
   set_drafts(d, 1, {50, 51, 52});
@@ -126,8 +126,8 @@ TEST(Drafts, WhatAnOutcomeHasToldOfDraftsIsNotToldAgain) {
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(d.core->make_stats()->spec_decoding) << i;
 }
 
-TEST(Drafts, Trap29ThoseOfPrefillChunksAndStrangersAreDropped) {
-  CoreConfig config = speculating();
+TEST(Drafts, Trap29DropDraftTokensOfPrefillChunksAndUnknownRequests) {
+  CoreConfig config = speculative_config();
   config.scheduler.max_num_batched_tokens = 8;
   CoreDriver d(config);
   d.add(1, 12, 20);
@@ -137,19 +137,19 @@ TEST(Drafts, Trap29ThoseOfPrefillChunksAndStrangersAreDropped) {
   set_drafts(d, 9, {50});
   d.step();
   set_drafts(d, 1, {50, 51, 52, 53});
-  EXPECT_EQ(drafts_of(d, 1), (Tokens{50, 51, 52})) << "as many as a step has room for";
+  EXPECT_EQ(drafts_of(d, 1), (Tokens{50, 51, 52})) << "a step has room for three draft tokens";
 }
 
-TEST(Drafts, TheGrammarKeepsTheLeadingOnesThatFit) {
+TEST(Drafts, KeepOnlyLeadingDraftTokensThatFitTheGrammar) {
   ScriptedGrammar grammar;
-  CoreDriver d(speculating(), {.grammar = &grammar});
+  CoreDriver d(speculative_config(), {.grammar = &grammar});
   const Tokens prompt = CoreDriver::prompt(1, 5);
   NewRequest request = CoreDriver::request(1, prompt, 20);
   request.structured_output = true;
   d.add(request);
   d.add(2, 5, 20);
   d.step();
-  EXPECT_EQ(grammar.log, std::vector<std::string>{"accept 1 [40]"}) << "only of requests with a grammar";
+  EXPECT_EQ(grammar.log, std::vector<std::string>{"accept 1 [40]"}) << "only requests with a grammar call it";
   set_drafts(d, 1, {50, 200, 51});
   set_drafts(d, 2, {50, 200, 51});
   EXPECT_EQ(drafts_of(d, 1), Tokens{50});
@@ -159,9 +159,9 @@ TEST(Drafts, TheGrammarKeepsTheLeadingOnesThatFit) {
   EXPECT_EQ(drafts_of(d, 1), (Tokens{50, 200, 51}));
 }
 
-TEST(Drafts, TheGrammarTakesTrimmedTokensAfterTheStop) {
+TEST(Drafts, PassOnlyTokensUpToTheStopToTheGrammar) {
   ScriptedGrammar grammar;
-  CoreDriver d(speculating(), {.grammar = &grammar});
+  CoreDriver d(speculative_config(), {.grammar = &grammar});
   const Tokens prompt = CoreDriver::prompt(1, 5);
   NewRequest request = CoreDriver::request(1, prompt, 20);
   request.structured_output = true;
@@ -174,8 +174,8 @@ TEST(Drafts, TheGrammarTakesTrimmedTokensAfterTheStop) {
   EXPECT_EQ(grammar.log, std::vector<std::string>{"accept 1 [50 1]"});
 }
 
-TEST(DraftsInPlan, TakeThePlacesOfThePlaceholders) {
-  CoreDriver d(speculating(async_config()));
+TEST(DraftsInPlan, ReplaceThePlaceholders) {
+  CoreDriver d(speculative_config(async_config()));
   d.add(1, 5, 20);
   d.plan();
   const StepPlan& plan = d.plan();
@@ -185,9 +185,9 @@ TEST(DraftsInPlan, TakeThePlacesOfThePlaceholders) {
   EXPECT_EQ(planned_drafts(plan, 1), (Tokens{50, 51, 52}));
 }
 
-TEST(DraftsInPlan, RefusedOnesArePaddedAndNotCounted) {
+TEST(DraftsInPlan, PadRefusedDraftTokensAndDoNotCountThem) {
   ScriptedGrammar grammar;
-  CoreDriver d(speculating(async_config()), {.grammar = &grammar});
+  CoreDriver d(speculative_config(async_config()), {.grammar = &grammar});
   const Tokens prompt = CoreDriver::prompt(1, 5);
   NewRequest request = CoreDriver::request(1, prompt, 20);
   request.structured_output = true;
@@ -203,9 +203,9 @@ TEST(DraftsInPlan, RefusedOnesArePaddedAndNotCounted) {
   EXPECT_EQ(outcome.stats->spec_decoding->num_accepted_tokens, 1U);
 }
 
-TEST(DraftsInPlan, GivenAgainTheyReplaceWhatWasRefusedBefore) {
+TEST(DraftsInPlan, ReplaceRefusedDraftTokensWhenSetAgain) {
   ScriptedGrammar grammar;
-  CoreDriver d(speculating(async_config()), {.grammar = &grammar});
+  CoreDriver d(speculative_config(async_config()), {.grammar = &grammar});
   const Tokens prompt = CoreDriver::prompt(1, 5);
   NewRequest request = CoreDriver::request(1, prompt, 20);
   request.structured_output = true;
@@ -215,7 +215,7 @@ TEST(DraftsInPlan, GivenAgainTheyReplaceWhatWasRefusedBefore) {
   d.plan();
   set_drafts_in_plan(d, 1, {200, 200, 200});
   set_drafts_in_plan(d, 9, {50});
-  EXPECT_EQ(d.apply({{1, {50, 51, 52, 60}}}).stats->spec_decoding.value().num_draft_tokens, 3U) << "nothing is refused in the second call";
+  EXPECT_EQ(d.apply({{1, {50, 51, 52, 60}}}).stats->spec_decoding.value().num_draft_tokens, 3U) << "the second call refuses no draft token";
 }
 
 }  // namespace

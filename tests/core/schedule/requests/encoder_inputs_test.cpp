@@ -1,5 +1,5 @@
-// Which encoder inputs run in which step, against a plain walk over the items of each request as vLLM's scheduler does it
-// (_try_schedule_encoder_inputs). The cache is the real one: it has a naive model of its own.
+// Compares which encoder inputs run in which step with a plain loop over the items of each request, as in vLLM's scheduler
+// (_try_schedule_encoder_inputs). The loop uses the real cache, which is tested against a separate naive model.
 #include <list>
 #include <set>
 #include <string>
@@ -22,9 +22,9 @@ bool is_elsewhere(std::string_view identifier) {
 }
 
 struct ElsewhereConnector final : EncoderConnector {
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> told;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> reported;
   bool has(std::string_view identifier) override { return is_elsewhere(identifier); }
-  void allocated(const RequestView& request, std::uint32_t index) override { told.emplace_back(request.id.value, index); }
+  void allocated(const RequestView& request, std::uint32_t index) override { reported.emplace_back(request.id.value, index); }
 };
 
 struct Sequence {
@@ -49,10 +49,10 @@ struct NaiveScheduler {
   std::list<Sequence> running = {}, waiting = {};
   std::vector<Run> runs = {};
   std::vector<std::string> freed = {};
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> told = {};
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> reported = {};
   std::int32_t tokens = 0;
   std::int64_t embeds = 0;
-  int num_put_off = 0;
+  int num_deferred = 0;
 
   bool run(Sequence& s) {
     std::int32_t n = std::min(s.num_tokens - s.computed, tokens);
@@ -74,7 +74,7 @@ struct NaiveScheduler {
       const bool torn = config.encoder.disable_chunked_mm_input && s.computed < begin && s.computed + n < end;
       if (cut || torn || !cache.can_allocate(s.inputs(), i, budget, planned)) {
         n = std::max(0, begin - (s.computed + shift));
-        ++num_put_off;
+        ++num_deferred;
         break;
       }
       const auto [first, last] =
@@ -94,7 +94,7 @@ struct NaiveScheduler {
     for (const auto& inputs : {run.inputs, loads}) {
       for (const std::uint32_t i : inputs) {
         cache.allocate(s.inputs(), i);
-        told.emplace_back(s.id.value, i);
+        reported.emplace_back(s.id.value, i);
       }
     }
     run.num_tokens = n;
@@ -141,7 +141,7 @@ struct NaiveScheduler {
   }
 };
 
-// Of the items "a" to "h": the positions that take an embedding.
+// Lists for the items "a" to "h" the positions that have an embedding.
 const std::vector<std::uint8_t> kMasks[] = {{1, 1, 1, 1},    {1, 1, 1, 1, 1, 1}, {1}, {0, 1, 1, 0, 1, 1, 0}, {1, 1, 1}, {0, 0, 1},
                                             {1, 1, 1, 1, 1}, {1, 0, 0, 1, 1, 1}};
 
@@ -179,7 +179,7 @@ CoreConfig config_of(const Mode& mode) {
   return config;
 }
 
-// How often an item was put off: the walk must have something to say.
+// Returns how often an item was deferred; the comparison needs such cases.
 int play(const Mode& mode, std::uint64_t seed, int num_steps) {
   Random random(seed);
   const CoreConfig config = config_of(mode);
@@ -196,7 +196,7 @@ int play(const Mode& mode, std::uint64_t seed, int num_steps) {
       request.multimodal = added.items;
       d.add(request);
     }
-    // Waiting requests keep what they refer to, so all can come to wait for each other.
+    // Waiting requests keep their references, so all requests can wait for each other.
     if (random.chance(0.05)) {
       auto& from = naive.running.empty() ? naive.waiting : naive.running;
       d.core->finish(from.front().id, RequestStatus::finished_aborted);
@@ -210,14 +210,14 @@ int play(const Mode& mode, std::uint64_t seed, int num_steps) {
     EXPECT_EQ(runs, naive.runs) << "step " << step;
     EXPECT_EQ(std::vector<std::string>(plan.freed_encoder_outputs.begin(), plan.freed_encoder_outputs.end()), naive.freed)
         << "step " << step;
-    EXPECT_EQ(connector.told, naive.told) << "step " << step;
+    EXPECT_EQ(connector.reported, naive.reported) << "step " << step;
     naive.apply();
     d.apply();
   }
-  return naive.num_put_off;
+  return naive.num_deferred;
 }
 
-TEST(EncoderInputs, EqualAPlainWalkOverTheItems) {
+TEST(EncoderInputs, EqualAPlainLoopOverTheItems) {
   for (const bool use_eagle : {false, true})
     for (const bool whole_items : {false, true}) EXPECT_GT(play({use_eagle, false, whole_items}, 5, 400), 20);
   EXPECT_GT(play({false, false, false, true}, 7, 400), 20);
@@ -225,8 +225,8 @@ TEST(EncoderInputs, EqualAPlainWalkOverTheItems) {
   play({false, true, false}, 6, 400);
 }
 
-// The prefix cache ends in the middle of it, and the last of its embeddings goes to the token before.
-TEST(EncoderInputs, AnInputWhoseEmbeddingsAllLieInTheKvCacheIsNotComputedAgain) {
+// The prefix cache ends within the item, and the last embedding of the item belongs to the token before that end.
+TEST(EncoderInputs, SkipAnInputWhoseEmbeddingsAreAllInTheKvCache) {
   CoreConfig config = sync_config();
   config.encoder.max_encoder_tokens = config.encoder.encoder_cache_size = 4;
   CoreDriver d(config);
@@ -243,7 +243,7 @@ TEST(EncoderInputs, AnInputWhoseEmbeddingsAllLieInTheKvCacheIsNotComputedAgain) 
   NewRequest other = CoreDriver::request(2, other_prompt, 1);
   other.multimodal = others;
   d.add(other);
-  ASSERT_EQ(d.plan().freed_encoder_outputs.size(), 1U) << "there is room for one output";
+  ASSERT_EQ(d.plan().freed_encoder_outputs.size(), 1U) << "the cache has room for one output";
   d.apply();
   request.id = RequestId{3};
   d.add(request);

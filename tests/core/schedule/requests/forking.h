@@ -1,5 +1,5 @@
 #pragma once
-// Forks of requests that a CoreDriver steps.
+// Helpers that fork requests of a CoreDriver.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"

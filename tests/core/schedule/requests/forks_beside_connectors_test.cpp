@@ -1,22 +1,14 @@
-// What a child shares where a connector fills blocks, and what the connector is told of it.
+// Tests which blocks a child shares when a connector loads blocks, and how the connector is notified.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/requests/forking.h"
 #include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::CoreDriver;
-using test::Ids;
-using test::must_fork;
-using test::scheduled_ids;
-using test::ScriptedConnector;
-using test::sync_config;
-using test::Tokens;
-
-TEST(ForksBesideConnectors, AChildSharesWhatWasLoadedAndIsNotLookedUp) {
+TEST(ForksWithConnectors, ShareLoadedBlocksWithoutALookup) {
   ScriptedConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = false};
@@ -35,7 +27,7 @@ TEST(ForksBesideConnectors, AChildSharesWhatWasLoadedAndIsNotLookedUp) {
   d.apply();
 }
 
-TEST(ForksBesideConnectors, OfBlocksThatAreBeingLoadedNothingIsShared) {
+TEST(ForksWithConnectors, DoNotShareBlocksThatAreBeingLoaded) {
   ScriptedConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
@@ -44,22 +36,22 @@ TEST(ForksBesideConnectors, OfBlocksThatAreBeingLoadedNothingIsShared) {
   must_fork(d, 1, 2);
   EXPECT_TRUE(d.blocks(2).empty());
   d.apply();
-  connector.matches[RequestId{2}] = {};  // not known yet: ask again
+  connector.matches[RequestId{2}] = {};  // the match is unknown: query again
   EXPECT_TRUE(d.plan().scheduled.empty());
   const RequestId received[] = {RequestId{1}};
   d.apply({}, {.has_connector_output = true, .finished_receiving = received});
   must_fork(d, 1, 3);
-  EXPECT_TRUE(d.blocks(3).empty()) << "they have come, and are not taken yet";
+  EXPECT_TRUE(d.blocks(3).empty()) << "the blocks were received but are not yet in use";
   connector.matches.clear();
   d.plan();
   EXPECT_EQ(d.scheduled(1), 3U);
-  EXPECT_EQ(d.blocks(2)[0], d.blocks(1)[0]) << "found by its name";
+  EXPECT_EQ(d.blocks(2)[0], d.blocks(1)[0]) << "the block is found by its hash";
   EXPECT_EQ(d.blocks(3)[1], d.blocks(1)[1]);
   d.apply();
 }
 
-// What the parent was said to have is not there: the parent is cut or ends, and a child that has not run begins as if it were added.
-TEST(ForksBesideConnectors, AChildGivesUpAShareThatWasNotLoaded) {
+// The parent's blocks were not loaded. The parent is cut or ends, and a child that has not run begins as if it were added.
+TEST(ForksWithConnectors, ReleaseSharedBlocksWhoseLoadFailed) {
   for (const KvLoadFailurePolicy policy : {KvLoadFailurePolicy::fail, KvLoadFailurePolicy::recompute}) {
     ScriptedConnector connector;
     CoreConfig config = sync_config();
@@ -79,7 +71,7 @@ TEST(ForksBesideConnectors, AChildGivesUpAShareThatWasNotLoaded) {
   }
 }
 
-TEST(ForksBesideConnectors, WhoLoadsNothingIsNotLookedUpButToldOf) {
+TEST(ForksWithConnectors, NotifyTheConnectorWithoutALookupWhenTheRequestLoadsNothing) {
   ScriptedConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
@@ -93,19 +85,19 @@ TEST(ForksBesideConnectors, WhoLoadsNothingIsNotLookedUpButToldOf) {
   d.apply();
 }
 
-// A child of a session that waits is one that waits, with its share; who lacks blocks while nothing runs gets that back.
-TEST(ForksOfSessions, OneThatWaitsHasChildrenThatWait) {
+// A child of a waiting session also waits, with its shared blocks. A request that needs blocks while nothing runs frees these blocks.
+TEST(ForksOfSessions, ForkAWaitingSessionIntoAWaitingSession) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 6);
   NewRequest request = CoreDriver::request(1, prompt, 3);
   request.resumable = true;
   d.add(request);
-  d.step({{1, {test::kStop}}});
+  d.step({{1, {kStop}}});
   const ForkRequest child{.id = RequestId{2}, .arrival_time = 2.0, .resumable = true, .waits_for_input = true};
   ASSERT_TRUE(d.core->fork(RequestId{1}, child, {.now = d.now}).has_value());
   EXPECT_EQ(d.view(2).status, RequestStatus::waiting_for_input);
   EXPECT_EQ(d.blocks(2), d.blocks(1));
-  EXPECT_EQ(d.core->counters().num_unfinished, 0) << "both wait";
+  EXPECT_EQ(d.core->counters().num_unfinished, 0) << "both sessions wait";
   d.step();
   EXPECT_EQ(d.scheduled(2), 0U);
   const Tokens input{61, 62};
@@ -113,7 +105,7 @@ TEST(ForksOfSessions, OneThatWaitsHasChildrenThatWait) {
   ASSERT_TRUE(d.core->continue_session(RequestId{2}, &more, {.now = d.now}).has_value());
   const StepPlan& plan = d.plan();
   EXPECT_EQ(d.scheduled(2), 2U);
-  EXPECT_EQ(plan.copies.size(), 1U) << "of the block that both were in";
+  EXPECT_EQ(plan.copies.size(), 1U) << "the block that both sessions write to is copied";
   d.apply();
   EXPECT_EQ(d.blocks(1).size(), 2U);
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
@@ -123,4 +115,4 @@ TEST(ForksOfSessions, OneThatWaitsHasChildrenThatWait) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

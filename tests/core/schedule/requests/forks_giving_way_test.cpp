@@ -1,21 +1,14 @@
-// What becomes of shares where blocks lack or the cache is reset.
+// Tests what happens to shared blocks when blocks run out or the cache is reset.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/requests/forking.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::CoreDriver;
-using test::fork;
-using test::Ids;
-using test::must_fork;
-using test::scheduled_ids;
-using test::sync_config;
-
-// 1 lacks a block: the child that waits gives up its share before anybody is preempted, and is computed again.
-TEST(Forks, AShareGivesWayBeforeARunningRequest) {
+// Request 1 needs a block. The waiting child releases its shared blocks before any request is preempted, and is recomputed.
+TEST(Forks, ReleaseSharedBlocksBeforePreemptingARunningRequest) {
   CoreConfig config = sync_config(6);
   config.scheduler.max_num_seqs = 1;
   CoreDriver d(config);
@@ -31,8 +24,8 @@ TEST(Forks, AShareGivesWayBeforeARunningRequest) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-// All blocks are held by children that wait: the first of them takes what the others give up.
-TEST(Forks, SharesAloneDoNotStandInTheWay) {
+// Waiting children hold all blocks. The first child takes the blocks that the others release.
+TEST(Forks, ReleaseSharedBlocksWhenWaitingChildrenHoldAllBlocks) {
   CoreConfig config = sync_config(7);
   CoreDriver d(config);
   d.add(1, 14, 8);
@@ -45,7 +38,7 @@ TEST(Forks, SharesAloneDoNotStandInTheWay) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Forks, APreemptedChildIsComputedAgain) {
+TEST(Forks, RecomputeAPreemptedChild) {
   CoreConfig config = sync_config(7);
   config.scheduler.reserve_full_isl = false;
   config.prefix_cache.enable_prefix_caching = false;
@@ -59,9 +52,10 @@ TEST(Forks, APreemptedChildIsComputedAgain) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-// 1 is scheduled with a copy, 3 lacks blocks even when 2 has given up its share, and 1 is taken back: nothing is copied for it.
-TEST(Forks, ACopyOfOneThatGivesWayLeavesThePlan) {
-  CoreConfig config = test::priority_config(6);
+// Request 1 is scheduled with a copy. Request 3 needs more blocks even after request 2 has released its shared blocks, so request 1 is
+// preempted and nothing is copied for it.
+TEST(Forks, RemoveTheCopyOfAPreemptedRequestFromThePlan) {
+  CoreConfig config = priority_config(6);
   config.scheduler.reserve_full_isl = false;
   config.scheduler.long_prefill_token_threshold = 8;
   CoreDriver d(config);
@@ -72,14 +66,14 @@ TEST(Forks, ACopyOfOneThatGivesWayLeavesThePlan) {
   must_fork(d, 1, 2);
   const StepPlan& plan = d.plan();
   EXPECT_EQ(scheduled_ids(plan), Ids({3}));
-  EXPECT_EQ(test::values(plan.preempted), Ids({1}));
+  EXPECT_EQ(values(plan.preempted), Ids({1}));
   EXPECT_TRUE(plan.copies.empty());
   EXPECT_TRUE(d.blocks(2).empty());
   d.apply();
   EXPECT_EQ(d.core->counters().num_copied_blocks, 0U);
 }
 
-TEST(Forks, AResetPutsSharesBack) {
+TEST(Forks, ReleaseSharedBlocksWhenTheCacheIsReset) {
   CoreDriver d(sync_config());
   d.add(1, 6, 20);
   d.step();
@@ -92,4 +86,4 @@ TEST(Forks, AResetPutsSharesBack) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,4 +1,4 @@
-// Forks of sessions, and of requests that are held to a grammar.
+// Tests forks of sessions and of requests with a grammar.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -6,19 +6,11 @@
 #include "core/schedule/requests/forking.h"
 #include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::async_config;
-using test::CoreDriver;
-using test::expect_refused;
-using test::fork;
-using test::must_fork;
-using test::sync_config;
-using test::Tokens;
-
-// Between two inputs of a session.
-TEST(Forks, OfASessionTheChildIsAnOrdinaryRequest) {
+// The session waits between two inputs when it is forked.
+TEST(Forks, ForkASessionIntoAnOrdinaryRequest) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 6);
   NewRequest session = CoreDriver::request(1, prompt, 3);
@@ -32,12 +24,12 @@ TEST(Forks, OfASessionTheChildIsAnOrdinaryRequest) {
   const SessionInput input{.tokens = more};
   ASSERT_TRUE(d.core->continue_session(RequestId{1}, &input).has_value());
   for (int i = 0; i < 3; ++i) d.step();
-  EXPECT_FALSE(d.known(2)) << "it has its six outputs";
+  EXPECT_FALSE(d.known(2)) << "the child has its six outputs";
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
 }
 
-// As in a beam search: each waits after one token, its children go on with tokens that somebody chose, and it ends.
-TEST(Forks, ASessionThatWaitsHasChildrenThatAreSessions) {
+// This is what a beam search does: each session waits after one token, its children continue with chosen tokens, and it ends.
+TEST(Forks, ForkAWaitingSessionIntoSessions) {
   for (const bool async : {false, true}) {
     CoreDriver d(async ? async_config() : sync_config());
     const Tokens prompt = CoreDriver::prompt(1, 10);
@@ -48,7 +40,7 @@ TEST(Forks, ASessionThatWaitsHasChildrenThatAreSessions) {
     std::uint64_t parent = 1;
     for (std::uint32_t step = 0; step < 6; ++step) {
       ASSERT_EQ(d.view(parent).status, RequestStatus::waiting_for_input);
-      EXPECT_EQ(d.plan().num_scheduled_tokens, 0U) << "nothing runs on with what nobody chose";
+      EXPECT_EQ(d.plan().num_scheduled_tokens, 0U) << "a session does not continue without a chosen token";
       d.apply();
       for (const std::uint64_t child : {parent + 1, parent + 2}) {
         const auto forked = fork(d, parent,
@@ -64,7 +56,7 @@ TEST(Forks, ASessionThatWaitsHasChildrenThatAreSessions) {
       if (parent > 1) d.core->finish(RequestId{parent - 1}, RequestStatus::finished_stopped);
       d.core->check_invariants();
       const StepPlan& plan = d.plan();
-      EXPECT_EQ(plan.num_scheduled_tokens, 2U) << "one token of each";
+      EXPECT_EQ(plan.num_scheduled_tokens, 2U) << "each child runs one token";
       EXPECT_EQ(plan.copies.size(), (10 + step) % 4 == 0 ? 0U : 1U);
       d.apply();
       parent += 2;
@@ -75,8 +67,8 @@ TEST(Forks, ASessionThatWaitsHasChildrenThatAreSessions) {
   }
 }
 
-TEST(Forks, AChildIsHeldToItsParentsGrammar) {
-  test::ScriptedGrammar grammar;
+TEST(Forks, ApplyTheParentsGrammarToTheChild) {
+  ScriptedGrammar grammar;
   CoreDriver d(sync_config(), {.grammar = &grammar});
   const Tokens prompt = CoreDriver::prompt(1, 6);
   NewRequest request = CoreDriver::request(1, prompt, 20);
@@ -98,8 +90,8 @@ TEST(Forks, AChildIsHeldToItsParentsGrammar) {
   EXPECT_FALSE(d.known(4));
 }
 
-TEST(Forks, AChildWaitsForAGrammarAsItsParentDoes) {
-  test::ScriptedGrammar grammar;
+TEST(Forks, WaitForTheGrammarAsTheParentDoes) {
+  ScriptedGrammar grammar;
   grammar.not_ready = {RequestId{1}, RequestId{2}};
   CoreDriver d(sync_config(), {.grammar = &grammar});
   const Tokens prompt = CoreDriver::prompt(1, 6);
@@ -115,4 +107,4 @@ TEST(Forks, AChildWaitsForAGrammarAsItsParentDoes) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

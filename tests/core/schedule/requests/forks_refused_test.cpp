@@ -1,21 +1,13 @@
-// Forks that are refused: bad input, bounds, what cannot be shared.
+// Tests which forks are refused: bad input, limits, and requests that cannot be shared.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/requests/forking.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::async_config;
-using test::CoreDriver;
-using test::expect_refused;
-using test::fork;
-using test::must_fork;
-using test::sync_config;
-using test::Tokens;
-
-TEST(Forks, BadInputIsRefused) {
+TEST(Forks, RefuseBadInput) {
   CoreDriver d(sync_config());
   d.add(1, 6, 10);
   d.add(2, 6, 1);
@@ -31,7 +23,7 @@ TEST(Forks, BadInputIsRefused) {
   EXPECT_TRUE(fork(d, 1, {.id = child, .max_tokens = 3}).has_value());
 }
 
-TEST(Forks, OfOneThatHasEndedIsRefused) {
+TEST(Forks, RefuseAFinishedParent) {
   CoreConfig config = async_config();
   CoreDriver d(config);
   d.add(1, 6, 10);
@@ -41,7 +33,7 @@ TEST(Forks, OfOneThatHasEndedIsRefused) {
   d.apply();
 }
 
-TEST(Forks, AFamilyIsBounded) {
+TEST(Forks, LimitTheSizeOfAFamily) {
   CoreConfig config = sync_config();
   config.limits.max_fork_family = 4;
   CoreDriver d(config);
@@ -54,7 +46,7 @@ TEST(Forks, AFamilyIsBounded) {
   while (d.core->has_work()) d.step();
 }
 
-TEST(Forks, AFamilyOfOneHasNoChildren) {
+TEST(Forks, RefuseChildrenWhenAFamilyHasOneMember) {
   CoreConfig config = sync_config();
   config.limits.max_fork_family = 1;
   CoreDriver d(config);
@@ -63,7 +55,7 @@ TEST(Forks, AFamilyOfOneHasNoChildren) {
   expect_refused(d, 1, {.id = RequestId{2}}, {"limits.max_fork_family", ErrorCode::overloaded});
 }
 
-TEST(Forks, TheWaitingQueueIsBounded) {
+TEST(Forks, RefuseAForkWhenTheWaitingQueueIsFull) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_waiting = 1;
   CoreDriver d(config);
@@ -73,7 +65,7 @@ TEST(Forks, TheWaitingQueueIsBounded) {
   expect_refused(d, 1, {.id = RequestId{3}}, {"max_num_waiting", ErrorCode::overloaded});
 }
 
-TEST(Forks, WhatCannotBeSharedIsRefused) {
+TEST(Forks, RefuseAPoolingParent) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 6);
   NewRequest pooling = CoreDriver::request(1, prompt, 1);
@@ -83,4 +75,4 @@ TEST(Forks, WhatCannotBeSharedIsRefused) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

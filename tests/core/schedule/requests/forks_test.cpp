@@ -1,25 +1,16 @@
-// What a child has of its parent, and who copies which block.
+// Tests what a child shares with its parent, and which request copies which block.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
 #include "core/schedule/harness.h"
 #include "core/schedule/requests/forking.h"
 #include "quire/base/events.h"
+#include "support/scripted_connector.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::async_config;
-using test::CoreDriver;
-using test::fork;
-using test::Harness;
-using test::Ids;
-using test::must_fork;
-using test::scheduled_ids;
-using test::sync_config;
-using test::Tokens;
-
-TEST(Forks, AChildHasTheTagsOfItsParentButTheJob) {
+TEST(Forks, CopyTheTagsOfTheParentExceptTheJob) {
   CoreDriver d(sync_config());
   const Tokens tokens = CoreDriver::prompt(1, 9);
   NewRequest request = CoreDriver::request(1, tokens, 20);
@@ -32,7 +23,7 @@ TEST(Forks, AChildHasTheTagsOfItsParentButTheJob) {
   EXPECT_EQ(*d.view(2).tags, (RequestTags{.tenant = "a", .hints = {{"size", "small"}}}));
 }
 
-TEST(Forks, AChildHasANameAndASamplingOfItsOwn) {
+TEST(Forks, GiveTheChildItsOwnNameAndSamplingParameters) {
   CoreDriver d(sync_config());
   const SamplingParams first, second;
   const Tokens tokens = CoreDriver::prompt(1, 9);
@@ -51,7 +42,7 @@ TEST(Forks, AChildHasANameAndASamplingOfItsOwn) {
   d.apply();
 }
 
-TEST(Forks, AChildComputesNothingThatItsParentHas) {
+TEST(Forks, ReuseAllComputedTokensOfTheParent) {
   CoreDriver d(sync_config());
   d.add(1, 9, 20);
   d.step();
@@ -59,13 +50,13 @@ TEST(Forks, AChildComputesNothingThatItsParentHas) {
   must_fork(d, 1, 2);
   EXPECT_EQ(d.view(2).num_computed_tokens, d.view(1).num_computed_tokens);
   EXPECT_EQ(d.blocks(2), d.blocks(1));
-  EXPECT_EQ(d.core->counters().num_free_blocks, 31U - 3U) << "nothing is taken";
+  EXPECT_EQ(d.core->counters().num_free_blocks, 31U - 3U) << "the fork allocates no block";
   const std::vector<BlockId> shared = d.blocks(1);
 
   const StepPlan& plan = d.plan();
   EXPECT_EQ(scheduled_ids(plan), Ids({1, 2}));
   EXPECT_EQ(d.scheduled(2), 1U);
-  ASSERT_EQ(plan.copies.size(), 1U) << "the parent writes first, and the child last";
+  ASSERT_EQ(plan.copies.size(), 1U) << "the parent writes first and copies; the child writes last";
   EXPECT_EQ(plan.copies[0].id, RequestId{1});
   EXPECT_EQ(plan.copies[0].source, shared[2]);
   EXPECT_EQ(plan.copies[0].destination, d.blocks(1)[2]);
@@ -86,8 +77,8 @@ TEST(Forks, AChildComputesNothingThatItsParentHas) {
   EXPECT_EQ(d.core->counters().num_copied_blocks, 1U);
 }
 
-// A fork in the middle of a prefill: the blocks that the child fills itself are named by the same embeddings.
-TEST(Forks, AChildHasTheEmbeddingsOfItsParentsPrompt) {
+// The fork happens during the prefill. The blocks that the child fills itself are hashed with the same embeddings.
+TEST(Forks, UseTheEmbeddingsOfTheParentsPrompt) {
   CoreConfig config = sync_config();
   config.scheduler.long_prefill_token_threshold = 4;
   CoreDriver d(config);
@@ -108,7 +99,7 @@ TEST(Forks, AChildHasTheEmbeddingsOfItsParentsPrompt) {
   d.apply();
 }
 
-TEST(Forks, OfFullBlocksNothingIsCopied) {
+TEST(Forks, CopyNoFullBlocks) {
   CoreDriver d(sync_config());
   d.add(1, 8, 20);
   d.step();
@@ -118,7 +109,7 @@ TEST(Forks, OfFullBlocksNothingIsCopied) {
   d.apply();
 }
 
-TEST(Forks, AllSharersButTheLastCopy) {
+TEST(Forks, CopyABlockForAllSharersExceptTheLast) {
   CoreDriver d(sync_config());
   d.add(1, 6, 20);
   d.step();
@@ -127,8 +118,9 @@ TEST(Forks, AllSharersButTheLastCopy) {
   d.apply();
 }
 
-// The parent is gone, and others may find what it wrote behind the fork: its name goes before the child writes over it.
-TEST(Forks, TheLastSharerWritesInPlaceAndTheBlockLosesItsName) {
+// The parent has ended, and others may find the tokens that it wrote after the fork. The block loses its hash before the child overwrites
+// it.
+TEST(Forks, WriteInPlaceAndDropTheHashForTheLastSharer) {
   CoreDriver d(sync_config());
   d.add(1, 6, 20);
   for (int i = 0; i < 4; ++i) d.step();
@@ -145,17 +137,17 @@ TEST(Forks, TheLastSharerWritesInPlaceAndTheBlockLosesItsName) {
   d.apply();
 }
 
-// Placeholders are not the child's; what is in flight of known tokens counts as computed, because it is written before the next plan runs.
-TEST(Forks, WithAPlanInFlightTheChildHasTheTokensThatAreKnown) {
+// The child does not get placeholders. Known tokens in flight count as computed, because they are written before the next plan runs.
+TEST(Forks, ShareKnownTokensWhenAPlanIsInFlight) {
   CoreDriver d(async_config());
   d.add(1, 9, 20);
   d.plan();
   must_fork(d, 1, 2);
   EXPECT_EQ(d.view(2).tokens.size(), 9U);
-  EXPECT_EQ(d.view(2).num_computed_tokens, 8U) << "all but the one to sample after";
+  EXPECT_EQ(d.view(2).num_computed_tokens, 8U) << "all tokens but the last, from which the child samples";
   const StepPlan& plan = d.plan();
   EXPECT_EQ(scheduled_ids(plan), Ids({1, 2}));
-  EXPECT_TRUE(plan.copies.empty()) << "two full blocks";
+  EXPECT_TRUE(plan.copies.empty()) << "both shared blocks are full";
   d.apply();
   must_fork(d, 1, 3);
   EXPECT_EQ(d.view(3).tokens.size(), 10U);
@@ -163,7 +155,7 @@ TEST(Forks, WithAPlanInFlightTheChildHasTheTokensThatAreKnown) {
   d.apply();
 }
 
-TEST(Forks, OfAPrefillTheChildHasWhatIsComputed) {
+TEST(Forks, ShareTheComputedTokensOfAPrefill) {
   CoreConfig config = sync_config();
   config.scheduler.long_prefill_token_threshold = 6;
   CoreDriver d(config);
@@ -178,7 +170,7 @@ TEST(Forks, OfAPrefillTheChildHasWhatIsComputed) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Forks, OfOneThatHasComputedNothingTheChildIsAnyRequest) {
+TEST(Forks, ShareNothingWhenTheParentHasComputedNothing) {
   CoreDriver d(sync_config());
   d.add(1, 9, 4);
   must_fork(d, 1, 2);
@@ -188,16 +180,8 @@ TEST(Forks, OfOneThatHasComputedNothingTheChildIsAnyRequest) {
   EXPECT_EQ(d.outputs(1).size(), 1U);
 }
 
-class ForkEvents : public EventSink {
- public:
-  void on_event(const Event& event) override {
-    if (event.what == EventKind::forked || event.what == EventKind::unshared) all.push_back(event);
-  }
-  std::vector<Event> all;
-};
-
-TEST(Forks, AreToldAsEvents) {
-  ForkEvents events;
+TEST(Forks, AreReportedAsEvents) {
+  EventLog events{EventKind::forked, EventKind::unshared};
   CoreDriver d(sync_config(), {.events = &events});
   d.add(1, 6, 20);
   d.step();
@@ -207,15 +191,15 @@ TEST(Forks, AreToldAsEvents) {
   EXPECT_EQ(events.all[0].what, EventKind::forked);
   EXPECT_EQ(events.all[0].owner, RequestId{1});
   EXPECT_EQ(events.all[0].beneficiary, RequestId{2});
-  EXPECT_EQ(events.all[0].amount, 2U) << "blocks";
+  EXPECT_EQ(events.all[0].amount, 2U) << "number of blocks";
   EXPECT_EQ(events.all[1].what, EventKind::unshared);
   EXPECT_EQ(events.all[1].cause, EventCause::ended_by_host);
   EXPECT_EQ(events.all[1].owner, RequestId{2});
   EXPECT_EQ(events.all[1].amount, 2U);
 }
 
-// Instead of the token that the parent has sampled: the two part there, and what comes before is in blocks of both.
-TEST(Forks, AChildMayGoOnWithATokenOfItsOwn) {
+// The child's token replaces the token that the parent has sampled. The requests diverge there and share the blocks before.
+TEST(Forks, ContinueWithAGivenToken) {
   CoreDriver d(sync_config());
   d.add(1, 9, 20);
   d.step();
@@ -234,8 +218,8 @@ TEST(Forks, AChildMayGoOnWithATokenOfItsOwn) {
   EXPECT_EQ(d.outputs(2).size(), 3U);
 }
 
-// The block that the token fills has the name that any request with these tokens gives it.
-TEST(Forks, ATokenOfItsOwnMayFillABlock) {
+// The block that the given token fills has the hash that any request with these tokens computes.
+TEST(Forks, CacheABlockThatAGivenTokenFills) {
   CoreDriver d(sync_config());
   d.add(1, 7, 20);
   d.step();
@@ -248,7 +232,7 @@ TEST(Forks, ATokenOfItsOwnMayFillABlock) {
   d.apply();
 }
 
-TEST(Forks, ATokenOfItsOwnCountsAsAnOutput) {
+TEST(Forks, CountAGivenTokenAsAnOutput) {
   CoreDriver d(sync_config());
   d.add(1, 6, 10);
   d.step();
@@ -259,12 +243,12 @@ TEST(Forks, ATokenOfItsOwnCountsAsAnOutput) {
   EXPECT_EQ(refused.error().field, "max_tokens");
   EXPECT_TRUE(fork(d, 1, {.id = RequestId{2}, .arrival_time = 2.0, .next_token = 77, .max_tokens = 4}).has_value());
   d.step();
-  EXPECT_FALSE(d.known(2)) << "it has its four outputs";
+  EXPECT_FALSE(d.known(2)) << "the child has its four outputs";
 }
 
-TEST(Forks, ContentIsRightInWindows) {
+TEST(Forks, KeepContentCorrectInWindows) {
   for (const std::uint32_t window : {3U, 4U, 9U}) {
-    CoreConfig config = test::small_config(64);
+    CoreConfig config = small_config(64);
     SlidingWindowSpec spec;
     spec.block_size = config.block_size;
     spec.sliding_window = window;
@@ -282,4 +266,4 @@ TEST(Forks, ContentIsRightInWindows) {
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

@@ -1,5 +1,5 @@
-// Sessions as vLLM 0.32.0 has them (DecisionRules::sessions_cut): at the end of an answer what is in flight behind it is cut off, and each
-// input has limits of its own.
+// Tests sessions under vLLM 0.32.0 (DecisionRules::truncates_session_answers): at the end of an answer the tokens in flight are dropped,
+// and each input has separate limits.
 #include <gtest/gtest.h>
 
 #include "core/schedule/core_driver.h"
@@ -7,7 +7,7 @@
 namespace quire::test {
 namespace {
 
-CoreConfig newer(CoreConfig config) {
+CoreConfig newer_config(CoreConfig config) {
   config.decisions = DecisionProfile::vllm_0_32;
   return config;
 }
@@ -19,16 +19,16 @@ void add_session(CoreDriver& d, std::uint64_t id, std::uint32_t num_prompt, std:
   d.add(session);
 }
 
-void go_on(CoreDriver& d, std::uint64_t id, const Tokens& input, std::uint32_t max_tokens) {
+void send_input(CoreDriver& d, std::uint64_t id, const Tokens& input, std::uint32_t max_tokens) {
   const SessionInput more{.tokens = input, .arrival_time = d.now, .max_tokens = max_tokens, .stop_token_ids = kStopIds};
   ASSERT_TRUE(d.core->continue_session(RequestId{id}, &more, {.now = d.now}).has_value());
 }
 
-TEST(NewerSessions, WhatIsInFlightBehindAnAnswerIsCutOff) {
-  CoreDriver d(newer(async_config()));
+TEST(NewerSessions, DropTokensInFlightAfterAnAnswer) {
+  CoreDriver d(newer_config(async_config()));
   add_session(d, 1, 8, 20);
   d.plan();
-  d.plan();  // a token that is not known yet
+  d.plan();  // runs a token that is not known yet
   ASSERT_EQ(d.view(1).num_computed_tokens, 9U);
   ASSERT_EQ(d.view(1).num_output_placeholders, 2);
   const Outcome answer = d.apply({{1, {kStop}}});
@@ -42,12 +42,12 @@ TEST(NewerSessions, WhatIsInFlightBehindAnAnswerIsCutOff) {
   EXPECT_TRUE(snapshot.requests[0].drops_stale);
   EXPECT_EQ(snapshot.requests[0].num_stale_tokens, 1);
   EXPECT_TRUE(snapshot.requests[0].draft_tokens.empty());
-  go_on(d, 1, {71, 72, 73}, 2);
-  EXPECT_TRUE(d.apply({{1, {99}}}).updates.empty()) << "it belongs to no answer";
+  send_input(d, 1, {71, 72, 73}, 2);
+  EXPECT_TRUE(d.apply({{1, {99}}}).updates.empty()) << "the token belongs to no answer";
   const Tokens known(d.view(1).tokens.begin(), d.view(1).tokens.end());
   Tokens expected = CoreDriver::prompt(1, 8);
   expected.insert(expected.end(), {71, 72, 73});
-  EXPECT_EQ(known, expected) << "behind what is computed";
+  EXPECT_EQ(known, expected) << "the input follows the computed tokens";
   EXPECT_EQ(d.view(1).num_prompt_tokens, 11U);
   const StepPlan& plan = d.plan();
   ASSERT_EQ(plan.scheduled.size(), 1U);
@@ -56,7 +56,7 @@ TEST(NewerSessions, WhatIsInFlightBehindAnAnswerIsCutOff) {
   d.apply();
 }
 
-TEST(NewerSessions, EachInputHasItsOwnLimit) {
+TEST(NewerSessions, ApplyASeparateLimitToEachInput) {
   for (const DecisionProfile profile : {DecisionProfile::vllm_0_19, DecisionProfile::vllm_0_32}) {
     CoreConfig config = sync_config();
     config.decisions = profile;
@@ -65,7 +65,7 @@ TEST(NewerSessions, EachInputHasItsOwnLimit) {
     for (int i = 0; i < 3; ++i) d.step();
     ASSERT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
     EXPECT_EQ(d.outputs(1).size(), 2U);
-    go_on(d, 1, {71, 72, 73}, 4);
+    send_input(d, 1, {71, 72, 73}, 4);
     std::size_t num_outputs = 0;
     for (int i = 0; i < 8; ++i)
       for (const Update& update : d.step().updates) num_outputs += update.tokens.size();

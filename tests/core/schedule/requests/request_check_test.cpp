@@ -1,4 +1,4 @@
-// What the scheduler refuses at its border.
+// Tests which requests and configurations the core refuses.
 #include "core/schedule/requests/request_check.h"
 
 #include <gtest/gtest.h>
@@ -9,12 +9,10 @@
 #include "core/kv/hash/hash_function.h"
 #include "core/schedule/harness.h"
 
-namespace quire {
+namespace quire::test {
 namespace {
 
-using test::small_config;
-
-TEST(RequestCheck, RefusesWhatCanNeverRunAndNamesTheField) {
+TEST(RequestCheck, RefusesRequestsThatCanNeverRunAndNamesTheField) {
   CoreConfig config = small_config(9);
   config.scheduler.max_num_waiting = 1;
   auto core = Core::create(config).value();
@@ -26,15 +24,15 @@ TEST(RequestCheck, RefusesWhatCanNeverRunAndNamesTheField) {
     return added ? std::string("none") : added.error().field;
   };
   EXPECT_EQ(field_of(0, 1, 0), "prompt");
-  EXPECT_EQ(field_of(80, 1, 0), "prompt") << "as long as the model's context";
-  EXPECT_EQ(field_of(40, 1, 0), "prompt") << "longer than the cache of 32 tokens";
+  EXPECT_EQ(field_of(80, 1, 0), "prompt") << "the prompt is as long as the model's context";
+  EXPECT_EQ(field_of(40, 1, 0), "prompt") << "the prompt is longer than the cache of 32 tokens";
   EXPECT_EQ(field_of(10, 24, 0), "max_tokens");
   EXPECT_EQ(field_of(10, 0, 0), "max_tokens");
   EXPECT_EQ(field_of(10, 4, 5), "min_tokens");
   EXPECT_EQ(field_of(10, 4, 0, {{"a", PlaceholderRange(8, 3U)}}), "multimodal");
   EXPECT_EQ(field_of(10, 4, 0, {{"a", PlaceholderRange(5, 2U)}, {"b", PlaceholderRange(1, 2U)}}), "multimodal");
   EXPECT_EQ(core->counters().num_waiting, 0U);
-  EXPECT_EQ(field_of(10, 23, 0), "none") << "33 tokens, of which the last needs no place";
+  EXPECT_EQ(field_of(10, 23, 0), "none") << "the last of 33 tokens needs no slot";
   EXPECT_EQ(field_of(10, 1, 0), "id");
 }
 
@@ -54,7 +52,7 @@ TEST(CoreConfig, RefusesConfigurationsThatCannotWork) {
   EXPECT_EQ(field_of([](CoreConfig&) {}), "none");
 }
 
-// Counts how many blocks the core names itself.
+// Counts how many blocks the core hashes itself.
 class CountingHash final : public HashFunction {
  public:
   BlockHash hash(const BlockHash* parent, const HashInput& input) override {
@@ -67,7 +65,7 @@ class CountingHash final : public HashFunction {
   std::unique_ptr<HashFunction> plain_ = make_hash_function({}).value();
 };
 
-TEST(BlockNames, ThoseHandedInAreTakenAndTheCoreNamesOnlyTheRest) {
+TEST(BlockHasher, UsesGivenHashesAndComputesOnlyTheOthers) {
   CountingHash hash;
   auto core = Core::create(small_config(), {.hash = &hash}).value();
   const std::vector<TokenId> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
@@ -76,31 +74,31 @@ TEST(BlockNames, ThoseHandedInAreTakenAndTheCoreNamesOnlyTheRest) {
   ASSERT_GT(num_blocks, 1U);
   const std::span<const std::uint8_t> names = core->view(RequestId{1})->block_hashes;
   const std::vector<std::uint8_t> all(names.begin(), names.end());
-  const auto names_of = [&](std::uint64_t id, std::span<const std::uint8_t> given) {
+  const auto hashes_of = [&](std::uint64_t id, std::span<const std::uint8_t> given) {
     hash.num_calls = 0;
     EXPECT_TRUE(core->add({.id = RequestId{id}, .prompt = prompt, .block_hashes = given}));
     const auto named = core->view(RequestId{id})->block_hashes;
     return std::vector<std::uint8_t>(named.begin(), named.end());
   };
-  EXPECT_EQ(names_of(2, all), all);
+  EXPECT_EQ(hashes_of(2, all), all);
   EXPECT_EQ(hash.num_calls, 0U);
-  EXPECT_EQ(names_of(3, std::span(all).first(32)), all);
+  EXPECT_EQ(hashes_of(3, std::span(all).first(32)), all);
   EXPECT_EQ(hash.num_calls, num_blocks - 1);
   std::vector<std::uint8_t> too_many = all;
   too_many.resize(all.size() + 32);
   EXPECT_EQ(core->add({.id = RequestId{4}, .prompt = prompt, .block_hashes = too_many}).error().field, "block_hashes");
 }
 
-TEST(PromptStorage, IsTakenOverWhenTheRequestIsAcceptedAndOnlyThen) {
+TEST(PromptStorage, IsMovedOnlyWhenTheRequestIsAccepted) {
   auto core = Core::create(small_config()).value();
   std::vector<TokenId> prompt = {1, 2, 3, 4, 5};
   const TokenId* const address = prompt.data();
   EXPECT_FALSE(core->add({.id = RequestId{1}, .prompt = prompt, .prompt_storage = &prompt, .max_tokens = 0}));
   EXPECT_EQ(prompt.size(), 5U);
   ASSERT_TRUE(core->add({.id = RequestId{1}, .prompt = prompt, .prompt_storage = &prompt}));
-  EXPECT_EQ(core->view(RequestId{1})->tokens.data(), address) << "not copied";
+  EXPECT_EQ(core->view(RequestId{1})->tokens.data(), address) << "the storage is not copied";
   EXPECT_EQ(core->view(RequestId{1})->tokens.size(), 5U);
 }
 
 }  // namespace
-}  // namespace quire
+}  // namespace quire::test

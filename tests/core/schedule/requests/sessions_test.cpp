@@ -1,4 +1,4 @@
-// Streaming sessions: inputs that come before, while and after the session runs.
+// Tests streaming sessions with inputs that arrive before, while and after the session runs.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
@@ -12,7 +12,7 @@ void begin(CoreDriver& d, std::uint64_t id, std::uint32_t num_prompt_tokens, std
   d.add(request);
 }
 
-void go_on(CoreDriver& d, std::uint64_t id, const Tokens& tokens) {
+void send_input(CoreDriver& d, std::uint64_t id, const Tokens& tokens) {
   const SessionInput input{.tokens = tokens, .arrival_time = 100.0, .eos_ids = kEosIds, .stop_token_ids = kStopIds};
   const auto result = d.core->continue_session(RequestId{id}, &input, {.now = d.now});
   EXPECT_TRUE(result.has_value()) << result.error().to_string();
@@ -27,7 +27,7 @@ Tokens tokens_of(const CoreDriver& d, std::uint64_t id) {
   return {view.tokens.begin(), view.tokens.end()};
 }
 
-TEST(Sessions, Trap34BetweenTwoInputsTheLastTokenIsDropped) {
+TEST(Sessions, Trap34DropTheLastTokenBetweenTwoInputs) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 9);
   d.step({{1, {30}}});
@@ -35,7 +35,7 @@ TEST(Sessions, Trap34BetweenTwoInputsTheLastTokenIsDropped) {
   ASSERT_EQ(stop.updates.size(), 1U);
   EXPECT_TRUE(stop.updates[0].finished);
   EXPECT_TRUE(stop.updates[0].session_waits);
-  EXPECT_EQ(stop.updates[0].reason, FinishReason::stop) << "read before the session goes on";
+  EXPECT_EQ(stop.updates[0].reason, FinishReason::stop) << "the reason is read before the session continues";
   EXPECT_TRUE(stop.retired.empty());
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input);
   EXPECT_EQ(d.blocks(1).size(), 1U) << "a waiting session keeps its blocks";
@@ -44,7 +44,7 @@ TEST(Sessions, Trap34BetweenTwoInputsTheLastTokenIsDropped) {
   d.step();
   EXPECT_EQ(d.scheduled(1), 0U);
 
-  go_on(d, 1, {61, 62});
+  send_input(d, 1, {61, 62});
   EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 30, 61, 62}));
   EXPECT_EQ(d.view(1).num_prompt_tokens, 6U);
   EXPECT_EQ(d.view(1).num_computed_tokens, 4U);
@@ -56,11 +56,11 @@ TEST(Sessions, Trap34BetweenTwoInputsTheLastTokenIsDropped) {
   EXPECT_EQ(outcome.updates[0].events[0].kind, RequestEventKind::queued);
 }
 
-TEST(Sessions, AnInputAtHandIsTakenAtOnce) {
+TEST(Sessions, StartAQueuedInputImmediately) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 9);
-  go_on(d, 1, {61, 62});
-  go_on(d, 1, {71});
+  send_input(d, 1, {61, 62});
+  send_input(d, 1, {71});
   const Outcome first = d.step({{1, {kEos}}});
   EXPECT_TRUE(first.updates.at(0).finished);
   EXPECT_TRUE(first.updates.at(0).session_waits);
@@ -71,14 +71,14 @@ TEST(Sessions, AnInputAtHandIsTakenAtOnce) {
   EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 61, 62, 71}));
 }
 
-TEST(Sessions, AnInputThatNoLongerFitsEndsTheSessionUnlessAllAreAdmitted) {
+TEST(Sessions, EndWhenAnInputNoLongerFitsUnlessOversizedInputsAreAdmitted) {
   for (const bool admit_oversized : {false, true}) {
     CoreConfig config = sync_config();
     config.scheduler.max_model_len = 8;
     config.scheduler.admit_oversized = admit_oversized;
     CoreDriver d(config);
     begin(d, 1, 3, 3);
-    go_on(d, 1, {61, 62, 63});
+    send_input(d, 1, {61, 62, 63});
     d.step();
     d.step();
     const Outcome outcome = d.step();
@@ -88,7 +88,7 @@ TEST(Sessions, AnInputThatNoLongerFitsEndsTheSessionUnlessAllAreAdmitted) {
   }
 }
 
-TEST(Sessions, TheEndIsHeardInEveryState) {
+TEST(Sessions, CanBeEndedInEveryState) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 9);
   begin(d, 2, 3, 9);
@@ -104,17 +104,17 @@ TEST(Sessions, TheEndIsHeardInEveryState) {
   EXPECT_EQ(d.step().retired, std::vector<std::uint64_t>{2});
 }
 
-TEST(Sessions, Trap34MaxTokensStays) {
+TEST(Sessions, Trap34KeepMaxTokensForEachInput) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 2);
-  go_on(d, 1, {61});
+  send_input(d, 1, {61});
   d.step();
   EXPECT_EQ(d.step().updates.at(0).reason, FinishReason::length);
   d.step();
-  EXPECT_EQ(d.step().updates.at(0).reason, FinishReason::length) << "two tokens again, as at the beginning";
+  EXPECT_EQ(d.step().updates.at(0).reason, FinishReason::length) << "the second answer has two tokens too";
 }
 
-TEST(Sessions, Trap34ItemsOfAnInputAreMovedBehindWhatIsThere) {
+TEST(Sessions, Trap34ShiftItemsOfAnInputByTheTokensBeforeIt) {
   CoreConfig config = sync_config();
   config.encoder.max_encoder_tokens = 100;
   config.encoder.encoder_cache_size = 100;
@@ -137,7 +137,7 @@ TEST(Sessions, Trap34ItemsOfAnInputAreMovedBehindWhatIsThere) {
   d.apply();
 }
 
-TEST(Sessions, AbortingAWaitingSessionCountsItOut) {
+TEST(Sessions, AreNotCountedAfterAnAbortWhileWaiting) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 9);
   d.step({{1, {kEos}}});
@@ -147,7 +147,7 @@ TEST(Sessions, AbortingAWaitingSessionCountsItOut) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Sessions, ATokenPlannedAfterTheStopIsAppendedToTheWaitingSession) {
+TEST(Sessions, AppendATokenPlannedAfterTheStop) {
   CoreDriver d(async_config());
   begin(d, 1, 3, 9);
   d.plan();
@@ -156,12 +156,12 @@ TEST(Sessions, ATokenPlannedAfterTheStopIsAppendedToTheWaitingSession) {
   EXPECT_EQ(d.apply({{1, {33}}}).updates.at(0).tokens, Tokens{33});
   EXPECT_EQ(d.view(1).num_output_placeholders, 0);
   EXPECT_EQ(d.core->counters().num_unfinished, 0);
-  go_on(d, 1, {61});
-  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, kEos, 61})) << "the computed ones stay";
+  send_input(d, 1, {61});
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, kEos, 61})) << "the computed tokens stay";
   d.step();
 }
 
-TEST(Sessions, ALateTokenThatStopsAWaitingSessionAgainLeavesItWhereItIs) {
+TEST(Sessions, StayInTheQueueWhenALateTokenStopsThemAgain) {
   CoreDriver d(async_config());
   begin(d, 1, 3, 9);
   d.plan();
@@ -173,10 +173,10 @@ TEST(Sessions, ALateTokenThatStopsAWaitingSessionAgainLeavesItWhereItIs) {
   EXPECT_EQ(d.core->counters().num_unfinished, 0);
 }
 
-// A queue by priority is a heap; who is in front by an arrival time that has changed since stays there until the heap is made anew. vLLM
-// makes that of `skipped_waiting` anew when somebody is taken out of it, not when a preempted request ends in `waiting`.
-TEST(Sessions, ALateEndOfAnotherRequestLeavesTheirOrder) {
-  CoreConfig config = async_config(6);  // a block for each session, and three for the others
+// A queue by priority is a heap. A request at its front stays there after its arrival time changes, until the heap is rebuilt. vLLM
+// rebuilds the heap of `skipped_waiting` when a request is removed from it, but not when a preempted request ends in `waiting`.
+TEST(Sessions, KeepTheirOrderWhenAnotherRequestEndsLate) {
+  CoreConfig config = async_config(6);  // one block for each session and three for the others
   config.scheduler.policy = SchedulingPolicy::priority;
   CoreDriver d(config);
   begin(d, 1, 3, 9);
@@ -194,16 +194,16 @@ TEST(Sessions, ALateEndOfAnotherRequestLeavesTheirOrder) {
   d.core->set_pause_state(PauseState::paused_new);
   arrive(1, 100.0);
   arrive(2, 50.0);
-  d.plan();  // 3: token 4; 4: token 5 in its second block
+  d.plan();  // request 3 runs token 4, request 4 runs token 5 in its second block
   d.apply();
-  d.plan();  // 3 needs a second block: 4 gives way with a token in flight
+  d.plan();  // request 3 needs a second block: request 4 is preempted with a token in flight
   ASSERT_EQ(d.view(4).status, RequestStatus::preempted);
   EXPECT_TRUE(d.apply({{3, {11}}, {4, {kEos}}}).updates.at(1).finished);
   EXPECT_EQ(values(d.snapshot().skipped_waiting), (Ids{1, 2}));
   d.apply();
 }
 
-TEST(Sessions, BadInputsChangeNothing) {
+TEST(Sessions, RefuseBadInputsWithoutAChange) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 9);
   d.add(2, 3, 9);
@@ -223,7 +223,7 @@ TEST(Sessions, BadInputsChangeNothing) {
   EXPECT_EQ(d.view(1).status, RequestStatus::waiting_for_input) << "no input was kept";
 }
 
-TEST(Sessions, AnInputFillsTheModelUpToItsLastPlace) {
+TEST(Sessions, AcceptAnInputThatLeavesOneSlotInTheModelsContext) {
   CoreConfig config = sync_config();
   config.scheduler.max_model_len = 12;
   CoreDriver d(config);
@@ -235,11 +235,11 @@ TEST(Sessions, AnInputFillsTheModelUpToItsLastPlace) {
   const auto refused = d.core->continue_session(RequestId{1}, &too_long, {.now = d.now});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().field, "tokens");
-  go_on(d, 1, Tokens(6, 60));
-  EXPECT_EQ(d.view(1).tokens.size(), 11U) << "and one place is left for what it puts out";
+  send_input(d, 1, Tokens(6, 60));
+  EXPECT_EQ(d.view(1).tokens.size(), 11U) << "one slot is left for an output";
 }
 
-TEST(Sessions, EachInputBringsItsOwnRules) {
+TEST(Sessions, ApplyTheParametersOfEachInput) {
   CoreDriver d(sync_config());
   begin(d, 1, 3, 20);
   d.step({{1, {kStop}}});
@@ -262,30 +262,30 @@ TEST(Sessions, EachInputBringsItsOwnRules) {
   EXPECT_EQ(d.step({{1, {82}}}).updates.at(0).stop_token, 82);
 }
 
-// Two sessions whose blocks fill the cache, and whose next inputs need more each.
-TEST(Sessions, ThatWaitForEachOthersBlocksGiveWay) {
+// The blocks of two sessions fill the cache, and the next input of each needs more blocks.
+TEST(Sessions, ReleaseBlocksWhenTheyWaitForEachOther) {
   for (const bool give_way : {false, true}) {
     CoreConfig config = sync_config(7);
-    config.cures.loaded_give_way = give_way;
+    config.fixes.loaded_give_way = give_way;
     config.scheduler.reserve_full_isl = false;
     CoreDriver d(config);
     begin(d, 1, 9, 4);
     begin(d, 2, 9, 4);
     d.step({{1, {kStop}}, {2, {kStop}}});
     ASSERT_EQ(d.blocks(1).size() + d.blocks(2).size(), 6U) << "no block is free";
-    go_on(d, 1, {61, 62, 63, 64, 65});
-    go_on(d, 2, {71, 72, 73, 74, 75});
+    send_input(d, 1, {61, 62, 63, 64, 65});
+    send_input(d, 2, {71, 72, 73, 74, 75});
     d.step();
     d.plan();
     EXPECT_EQ(d.scheduled(1), give_way ? 5U : 0U);
     EXPECT_EQ(d.scheduled(2), 0U);
     d.apply({{1, {kStop}}});
     if (!give_way) continue;
-    EXPECT_EQ(tokens_of(d, 2).size(), 14U) << "what it has said is not forgotten";
+    EXPECT_EQ(tokens_of(d, 2).size(), 14U) << "the session keeps its tokens";
     EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
     end(d, 1);
     d.plan();
-    EXPECT_GE(d.scheduled(2), 6U) << "what is not in the prefix cache is computed again";
+    EXPECT_GE(d.scheduled(2), 6U) << "tokens that are not in the prefix cache are recomputed";
     d.apply({{2, {kStop}}});
     end(d, 2);
     d.step();
@@ -293,10 +293,10 @@ TEST(Sessions, ThatWaitForEachOthersBlocksGiveWay) {
   }
 }
 
-// The step under way when an answer ends has computed its last token, and sampled one that nobody asked for.
-TEST(CutSessions, TakeNoLateTokenAndForgetWhatItsNextInputReplaces) {
+// The step in flight at the end of an answer computes the last token of the answer and samples an unwanted token.
+TEST(CutSessions, IgnoreLateTokensAndContinueWithTheNextInput) {
   CoreConfig config = async_config();
-  config.cures.cut_sessions = true;
+  config.fixes.cut_sessions = true;
   CoreDriver d(config);
   begin(d, 1, 5, 9);
   d.plan();
@@ -308,8 +308,8 @@ TEST(CutSessions, TakeNoLateTokenAndForgetWhatItsNextInputReplaces) {
   const Outcome late = d.apply({{1, {55}}});
   EXPECT_TRUE(late.updates.empty());
   EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 1003, 1004, 30, kStop}));
-  go_on(d, 1, {61, 62});
-  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 1003, 1004, 30, kStop, 61, 62})) << "it has been computed";
+  send_input(d, 1, {61, 62});
+  EXPECT_EQ(tokens_of(d, 1), (Tokens{1000, 1001, 1002, 1003, 1004, 30, kStop, 61, 62})) << "the stop token has been computed";
   EXPECT_EQ(d.view(1).num_computed_tokens, 7U);
   EXPECT_EQ(d.view(1).num_output_placeholders, 0);
   EXPECT_TRUE(d.view(1).draft_tokens.empty());
@@ -318,13 +318,13 @@ TEST(CutSessions, TakeNoLateTokenAndForgetWhatItsNextInputReplaces) {
   d.apply();
 }
 
-// A pipeline: its token in flight may be the last of its answer, and the next input must not run on blocks that are still being loaded.
-TEST(CutSessions, LoadNothingWhileATokenOfTheirsIsInFlight) {
+// In a pipeline the token in flight may be the last of the answer. The next input must not run on blocks that are still being loaded.
+TEST(CutSessions, LoadNothingWhileATokenIsInFlight) {
   for (const bool cuts : {false, true}) {
     ScriptedConnector connector;
     CoreConfig config = sync_config();
     config.limits.max_outstanding_plans = 2;
-    config.cures.cut_sessions = cuts;
+    config.fixes.cut_sessions = cuts;
     CoreDriver d(config, {.connector = &connector});
     begin(d, 1, 10, 9);
     d.plan();
@@ -333,8 +333,8 @@ TEST(CutSessions, LoadNothingWhileATokenOfTheirsIsInFlight) {
     EXPECT_TRUE(d.plan().scheduled.empty());
     EXPECT_EQ(d.view(1).status, cuts ? RequestStatus::preempted : RequestStatus::waiting_for_remote_kv);
     EXPECT_TRUE(d.apply({{1, {kStop}}}).updates.at(0).session_waits);
-    // Nothing of it is computed, so a host gives back all that there was.
-    go_on(d, 1, CoreDriver::prompt(1, 12));
+    // No token is computed, so the host sends all tokens again.
+    send_input(d, 1, CoreDriver::prompt(1, 12));
     d.apply();
     d.plan();
     EXPECT_EQ(d.view(1).status, cuts ? RequestStatus::waiting_for_remote_kv : RequestStatus::running) << "vLLM does not wait for the load";
@@ -344,25 +344,25 @@ TEST(CutSessions, LoadNothingWhileATokenOfTheirsIsInFlight) {
     const RequestId received[] = {RequestId{1}};
     d.apply({}, {.has_connector_output = true, .finished_receiving = received});
     d.plan();
-    EXPECT_GT(d.scheduled(1), 0U) << "its load is over";
+    EXPECT_GT(d.scheduled(1), 0U) << "its load is complete";
     d.apply();
   }
 }
 
-// Without async scheduling the last token of an answer has filled a block that holds something else after the next input.
-TEST(CutSessions, ABlockIsNamedByWhatItHolds) {
+// Without async scheduling the last token of an answer completes a block whose content changes with the next input.
+TEST(CutSessions, RehashABlockWhoseContentChanges) {
   for (const bool cuts : {false, true}) {
     CoreConfig config = sync_config();
-    config.cures.cut_sessions = cuts;
+    config.fixes.cut_sessions = cuts;
     CoreDriver d(config);
     begin(d, 1, 3, 9);
     d.step({{1, {kStop}}});
     ASSERT_EQ(d.view(1).tokens.size(), 4U);
     const std::vector<std::uint8_t> before(d.view(1).block_hashes.begin(), d.view(1).block_hashes.end());
-    go_on(d, 1, {61});
+    send_input(d, 1, {61});
     const std::vector<std::uint8_t> after(d.view(1).block_hashes.begin(), d.view(1).block_hashes.end());
     EXPECT_EQ(before.size(), after.size());
-    EXPECT_EQ(before == after, !cuts) << "vLLM keeps the name";
+    EXPECT_EQ(before == after, !cuts) << "vLLM keeps the old hash";
     d.step();
   }
 }

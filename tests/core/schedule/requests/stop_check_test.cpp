@@ -14,11 +14,11 @@ constexpr std::uint32_t kMaxModelLen = 100;
 
 Request rules_with(std::uint32_t min_tokens, std::uint32_t max_tokens) {
   Request request;
-  request.min_tokens = min_tokens;
-  request.max_tokens = max_tokens;
-  request.eos_ids = {7};
-  request.stop_token_ids = {8, 9};
-  request.repetition = {1, 2, 2};
+  request.stops.min_tokens = min_tokens;
+  request.stops.max_tokens = max_tokens;
+  request.stops.eos_ids = {7};
+  request.stops.stop_token_ids = {8, 9};
+  request.stops.repetition = {1, 2, 2};
   return request;
 }
 
@@ -30,67 +30,67 @@ std::optional<Stop> check(Request request, const Tokens& outputs, std::uint32_t 
   return check_stop(request, max_model_len);
 }
 
-TEST(StopCheck, Trap30MinTokensGoesBeforeEverything) {
+TEST(StopCheck, Trap30MinTokensPrecedesAllOtherRules) {
   const Request rules = rules_with(3, 2);
   EXPECT_FALSE(check(rules, {7}));
   EXPECT_FALSE(check(rules, {4, 8})) << "max_tokens is reached, but min_tokens is not";
   EXPECT_EQ(check(rules, {4, 4, 7})->status, RequestStatus::finished_stopped);
 }
 
-TEST(StopCheck, Trap30EosGoesBeforeStopIdsAndNamesNoToken) {
+TEST(StopCheck, Trap30EosPrecedesStopIdsAndReportsNoToken) {
   Request rules = rules_with(0, 10);
-  rules.stop_token_ids = {7, 8};
+  rules.stops.stop_token_ids = {7, 8};
   const auto stop = check(rules, {7});
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->status, RequestStatus::finished_stopped);
   EXPECT_FALSE(stop->token);
 }
 
-TEST(StopCheck, Trap30StopIdsGoBeforeLengthAndNameTheToken) {
+TEST(StopCheck, Trap30StopIdsPrecedeLengthAndReportTheToken) {
   const auto stop = check(rules_with(0, 2), {4, 9});
   ASSERT_TRUE(stop);
   EXPECT_EQ(stop->status, RequestStatus::finished_stopped);
   EXPECT_EQ(stop->token, 9);
 }
 
-TEST(StopCheck, Trap30LengthGoesBeforeRepetition) {
+TEST(StopCheck, Trap30LengthPrecedesRepetition) {
   EXPECT_EQ(check(rules_with(0, 2), {4, 4})->status, RequestStatus::finished_length);
   EXPECT_EQ(check(rules_with(0, 3), {4, 4})->status, RequestStatus::finished_repetition);
 }
 
-TEST(StopCheck, TheModelsLimitCountsThePrompt) {
+TEST(StopCheck, IncludesThePromptInTheModelsLimit) {
   EXPECT_FALSE(check(rules_with(0, 50), {4, 5}, kPrompt + 3));
   EXPECT_EQ(check(rules_with(0, 50), {4, 5, 6}, kPrompt + 3)->status, RequestStatus::finished_length);
 }
 
-TEST(StopCheck, WithoutEosIdsTheModelGoesOn) {
+TEST(StopCheck, ContinuesWithoutEosIds) {
   Request rules = rules_with(0, 10);
-  rules.eos_ids.clear();
+  rules.stops.eos_ids.clear();
   EXPECT_FALSE(check(rules, {7}));
 }
 
-TEST(StopCheck, OnlyTheLastTokenStops) {
+TEST(StopCheck, ChecksOnlyTheLastToken) {
   EXPECT_FALSE(check(rules_with(0, 10), {7, 8, 4}));
 }
 
-TEST(Repetition, PatternsOfAllowedLengthsAtTheEnd) {
+TEST(Repetition, FindsPatternsOfAllowedLengthsAtTheEnd) {
   EXPECT_TRUE(ends_in_repetition(Tokens{1, 2, 3, 2, 3}, {2, 2, 2}));
   EXPECT_FALSE(ends_in_repetition(Tokens{1, 2, 3, 2, 3}, {2, 2, 3}));
-  EXPECT_FALSE(ends_in_repetition(Tokens{2, 3, 2, 3, 1}, {1, 2, 2})) << "not at the end";
-  EXPECT_FALSE(ends_in_repetition(Tokens{5, 5, 5}, {2, 2, 2})) << "one token short";
+  EXPECT_FALSE(ends_in_repetition(Tokens{2, 3, 2, 3, 1}, {1, 2, 2})) << "the pattern is not at the end";
+  EXPECT_FALSE(ends_in_repetition(Tokens{5, 5, 5}, {2, 2, 2})) << "one token is missing";
   EXPECT_TRUE(ends_in_repetition(Tokens{5, 5, 5, 5}, {2, 2, 2})) << "a pattern may repeat within itself";
 }
 
-TEST(Repetition, ZeroAndLessLiftTheLowerLimitAndSwitchTheRestOff) {
+TEST(Repetition, ZeroAndNegativeValuesRemoveTheLowerLimitOrDisableTheRule) {
   EXPECT_TRUE(ends_in_repetition(Tokens{5, 5}, {0, 1, 2}));
   EXPECT_TRUE(ends_in_repetition(Tokens{5, 5}, {-4, 1, 2}));
   EXPECT_FALSE(ends_in_repetition(Tokens{5, 5}, {0, 0, 2}));
   EXPECT_FALSE(ends_in_repetition(Tokens{5, 5}, {1, -1, 2}));
   EXPECT_FALSE(ends_in_repetition(Tokens{5, 5}, {1, 1, 1}));
-  EXPECT_FALSE(ends_in_repetition(Tokens{5, 5, 5, 5}, {3, 2, 2})) << "the shortest is longer than the longest";
+  EXPECT_FALSE(ends_in_repetition(Tokens{5, 5, 5, 5}, {3, 2, 2})) << "the minimum length exceeds the maximum length";
 }
 
-// Says it as the rule is worded: some pattern p, of an allowed length, with tokens = ... p p ... p.
+// Implements the rule as it is worded: some pattern p of an allowed length with tokens = ... p p ... p.
 bool naive_repetition(const Tokens& tokens, const RepetitionDetection& d) {
   for (std::int32_t length = std::max(1, d.min_pattern_tokens); d.min_count >= 2 && length <= d.max_pattern_tokens; ++length) {
     Tokens repeated;

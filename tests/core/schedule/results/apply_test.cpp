@@ -1,11 +1,11 @@
-// Taking results: what a result must be, which tokens are told, when a request stops, and what is counted.
+// Tests how results are applied: which results are valid, which tokens are reported, when a request stops, and what is counted.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
 
-TEST(Apply, TellsUpdatesInThePlansOrderWithTheClient) {
+TEST(Apply, ReportsUpdatesInThePlansOrderWithTheClient) {
   CoreDriver d(sync_config());
   for (std::uint64_t id : {3, 1, 2}) {
     const Tokens prompt = CoreDriver::prompt(id, 5);
@@ -29,7 +29,7 @@ TEST(Apply, TellsUpdatesInThePlansOrderWithTheClient) {
   EXPECT_EQ(outcome.first_admissions, (std::vector<std::uint64_t>{3, 1, 2}));
 }
 
-TEST(Apply, APrefillChunkHasNothingToTell) {
+TEST(Apply, ReportsNothingForAPrefillChunk) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_batched_tokens = 8;
   CoreDriver d(config);
@@ -38,7 +38,7 @@ TEST(Apply, APrefillChunkHasNothingToTell) {
   EXPECT_EQ(d.step().updates.size(), 1U);
 }
 
-TEST(Apply, Trap30AStopIdIsToldAndAnEosIsNot) {
+TEST(Apply, Trap30ReportsAStopIdButNoEosId) {
   CoreDriver d(sync_config());
   d.add(1, 3, 5);
   d.add(2, 3, 5);
@@ -61,7 +61,7 @@ TEST(Apply, Trap30AStopIdIsToldAndAnEosIsNot) {
   EXPECT_TRUE(d.core->has_finished_requests());
 }
 
-TEST(Apply, TheNextPlanTellsTheWorkerWhoFinished) {
+TEST(Apply, ListsFinishedRequestsInTheNextPlan) {
   CoreDriver d(sync_config());
   d.add(1, 3, 1);
   d.add(2, 3, 5);
@@ -74,14 +74,14 @@ TEST(Apply, TheNextPlanTellsTheWorkerWhoFinished) {
   d.apply();
 }
 
-TEST(Apply, StoppedRequestsLeaveAndTheOthersKeepTheirOrder) {
+TEST(Apply, RemovesStoppedRequestsAndKeepsTheOrderOfTheOthers) {
   CoreDriver d(sync_config());
   for (std::uint64_t id = 1; id <= 5; ++id) d.add(id, 3, id % 2 == 0 ? 1 : 9);
   d.step();
   EXPECT_EQ(values(d.snapshot().running), (std::vector<std::uint64_t>{1, 3, 5}));
 }
 
-TEST(Apply, Trap30RepetitionStops) {
+TEST(Apply, Trap30StopsAtARepetition) {
   CoreDriver d(sync_config());
   const Tokens prompt = CoreDriver::prompt(1, 3);
   NewRequest request = CoreDriver::request(1, prompt, 50);
@@ -93,7 +93,7 @@ TEST(Apply, Trap30RepetitionStops) {
   EXPECT_EQ(outcome.updates.at(0).reason, FinishReason::repetition);
 }
 
-TEST(Apply, APoolingRequestEndsWithItsFirstPooledOutput) {
+TEST(Apply, EndsAPoolingRequestWithItsFirstPooledOutput) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_batched_tokens = 8;
   CoreDriver d(config);
@@ -101,7 +101,7 @@ TEST(Apply, APoolingRequestEndsWithItsFirstPooledOutput) {
   NewRequest request = CoreDriver::request(1, prompt, 1);
   request.pooling = true;
   d.add(request);
-  EXPECT_FALSE(d.plan().scheduled[0].pools) << "a chunk";
+  EXPECT_FALSE(d.plan().scheduled[0].pools) << "the plan runs only a chunk";
   EXPECT_TRUE(d.apply({{1, {}}}).updates.empty());
   EXPECT_TRUE(d.plan().scheduled[0].pools);
   const RequestId pooled[] = {RequestId{1}};
@@ -113,7 +113,7 @@ TEST(Apply, APoolingRequestEndsWithItsFirstPooledOutput) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Apply, EventsAreToldOnceWithTheirTimes) {
+TEST(Apply, ReportsEventsOnceWithTheirTimes) {
   CoreDriver d(sync_config());
   d.now = 10.0;
   d.add(1, 3, 5);
@@ -126,7 +126,7 @@ TEST(Apply, EventsAreToldOnceWithTheirTimes) {
   EXPECT_TRUE(d.step().updates.at(0).events.empty());
 }
 
-TEST(Apply, WithoutLogStatsNothingIsCounted) {
+TEST(Apply, CountsNothingWithoutLogStats) {
   CoreConfig config = sync_config();
   config.report.log_stats = false;
   CoreDriver d(config);
@@ -137,7 +137,7 @@ TEST(Apply, WithoutLogStatsNothingIsCounted) {
   EXPECT_EQ(d.core->make_stats(), nullptr);
 }
 
-TEST(Apply, StatsAreOfTheStateAfterTheStep) {
+TEST(Apply, ReportsStatsOfTheStateAfterTheStep) {
   CoreConfig config = sync_config(9);
   config.scheduler.max_num_seqs = 2;
   CoreDriver d(config);
@@ -154,10 +154,10 @@ TEST(Apply, StatsAreOfTheStateAfterTheStep) {
   EXPECT_EQ(outcome.stats->prefix_cache.queries, 12U);
   EXPECT_FALSE(outcome.stats->connector_prefix_cache);
   EXPECT_FALSE(outcome.stats->spec_decoding);
-  EXPECT_EQ(d.core->make_stats()->prefix_cache.requests, 0U) << "counted since the stats before";
+  EXPECT_EQ(d.core->make_stats()->prefix_cache.requests, 0U) << "counted since the previous stats";
 }
 
-TEST(Apply, EvictionsAreToldWithTheLivesOfTheBlocks) {
+TEST(Apply, ReportsEvictionsWithTheLifetimesOfTheBlocks) {
   CoreConfig config = sync_config(3);
   config.report.kv_metrics_sample = 1.0;
   CoreDriver d(config);
@@ -176,13 +176,13 @@ TEST(Apply, EvictionsAreToldWithTheLivesOfTheBlocks) {
   EXPECT_EQ(Core::create(config).error().field, "report.kv_metrics_sample");
 }
 
-TEST(Apply, FinishedSetsAreToldPerClientAndOnce) {
+TEST(Apply, ReportsFinishedSetsOncePerClient) {
   CoreConfig config = sync_config();
   config.report.include_finished_set = true;
   CoreDriver d(config);
   for (std::uint64_t id = 1; id <= 4; ++id) {
     const Tokens prompt = CoreDriver::prompt(id, 3);
-    NewRequest request = CoreDriver::request(id, prompt, id == 4 ? 9 : 1);
+    NewRequest request = CoreDriver::request(id, prompt, id == 4 ? 2 : 1);
     request.client_index = id == 2 ? 7 : 0;
     d.add(request);
   }
@@ -190,10 +190,11 @@ TEST(Apply, FinishedSetsAreToldPerClientAndOnce) {
   d.core->finish(RequestId{3}, RequestStatus::finished_aborted);
   const Outcome outcome = d.apply();
   EXPECT_EQ(outcome.finished_sets, (std::map<std::uint32_t, std::vector<std::uint64_t>>{{0, {3, 1}}, {7, {2}}}));
+  EXPECT_EQ(d.step().finished_sets.at(0), Ids{4});
   EXPECT_TRUE(d.step().finished_sets.empty());
 }
 
-TEST(Apply, KvEventsOfTheStepAreTold) {
+TEST(Apply, ReportsKvEventsOfTheStep) {
   CoreConfig config = sync_config();
   config.report.enable_kv_events = true;
   CoreDriver d(config);
@@ -209,7 +210,7 @@ struct BadResult {
   StepResult result;
 };
 
-TEST(Apply, AResultThatDoesNotMatchThePlanChangesNothing) {
+TEST(Apply, RefusesAResultThatDoesNotMatchThePlan) {
   CoreDriver d(sync_config());
   EXPECT_FALSE(d.core->apply({}, {}).has_value()) << "no plan is outstanding";
   d.add(1, 3, 5);
@@ -217,23 +218,23 @@ TEST(Apply, AResultThatDoesNotMatchThePlanChangesNothing) {
   d.plan();
   const SampledToken two_of_one[] = {{RequestId{1}, 5}, {RequestId{1}, 6}, {RequestId{2}, 7}};
   const SampledToken wrong_order[] = {{RequestId{2}, 5}, {RequestId{1}, 6}};
-  const SampledToken stranger[] = {{RequestId{1}, 5}, {RequestId{9}, 6}};
+  const SampledToken unknown_token[] = {{RequestId{1}, 5}, {RequestId{9}, 6}};
   const RequestId pooled[] = {RequestId{1}};
   const RequestId ids[] = {RequestId{1}};
-  const RequestId strangers[] = {RequestId{9}};
+  const RequestId unknown_ids[] = {RequestId{9}};
   const BlockId outside[] = {BlockId{32}};
   const StepId step{0};
   const BadResult bad[] = {
       {"step", {.step = StepId{1}}},
       {"sampled", {.step = step, .sampled = two_of_one}},
       {"sampled", {.step = step, .sampled = wrong_order}},
-      {"sampled", {.step = step, .sampled = stranger}},
+      {"sampled", {.step = step, .sampled = unknown_token}},
       {"pooled", {.step = step, .pooled = pooled}},
-      {"pooled", {.step = step, .pooled = strangers}},
+      {"pooled", {.step = step, .pooled = unknown_ids}},
       {"finished_sending", {.step = step, .has_connector_output = true, .finished_sending = ids}},
-      {"finished_sending", {.step = step, .has_connector_output = true, .finished_sending = strangers}},
+      {"finished_sending", {.step = step, .has_connector_output = true, .finished_sending = unknown_ids}},
       {"finished_receiving", {.step = step, .has_connector_output = true, .finished_receiving = ids}},
-      {"finished_receiving", {.step = step, .has_connector_output = true, .finished_receiving = strangers}},
+      {"finished_receiving", {.step = step, .has_connector_output = true, .finished_receiving = unknown_ids}},
       {"invalid_blocks", {.step = step, .has_connector_output = true, .invalid_blocks = outside}},
   };
   for (const BadResult& b : bad) {
@@ -247,7 +248,7 @@ TEST(Apply, AResultThatDoesNotMatchThePlanChangesNothing) {
   EXPECT_EQ(d.apply().updates.size(), 2U);
 }
 
-TEST(Apply, ATokenForAPrefillChunkIsRefused) {
+TEST(Apply, RefusesATokenForAPrefillChunk) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_batched_tokens = 8;
   CoreDriver d(config);
@@ -260,7 +261,7 @@ TEST(Apply, ATokenForAPrefillChunkIsRefused) {
   d.apply();
 }
 
-// What a grammar sees of a request while it takes its tokens.
+// Records the status of a request while a grammar accepts its tokens.
 class WatchingGrammar final : public ScriptedGrammar {
  public:
   bool accept(RequestId id, std::span<const TokenId> /*tokens*/) override {
@@ -271,10 +272,10 @@ class WatchingGrammar final : public ScriptedGrammar {
   std::vector<RequestStatus> seen;
 };
 
-TEST(Apply, AGrammarSeesARequestAsItWillBe) {
+TEST(Apply, ShowsTheFinalStatusToTheGrammar) {
   WatchingGrammar grammar;
   CoreConfig config = sync_config();
-  config.decisions = DecisionProfile::vllm_0_32;  // which asks it before the request has ended
+  config.decisions = DecisionProfile::vllm_0_32;  // these rules call the grammar before the request ends
   CoreDriver d(config, {.grammar = &grammar});
   grammar.core = d.core.get();
   const Tokens prompt = CoreDriver::prompt(1, 5);

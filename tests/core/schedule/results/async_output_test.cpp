@@ -1,4 +1,4 @@
-// The output side when the next plan is made before the result is there: placeholders, late tokens, and what may be cached when.
+// Tests outputs when the next plan is made before the result arrives: placeholders, late tokens, and when blocks may be cached.
 #include "core/schedule/core_driver.h"
 
 namespace quire::test {
@@ -19,35 +19,35 @@ TEST(AsyncOutput, PlaceholdersStandForTokensInFlight) {
   EXPECT_EQ(d.outputs(1), (Tokens{30, 31}));
 }
 
-TEST(AsyncOutput, TheTokenPlannedAfterAStopIsDropped) {
+TEST(AsyncOutput, DropsTheTokenPlannedAfterAStop) {
   CoreDriver d(async_config());
   d.add(1, 3, 9);
   d.plan();
   d.plan();
   const Outcome stop = d.apply({{1, {kEos}}});
   EXPECT_TRUE(stop.updates.at(0).finished);
-  EXPECT_TRUE(stop.retired.empty()) << "a plan still names it";
+  EXPECT_TRUE(stop.retired.empty()) << "a plan still refers to the request";
   const Outcome late = d.apply({{1, {31}}});
   EXPECT_TRUE(late.updates.empty());
   EXPECT_EQ(late.retired, std::vector<std::uint64_t>{1});
 }
 
-// Two requests of 4 tokens on 3 blocks: the second gives way when the first needs its second block.
+// Two requests of 4 tokens share 3 blocks. The second is preempted when the first needs its second block.
 CoreDriver preempted_in_flight(CoreConfig config = async_config(4)) {
   CoreDriver d(config);
   d.add(1, 3, 6);
   d.add(2, 4, 6);
   d.plan();
-  d.plan();  // 1: token 4; 2: token 5 in its second block
+  d.plan();  // request 1 runs token 4, request 2 runs token 5 in its second block
   d.apply({{1, {10}}, {2, {20}}});
-  d.plan();  // 1 needs a second block: 2 gives way with a token in flight
+  d.plan();  // request 1 needs a second block: request 2 is preempted with a token in flight
   return d;
 }
 
-TEST(AsyncOutput, Trap21ALateTokenOfAPreemptedRequestIsAppendedAndNotCached) {
+TEST(AsyncOutput, Trap21AppendsALateTokenOfAPreemptedRequestWithoutCaching) {
   CoreDriver d = preempted_in_flight();
   ASSERT_EQ(d.view(2).status, RequestStatus::preempted);
-  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "a preemption keeps them";
+  EXPECT_EQ(d.view(2).num_output_placeholders, 1) << "a preemption keeps placeholders";
   const Outcome outcome = d.apply({{1, {11}}, {2, {21}}});
   ASSERT_EQ(outcome.updates.size(), 2U);
   EXPECT_EQ(outcome.updates[1].tokens, Tokens{21});
@@ -58,7 +58,7 @@ TEST(AsyncOutput, Trap21ALateTokenOfAPreemptedRequestIsAppendedAndNotCached) {
   EXPECT_EQ(values(d.snapshot().waiting), std::vector<std::uint64_t>{2});
 }
 
-TEST(AsyncOutput, Trap21ALateTokenThatStopsAPreemptedRequestTakesItOutOfTheQueue) {
+TEST(AsyncOutput, Trap21RemovesAPreemptedRequestThatALateTokenStopsFromTheQueue) {
   CoreDriver d = preempted_in_flight();
   const Outcome outcome = d.apply({{1, {11}}, {2, {kEos}}});
   EXPECT_TRUE(outcome.updates.at(1).finished);
@@ -67,13 +67,13 @@ TEST(AsyncOutput, Trap21ALateTokenThatStopsAPreemptedRequestTakesItOutOfTheQueue
   EXPECT_EQ(values(d.snapshot().running), std::vector<std::uint64_t>{1});
 }
 
-TEST(AsyncOutput, TheOutcomeTellsWhoWasPreemptedByItsPlan) {
+TEST(AsyncOutput, ReportsRequestsPreemptedByThePlanInItsOutcome) {
   CoreDriver d = preempted_in_flight();
   EXPECT_TRUE(d.apply().preempted.empty());
   EXPECT_EQ(d.apply().preempted, std::vector<std::uint64_t>{2});
 }
 
-TEST(AsyncOutput, Trap21AForcedPreemptionDiscardsOneTokenInFlight) {
+TEST(AsyncOutput, Trap21DiscardsOneTokenInFlightAfterAForcedPreemption) {
   CoreDriver d(async_config());
   d.add(1, 3, 9);
   d.plan();
@@ -89,7 +89,7 @@ TEST(AsyncOutput, Trap21AForcedPreemptionDiscardsOneTokenInFlight) {
   EXPECT_EQ(d.step({{1, {31}}}).updates.at(0).tokens, Tokens{31});
 }
 
-TEST(AsyncOutput, MoreTokensInFlightThanAreDiscardedDoNoHarm) {
+TEST(AsyncOutput, KeepsFurtherTokensInFlightAfterAForcedPreemption) {
   CoreDriver d(async_config());
   d.add(1, 3, 9);
   d.plan();
@@ -101,11 +101,11 @@ TEST(AsyncOutput, MoreTokensInFlightThanAreDiscardedDoNoHarm) {
   d.step();
 }
 
-TEST(AsyncOutput, Trap29ABlockIsCachedOnceItsLastTokenHasRun) {
+TEST(AsyncOutput, Trap29CachesABlockOnceItsLastTokenHasRun) {
   CoreDriver d(async_config());
   d.add(1, 3, 9);
   d.plan();
-  d.plan();  // runs the token that fills the block, and which nobody knows yet
+  d.plan();  // runs the token that fills the block and is not known yet
   ASSERT_EQ(d.blocks(1).size(), 1U);
   const BlockId block = d.blocks(1)[0];
   EXPECT_FALSE(d.cached(block));
@@ -115,7 +115,7 @@ TEST(AsyncOutput, Trap29ABlockIsCachedOnceItsLastTokenHasRun) {
   EXPECT_TRUE(d.cached(block));
 }
 
-TEST(AsyncOutput, SynchronousSchedulingCachesWhenItPlans) {
+TEST(AsyncOutput, CachesWhenItPlansWithSynchronousScheduling) {
   CoreDriver d(sync_config());
   d.add(1, 3, 9);
   d.step();
@@ -124,10 +124,10 @@ TEST(AsyncOutput, SynchronousSchedulingCachesWhenItPlans) {
   d.apply();
 }
 
-// A request forced out of the batch when none of its tokens is in flight, and the steps after that.
+// Preempts a request by a reset while none of its tokens is in flight, and runs the following steps.
 CoreDriver reset_between_steps(bool discard_only_in_flight) {
   CoreConfig config = async_config();
-  config.cures.discard_only_in_flight = discard_only_in_flight;
+  config.fixes.discard_only_in_flight = discard_only_in_flight;
   CoreDriver d(config);
   d.add(1, 3, 3);
   d.step({{1, {30}}});
@@ -140,12 +140,12 @@ CoreDriver reset_between_steps(bool discard_only_in_flight) {
   return d;
 }
 
-TEST(AsyncOutput, ARequestForcedOutBetweenStepsEndsWhereOnlyTokensInFlightAreDiscarded) {
+TEST(AsyncOutput, FinishesARequestResetBetweenStepsWhenOnlyTokensInFlightAreDiscarded) {
   EXPECT_FALSE(reset_between_steps(true).known(1));
 }
 
-// vLLM drops the token and keeps its placeholder: it then takes the last token for one that is in flight.
-TEST(AsyncOutput, Trap21ARequestForcedOutBetweenStepsKeepsAPlaceholderForGood) {
+// vLLM drops the token but keeps its placeholder. It then treats the last token as one in flight.
+TEST(AsyncOutput, Trap21ARequestResetBetweenStepsKeepsAPlaceholderForever) {
   CoreDriver d = reset_between_steps(false);
   ASSERT_TRUE(d.known(1));
   EXPECT_EQ(d.core->num_outstanding_plans(), 0U);

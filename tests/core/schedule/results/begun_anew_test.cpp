@@ -1,5 +1,5 @@
-// Who has run on blocks that were not loaded begins anew; who shares only what lies before them runs on. And tokens in flight of who was
-// preempted.
+// Tests that requests restart when they ran on blocks whose load failed, and that requests which share only earlier blocks continue. Also
+// tests tokens in flight of preempted requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace quire::test {
 namespace {
 
-CoreConfig cured(CoreConfig config = sync_config()) {
+CoreConfig fixed_config(CoreConfig config = sync_config()) {
   config.kv_load_failure = KvLoadFailurePolicy::recompute;
-  config.cures.unloaded_begin_anew = true;
+  config.fixes.unloaded_begin_anew = true;
   return config;
 }
 
@@ -22,7 +22,7 @@ StepResult not_loaded(const std::vector<BlockId>& blocks) {
   return {.step = {}, .has_connector_output = true, .invalid_blocks = blocks};
 }
 
-// 1 and 2 have their first block together, and then each its own; 3 has all that 1 has.
+// Requests 1 and 2 share their first block and have private blocks after it. Request 3 shares all full blocks of request 1.
 struct Three {
   explicit Three(const CoreConfig& config) : d(config, {.connector = &connector}) {
     const Tokens prompt = CoreDriver::prompt(1, 14);
@@ -40,15 +40,15 @@ struct Three {
   CoreDriver d;
 };
 
-TEST(BegunAnew, OfThoseWhoRunWhoHasTheBlockAmongWhatItHasComputed) {
-  Three three(cured());
+TEST(RestartedRequests, RestartRunningRequestsThatComputedOnTheBlock) {
+  Three three(fixed_config());
   CoreDriver& d = three.d;
   const StepId step = d.plan().step;
   const std::vector<BlockId> of_1 = d.blocks(1), of_2 = d.blocks(2), of_3 = d.blocks(3);
   const std::vector<BlockId> bad = {of_1[1]};
   StepResult result = not_loaded(bad);
   result.step = step;
-  EXPECT_EQ(values(d.core->spoiled_by(result)), Ids({1, 3}));
+  EXPECT_EQ(values(d.core->requests_invalidated_by(result)), Ids({1, 3}));
   const Outcome outcome = d.apply({}, not_loaded(bad));
   ASSERT_EQ(outcome.updates.size(), 1U);
   EXPECT_EQ(outcome.updates[0].id, 2U);
@@ -59,7 +59,7 @@ TEST(BegunAnew, OfThoseWhoRunWhoHasTheBlockAmongWhatItHasComputed) {
     EXPECT_EQ(d.view(id).num_computed_tokens, 0U);
     EXPECT_TRUE(d.blocks(id).empty());
   }
-  EXPECT_TRUE(d.cached(of_1[0])) << "what lies before it is good";
+  EXPECT_TRUE(d.cached(of_1[0])) << "the block before the invalid block is valid";
   for (const std::vector<BlockId>& blocks : {of_1, of_3})
     for (std::size_t i = 1; i < blocks.size(); ++i) EXPECT_FALSE(d.cached(blocks[i])) << i;
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(d.cached(of_2[i])) << i;
@@ -67,14 +67,14 @@ TEST(BegunAnew, OfThoseWhoRunWhoHasTheBlockAmongWhatItHasComputed) {
   ASSERT_EQ(scheduled_ids(plan), Ids({2, 1, 3}));
   for (const ScheduledRequest& one : plan.scheduled) {
     EXPECT_EQ(one.kind == ScheduledKind::resumed, one.id != RequestId{2});
-    if (one.id != RequestId{2}) EXPECT_TRUE(one.send_all_tokens) << "a worker knows nothing of them any more";
+    if (one.id != RequestId{2}) EXPECT_TRUE(one.send_all_tokens) << "the worker has forgotten the requests";
   }
-  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 4U) << "the first block is found again";
+  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 4U) << "the request finds the first block again";
   d.apply();
 }
 
-TEST(BegunAnew, ABlockBehindWhatIsComputedSpoilsNobody) {
-  CoreConfig config = cured();
+TEST(RestartedRequests, IgnoreABlockAfterTheComputedTokens) {
+  CoreConfig config = fixed_config();
   config.scheduler.max_num_batched_tokens = 8;
   ScriptedConnector connector;
   CoreDriver d(config, {.connector = &connector});
@@ -83,29 +83,29 @@ TEST(BegunAnew, ABlockBehindWhatIsComputedSpoilsNobody) {
   d.plan();
   const std::vector<BlockId> bad = {d.blocks(1)[3]};
   const Outcome outcome = d.apply({}, not_loaded(bad));
-  EXPECT_EQ(d.view(1).status, RequestStatus::running) << "this plan has written it";
+  EXPECT_EQ(d.view(1).status, RequestStatus::running) << "this plan has written the block";
   EXPECT_EQ(outcome.updates.size(), 1U);
 }
 
-// spoiled_by() is asked about a result that nobody has looked at.
-TEST(BegunAnew, OfBlocksThatThereAreNotNobodyIsSpoiledAndTheResultIsRefused) {
-  Three three(cured());
+// requests_invalidated_by() receives a result that was not checked before.
+TEST(RestartedRequests, RefuseAResultWithUnknownBlocks) {
+  Three three(fixed_config());
   CoreDriver& d = three.d;
   const std::vector<BlockId> none = {BlockId{9999}}, bad = {d.blocks(1)[1]};
   StepResult result = not_loaded(none);
   result.step = d.plan().step;
-  EXPECT_TRUE(d.core->spoiled_by(result).empty());
+  EXPECT_TRUE(d.core->requests_invalidated_by(result).empty());
   const auto refused = d.core->apply(result, {.now = d.now});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().field, "invalid_blocks");
   result.invalid_blocks = bad;
-  EXPECT_FALSE(d.core->spoiled_by(result).empty());
+  EXPECT_FALSE(d.core->requests_invalidated_by(result).empty());
   result.has_connector_output = false;
-  EXPECT_TRUE(d.core->spoiled_by(result).empty()) << "its lists do not count";
+  EXPECT_TRUE(d.core->requests_invalidated_by(result).empty()) << "the lists are ignored without connector output";
 }
 
-TEST(BegunAnew, ListsThatDoNotCountAreNotTakenBesideTransfersThatEnd) {
-  CoreConfig config = cured();
+TEST(RestartedRequests, IgnoreListsWithoutConnectorOutputWhenTransfersEnd) {
+  CoreConfig config = fixed_config();
   NamedTier tier;
   tier.tokens[1] = 8;
   CoreDriver d(config, {.connector = &tier});
@@ -116,20 +116,20 @@ TEST(BegunAnew, ListsThatDoNotCountAreNotTakenBesideTransfersThatEnd) {
   ASSERT_FALSE(tier.begun.empty());
   d.plan();
   const std::vector<BlockId> none = {BlockId{9999}};
-  const std::vector<RequestId> nobody = {RequestId{77}};
-  d.apply({}, {.finished_sending = nobody,
-               .finished_receiving = nobody,
+  const std::vector<RequestId> unknown = {RequestId{77}};
+  d.apply({}, {.finished_sending = unknown,
+               .finished_receiving = unknown,
                .invalid_blocks = none,
-               .failed_receiving = nobody,
+               .failed_receiving = unknown,
                .completions = tier.begun});
   d.plan();
   EXPECT_EQ(d.view(1).status, RequestStatus::running);
   EXPECT_EQ(d.view(1).num_external_computed_tokens, 8);
 }
 
-TEST(BegunAnew, TokensInFlightAreNobodysAndNoPlaceholderStays) {
+TEST(RestartedRequests, DropTokensInFlightAndPlaceholders) {
   Three three([] {
-    CoreConfig config = cured(async_config());
+    CoreConfig config = fixed_config(async_config());
     return config;
   }());
   CoreDriver& d = three.d;
@@ -138,21 +138,21 @@ TEST(BegunAnew, TokensInFlightAreNobodysAndNoPlaceholderStays) {
   ASSERT_GT(d.view(1).num_output_placeholders, 0);
   const std::size_t num_outputs = d.outputs(1).size();
   const std::vector<BlockId> bad = {d.blocks(1)[0]};
-  EXPECT_TRUE(d.apply({}, not_loaded(bad)).updates.empty()) << "all have it";
+  EXPECT_TRUE(d.apply({}, not_loaded(bad)).updates.empty()) << "all requests hold the block";
   for (const std::uint64_t id : {1U, 2U, 3U}) {
     EXPECT_EQ(d.view(id).num_output_placeholders, 0) << id;
     EXPECT_EQ(d.view(id).status, RequestStatus::preempted);
   }
-  EXPECT_TRUE(d.apply().updates.empty()) << "what was in flight is dropped";
+  EXPECT_TRUE(d.apply().updates.empty()) << "tokens in flight are dropped";
   EXPECT_EQ(d.outputs(1).size(), num_outputs);
   for (int i = 0; i < 60 && d.core->has_work(); ++i) d.step();
   EXPECT_FALSE(d.core->has_work());
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(BegunAnew, WhereNoOtherTokenIsInFlightTheNextOneCounts) {
+TEST(RestartedRequests, KeepTheNextTokenWhenNoOtherTokenIsInFlight) {
   ScriptedConnector connector;
-  CoreDriver d(cured(async_config()), {.connector = &connector});
+  CoreDriver d(fixed_config(async_config()), {.connector = &connector});
   d.add(1, 6, 20);
   d.step();
   d.plan();
@@ -163,8 +163,8 @@ TEST(BegunAnew, WhereNoOtherTokenIsInFlightTheNextOneCounts) {
   EXPECT_EQ(d.outputs(1).size(), 2U);
 }
 
-// One token is in flight for the victim: it waits for that, and then goes on.
-TEST(StaleTokens, AVictimComesBackWhenItsOneTokenInFlightHasCome) {
+// One token of the victim is in flight. The victim waits for it and then continues.
+TEST(StaleTokens, AVictimResumesAfterItsTokenInFlightArrives) {
   for (const bool drops : {false, true}) {
     CoreConfig config = async_config(8);
     config.decisions = DecisionProfile::vllm_0_32;
@@ -192,8 +192,8 @@ TEST(StaleTokens, AVictimComesBackWhenItsOneTokenInFlightHasCome) {
   }
 }
 
-// Of a window of 5: 12 tokens are computed at the end, so those of the first two blocks are seen by nobody.
-TEST(EndsShowComputed, AConnectorSeesWhatTheWindowOfComputedTokensReaches) {
+// The window has 5 tokens and 12 tokens are computed at the end, so no token sees the first two blocks.
+TEST(FinishedRequests, ShowTheConnectorTheWindowOfComputedTokens) {
   CoreConfig config = sync_config();
   SlidingWindowSpec window;
   window.block_size = kBlockSize;
@@ -213,10 +213,10 @@ TEST(EndsShowComputed, AConnectorSeesWhatTheWindowOfComputedTokensReaches) {
             fmt::format("finished 1 status={} blocks=[0 0 {}]", static_cast<int>(RequestStatus::finished_length), last.value));
 }
 
-// Of a request that waits for its load, the second block of which did not come.
-TEST(BegunAnew, OfALoadThatIsAwaitedWhatComesBeforeIsKeptWhereNoWindowHasPassedIt) {
+// The request waits for its load, and the second block of the load failed.
+TEST(RestartedRequests, KeepLoadedBlocksBeforeTheFailureUnlessAWindowHasPassedThem) {
   for (const bool has_window : {false, true}) {
-    CoreConfig config = cured();
+    CoreConfig config = fixed_config();
     if (has_window) {
       SlidingWindowSpec window;
       window.block_size = kBlockSize;
@@ -246,10 +246,10 @@ TEST(BegunAnew, OfALoadThatIsAwaitedWhatComesBeforeIsKeptWhereNoWindowHasPassedI
   }
 }
 
-// A child that waits for its input has its parent's blocks, and gives them up.
-TEST(BegunAnew, AForkThatWaitsForInputGivesUpItsShare) {
+// A child that waits for its input shares its parent's blocks and releases them.
+TEST(RestartedRequests, ReleaseSharedBlocksOfAForkThatWaitsForInput) {
   ScriptedConnector connector;
-  CoreDriver d(cured(), {.connector = &connector});
+  CoreDriver d(fixed_config(), {.connector = &connector});
   d.add(1, 14, 20);
   d.step();
   ASSERT_TRUE(
@@ -268,9 +268,9 @@ TEST(BegunAnew, AForkThatWaitsForInputGivesUpItsShare) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(BegunAnew, AForkThatHasNotRunGivesUpItsShare) {
+TEST(RestartedRequests, ReleaseSharedBlocksOfAForkThatHasNotRun) {
   ScriptedConnector connector;
-  CoreDriver d(cured(), {.connector = &connector});
+  CoreDriver d(fixed_config(), {.connector = &connector});
   d.add(1, 14, 20);
   d.step();
   d.plan();
@@ -281,14 +281,14 @@ TEST(BegunAnew, AForkThatHasNotRunGivesUpItsShare) {
   EXPECT_TRUE(d.blocks(2).empty());
   EXPECT_EQ(d.view(2).num_computed_tokens, 0U);
   d.plan();
-  EXPECT_EQ(d.scheduled(2), 3U) << "it is looked up, and finds what the other one computes again";
+  EXPECT_EQ(d.scheduled(2), 3U) << "a lookup finds the blocks that request 1 recomputes";
   d.apply();
 }
 
-// Their last block together is not full, and one of them has a copy of its own since.
-TEST(BegunAnew, WhoRunsOnACopyOfTheBlockBeginsAnewToo) {
+// The last shared block is not full, and one request has a private copy since.
+TEST(RestartedRequests, RestartRequestsThatRunOnACopyOfTheBlock) {
   ScriptedConnector connector;
-  CoreDriver d(cured(async_config()), {.connector = &connector});
+  CoreDriver d(fixed_config(async_config()), {.connector = &connector});
   d.add(1, 6, 20);
   d.step();
   StepResult result = not_loaded({});
@@ -299,13 +299,13 @@ TEST(BegunAnew, WhoRunsOnACopyOfTheBlockBeginsAnewToo) {
   const std::vector<BlockId> bad = {plan.copies[0].source};
   ASSERT_NE(d.blocks(1).at(1), d.blocks(2).at(1));
   result.invalid_blocks = bad;
-  Ids spoiled = values(d.core->spoiled_by(result));
-  std::ranges::sort(spoiled);
-  EXPECT_EQ(spoiled, Ids({1, 2}));
+  Ids invalidated = values(d.core->requests_invalidated_by(result));
+  std::ranges::sort(invalidated);
+  EXPECT_EQ(invalidated, Ids({1, 2}));
 }
 
-// Of a load that failed in part and is under way still.
-TEST(FailedLoads, WhoEndsMeanwhileIsNotAmongThoseThatReceiveWhatIsLeft) {
+// The load has failed in part and is still in progress.
+TEST(FailedLoads, ForgetARequestThatEndsWhileItsLoadIsInProgress) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
   connector.keeps_blocks.insert(RequestId{1});
@@ -318,12 +318,12 @@ TEST(FailedLoads, WhoEndsMeanwhileIsNotAmongThoseThatReceiveWhatIsLeft) {
   d.apply({}, not_loaded(bad));
   EXPECT_EQ(values(d.snapshot().failed_receiving), Ids{1});
   d.core->finish(RequestId{1}, RequestStatus::finished_aborted);
-  EXPECT_TRUE(d.known(1)) << "its blocks are in transfer";
+  EXPECT_TRUE(d.known(1)) << "its blocks are still in transfer";
   EXPECT_TRUE(d.snapshot().failed_receiving.empty());
 }
 
-// A host that cannot say which blocks failed says whose.
-TEST(FailedByName, WhoWaitsForItsLoadBeginsAgainOrEnds) {
+// A host that cannot report the failed blocks reports the requests instead.
+TEST(FailedReceiving, RestartOrEndARequestThatWaitsForItsLoad) {
   for (const KvLoadFailurePolicy policy : {KvLoadFailurePolicy::recompute, KvLoadFailurePolicy::fail}) {
     ScriptedConnector connector;
     for (const std::uint64_t id : {1U, 2U}) connector.matches[RequestId{id}] = {.num_tokens = 8, .load_async = true};
@@ -338,7 +338,7 @@ TEST(FailedByName, WhoWaitsForItsLoadBeginsAgainOrEnds) {
     const Outcome outcome = d.apply({}, {.step = {}, .has_connector_output = true, .finished_receiving = both, .failed_receiving = failed});
     const bool ends = policy == KvLoadFailurePolicy::fail;
     EXPECT_EQ(d.known(1), !ends);
-    EXPECT_TRUE(d.known(3)) << "it waits for nothing";
+    EXPECT_TRUE(d.known(3)) << "request 3 does not wait for a load";
     ASSERT_EQ(outcome.updates.size(), ends ? 2U : 1U);
     if (ends) {
       const auto& ended = outcome.updates[0].id == 1 ? outcome.updates[0] : outcome.updates[1];

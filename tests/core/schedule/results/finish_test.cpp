@@ -1,11 +1,11 @@
-// The end of requests from outside, and of those whose blocks somebody still needs.
+// Tests requests that are finished from outside, and finished requests whose blocks are still in use.
 #include "core/schedule/core_driver.h"
 #include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
 
-TEST(ForgetBlocks, NobodyFindsThem) {
+TEST(ForgetBlocks, RemovesTheBlocksFromThePrefixCache) {
   ScriptedConnector connector;
   CoreDriver d(sync_config(), {.connector = &connector});
   const Tokens prompt = CoreDriver::prompt(1, 12);
@@ -13,7 +13,7 @@ TEST(ForgetBlocks, NobodyFindsThem) {
   d.step();
   d.add(CoreDriver::request(2, prompt, 5));
   d.step();
-  ASSERT_EQ(d.view(2).num_cached_tokens, 8) << "but the last block, of which a token must be computed";
+  ASSERT_EQ(d.view(2).num_cached_tokens, 8) << "one token of the last block must be computed";
   (void)connector.take_log();
   d.core->forget_blocks(RequestId{9});
   d.core->forget_blocks(RequestId{1});
@@ -26,7 +26,7 @@ TEST(ForgetBlocks, NobodyFindsThem) {
   EXPECT_EQ(d.view(3).num_cached_tokens, 0);
 }
 
-TEST(Finish, InAnyState) {
+TEST(Finish, EndsRequestsInAnyState) {
   CoreConfig config = sync_config();
   config.scheduler.max_num_seqs = 1;
   CoreDriver d(config);
@@ -40,16 +40,18 @@ TEST(Finish, InAnyState) {
   d.core->check_invariants();
   EXPECT_FALSE(d.core->has_work());
   EXPECT_TRUE(d.core->all_blocks_free());
-  EXPECT_EQ(values(d.plan().finished), (std::vector<std::uint64_t>{2, 1})) << "in the order in which they ended";
+  EXPECT_EQ(values(d.plan().finished), (std::vector<std::uint64_t>{2, 1})) << "the plan lists requests in the order in which they ended";
 }
 
-TEST(Finish, AnOutstandingPlanKeepsTheRequestAndItsTokenIsDropped) {
+TEST(Finish, KeepsARequestOfAnOutstandingPlanAndDropsItsToken) {
   CoreDriver d(sync_config());
   d.add(1, 3, 5);
   d.add(2, 3, 5);
   d.plan();
   EXPECT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::in_flight);
+  EXPECT_EQ(d.core->finish(RequestId{1}, RequestStatus::finished_aborted), FinishEffect::unknown);
   EXPECT_FALSE(d.known(1));
+  EXPECT_EQ(d.core->counters().num_free_blocks, 30U) << "its block is free immediately";
   const Outcome outcome = d.apply();
   ASSERT_EQ(outcome.updates.size(), 1U);
   EXPECT_EQ(outcome.updates[0].id, 2U);
@@ -57,25 +59,29 @@ TEST(Finish, AnOutstandingPlanKeepsTheRequestAndItsTokenIsDropped) {
   EXPECT_EQ(outcome.retired, std::vector<std::uint64_t>{1});
 }
 
-TEST(Finish, Trap33SeveralEndInTheOrderGiven) {
+TEST(Finish, Trap33EndsSeveralRequestsInTheGivenOrder) {
   CoreDriver d(sync_config());
   for (std::uint64_t id = 1; id <= 4; ++id) d.add(id, 4, 5);
   d.step();
+  d.add(5, 4, 5);
   const BlockId of_3 = d.blocks(3).at(0);
   const BlockId of_1 = d.blocks(1).at(0);
-  const RequestId ids[] = {RequestId{3}, RequestId{9}, RequestId{1}, RequestId{3}};
+  const RequestId ids[] = {RequestId{3}, RequestId{9}, RequestId{5}, RequestId{1}, RequestId{3}};
   std::vector<RequestId> finished;
   d.core->finish(ids, RequestStatus::finished_aborted, finished);
   d.core->check_invariants();
-  EXPECT_EQ(values(finished), (std::vector<std::uint64_t>{3, 1}));
+  EXPECT_EQ(values(finished), Ids({3, 5, 1})) << "each known request ends once";
+  EXPECT_TRUE(d.snapshot().waiting.empty());
   EXPECT_EQ(values(d.snapshot().running), (std::vector<std::uint64_t>{2, 4}));
   const std::vector<BlockId> free = d.snapshot().free_blocks;
-  EXPECT_LT(std::ranges::find(free, of_3), std::ranges::find(free, of_1)) << "the order of the ends is that of the reuse";
-  EXPECT_EQ(values(d.plan().finished), (std::vector<std::uint64_t>{3, 1}));
-  EXPECT_EQ(d.apply().retired, (std::vector<std::uint64_t>{3, 1}));
+  EXPECT_LT(std::ranges::find(free, of_3), std::ranges::find(free, of_1)) << "blocks are reused in the order in which their requests ended";
+  const StepPlan& plan = d.plan();
+  EXPECT_EQ(values(plan.finished), Ids({3, 5, 1}));
+  EXPECT_EQ(plan.released.size(), 2U);
+  EXPECT_EQ(d.apply().retired, Ids({3, 5, 1}));
 }
 
-TEST(Finish, AConnectorKeepsTheBlocksUntilItHasSentThem) {
+TEST(Finish, KeepsBlocksUntilTheConnectorHasSentThem) {
   ScriptedConnector connector;
   connector.keeps_blocks = {RequestId{1}};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -99,7 +105,7 @@ TEST(Finish, AConnectorKeepsTheBlocksUntilItHasSentThem) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Finish, Trap28WindowsAreCutBeforeTheConnectorSeesTheBlocks) {
+TEST(Finish, Trap28RemovesSkippedWindowBlocksBeforeTheConnectorSeesTheBlocks) {
   CoreConfig config = sync_config();
   SlidingWindowSpec spec;
   spec.block_size = kBlockSize;
@@ -112,11 +118,11 @@ TEST(Finish, Trap28WindowsAreCutBeforeTheConnectorSeesTheBlocks) {
   d.plan();
   connector.log.clear();
   d.apply();
-  // 17 tokens: those that token 17 attends to begin at 12.
+  // The request has 17 tokens. The tokens that token 17 attends to begin at 12.
   EXPECT_EQ(connector.log, std::vector<std::string>{"finished 1 status=7 blocks=[0 0 0 4]"});
 }
 
-TEST(Finish, Trap28AbortWhileLoadingHoldsTheBlocksUntilTheyAreFilled) {
+TEST(Finish, Trap28HoldsTheBlocksOfAnAbortedRequestUntilItsLoadIsComplete) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -137,8 +143,9 @@ TEST(Finish, Trap28AbortWhileLoadingHoldsTheBlocksUntilTheyAreFilled) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-// A pipeline: the token in flight comes when its request, preempted by a reset, loads its blocks again. vLLM frees them at once.
-TEST(Finish, ALateTokenThatStopsALoadHoldsTheBlocksUntilTheyAreFilled) {
+// In a pipeline the token in flight arrives while its request, preempted by a reset, loads its blocks again. vLLM frees the blocks
+// immediately.
+TEST(Finish, HoldsTheBlocksOfALoadThatALateTokenStops) {
   ScriptedConnector connector;
   CoreConfig config = sync_config();
   config.limits.max_outstanding_plans = 2;
@@ -152,7 +159,7 @@ TEST(Finish, ALateTokenThatStopsALoadHoldsTheBlocksUntilTheyAreFilled) {
   EXPECT_TRUE(d.apply().updates.at(0).finished);
   d.core->check_invariants();
   EXPECT_TRUE(d.known(1));
-  EXPECT_FALSE(d.core->all_blocks_free()) << "the transfer still writes there";
+  EXPECT_FALSE(d.core->all_blocks_free()) << "the transfer still writes to the blocks";
 
   const RequestId received[] = {RequestId{1}};
   const Outcome outcome = d.apply({}, {.step = {}, .has_connector_output = true, .finished_receiving = received});
@@ -160,7 +167,7 @@ TEST(Finish, ALateTokenThatStopsALoadHoldsTheBlocksUntilTheyAreFilled) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Finish, Trap28AbortAfterTheLoadFreesAtOnce) {
+TEST(Finish, Trap28FreesTheBlocksImmediatelyWhenTheLoadIsComplete) {
   ScriptedConnector connector;
   connector.matches[RequestId{1}] = {.num_tokens = 8, .load_async = true};
   CoreDriver d(sync_config(), {.connector = &connector});
@@ -175,7 +182,7 @@ TEST(Finish, Trap28AbortAfterTheLoadFreesAtOnce) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(Finish, AWaitingRequestOfAPriorityQueueLeavesIt) {
+TEST(Finish, RemovesAWaitingRequestFromAPriorityQueue) {
   CoreConfig config = sync_config();
   config.scheduler.policy = SchedulingPolicy::priority;
   CoreDriver d(config);

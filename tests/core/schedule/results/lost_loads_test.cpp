@@ -1,4 +1,4 @@
-// Loads that failed where what lies before a bad block is no use: with several cache groups, or with a window.
+// Tests failed loads when the blocks before an invalid block cannot be used: with several cache groups, or with a window.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -6,6 +6,7 @@
 
 #include "core/schedule/core_driver.h"
 #include "quire/connector.h"
+#include "support/scripted_connector.h"
 
 namespace quire::test {
 namespace {
@@ -22,12 +23,12 @@ CoreConfig windowed(bool has_full_group) {
   return config;
 }
 
-// Loads the first 8 tokens of a request, with a transfer for each group, as long as `matches` says so.
-class GroupLoader final : public Connector {
+// This connector loads the first 8 tokens of a request with one transfer per group while `matches` is true.
+class GroupLoader final : public QuietConnector {
  public:
   bool matches = true;
   TransferNeed need = TransferNeed::nothing;
-  std::vector<TransferId> ids;  // of the newest plan
+  std::vector<TransferId> ids;  // transfers of the newest plan
 
   ExternalMatch match(const RequestView& /*request*/, std::uint32_t num_local_tokens) override {
     ++num_matches;
@@ -40,41 +41,28 @@ class GroupLoader final : public Connector {
       for (std::uint32_t i = first_block; i < 2; ++i)
         if (blocks[group][i] != kNullBlock) loads[{request.id, group}].push_back(blocks[group][i]);
   }
-  bool finished(const RequestView& /*request*/, GroupBlocks /*blocks*/) override { return false; }
-  void planned(const StepPlan& /*plan*/) override {}
   void plan_transfers(const StepPlan& plan, TransferList& transfers) override {
     ids.clear();
-    for (const auto& [whose, blocks] : std::exchange(loads, {})) {
-      const std::vector<std::uint64_t> places(blocks.size(), 0);
-      const auto id = transfers.add({.id = {},
-                                     .request = whose.first,
-                                     .direction = TransferDirection::load,
-                                     .need = need,
-                                     .group = whose.second,
-                                     .blocks = blocks,
-                                     .places = places});
-      ids.push_back(*id);
-    }
+    for (const auto& [key, blocks] : std::exchange(loads, {}))
+      ids.push_back(transfers.add(transfer_of(key.first, blocks, TransferDirection::load, need, key.second)).value());
     if (asks_to_store && plan.step.value > 0) try_to_store(plan.scheduled[0].id, transfers);
   }
   void try_to_store(RequestId request, TransferList& transfers) {
     const BlockId block[] = {BlockId{1}};
-    const std::uint64_t place[] = {0};
-    Transfer store{.id = {}, .request = request, .direction = TransferDirection::store, .blocks = block, .places = place};
-    num_refused_stores += transfers.add(store) ? 0 : 1;
+    num_refused_stores += transfers.add(transfer_of(request, block, TransferDirection::store)) ? 0 : 1;
   }
-  void spoiled(const RequestView& request, std::uint32_t num_good_tokens) override { spoiled_tokens[request.id.value] = num_good_tokens; }
-  void step_output() override {}
-  bool reset() override { return true; }
+  void invalidated(const RequestView& request, std::uint32_t num_valid_tokens) override {
+    num_valid_tokens_of[request.id.value] = num_valid_tokens;
+  }
 
   bool asks_to_store = false;
   std::uint32_t num_refused_stores = 0;
-  std::map<std::uint64_t, std::uint32_t> spoiled_tokens;  // by request: the good ones
+  std::map<std::uint64_t, std::uint32_t> num_valid_tokens_of;  // number of valid tokens, by request
   std::uint32_t num_matches = 0, first_block = 0;
   std::map<std::pair<RequestId, std::uint32_t>, std::vector<BlockId>> loads;
 };
 
-TEST(LostLoads, ItsRequestGivesAllBackAndIsLookedUpAnew) {
+TEST(LostLoads, FreeAllBlocksAndLookUpTheRequestAgain) {
   for (const bool has_full_group : {false, true}) {
     GroupLoader connector;
     CoreDriver d(windowed(has_full_group), {.connector = &connector});
@@ -99,14 +87,14 @@ TEST(LostLoads, ItsRequestGivesAllBackAndIsLookedUpAnew) {
   }
 }
 
-// vLLM would ask for ever where a connector says that it has what it cannot load. Cured, the second failure is the last.
-TEST(LostLoads, AConnectorThatAlwaysFailsIsAskedTwice) {
-  for (const bool cured : {false, true}) {
+// vLLM queries forever when a connector reports tokens that it cannot load. With the fix, the core stops after the second failure.
+TEST(LostLoads, QueryAConnectorThatAlwaysFailsTwice) {
+  for (const bool fixed : {false, true}) {
     for (const bool has_window : {false, true}) {
       GroupLoader connector;
       CoreConfig config = windowed(true);
       if (!has_window) config.kv.groups.pop_back();
-      config.cures.unloaded_begin_anew = cured;
+      config.fixes.unloaded_begin_anew = fixed;
       CoreDriver d(config, {.connector = &connector});
       d.add(1, 14, 2);
       const auto fail = [&] {
@@ -119,15 +107,15 @@ TEST(LostLoads, AConnectorThatAlwaysFailsIsAskedTwice) {
         EXPECT_EQ(connector.num_matches, asked);
         fail();
       }
-      EXPECT_EQ(scheduled_ids(d.plan()), cured ? Ids({1}) : Ids()) << has_window;
-      EXPECT_EQ(connector.num_matches, cured ? 2U : 3U);
-      if (cured) EXPECT_EQ(d.apply().updates.at(0).num_external_computed_tokens, 0);
+      EXPECT_EQ(scheduled_ids(d.plan()), fixed ? Ids({1}) : Ids()) << has_window;
+      EXPECT_EQ(connector.num_matches, fixed ? 2U : 3U);
+      if (fixed) EXPECT_EQ(d.apply().updates.at(0).num_external_computed_tokens, 0);
     }
   }
 }
 
-// Its local hit is found again; the blocks of the load carry no name.
-TEST(LostLoads, WhatTheCacheHasIsFoundAgain) {
+// The request finds its local hit again. The blocks of the load have no hash.
+TEST(LostLoads, FindCachedBlocksAgain) {
   GroupLoader connector;
   CoreDriver d(windowed(true), {.connector = &connector});
   connector.matches = false;
@@ -147,8 +135,8 @@ TEST(LostLoads, WhatTheCacheHasIsFoundAgain) {
   d.apply();
 }
 
-// Whoever has run on it has read what was not there. vLLM cannot go on then.
-TEST(LostLoads, ALoadThatAStepNeedsMustNotFailWithSeveralGroups) {
+// Requests that ran on the block have read invalid data. vLLM cannot continue then.
+TEST(LostLoads, RefuseTheFailureOfALoadThatAStepNeedsWithSeveralGroups) {
   GroupLoader connector;
   connector.need = TransferNeed::step;
   CoreDriver d(windowed(true), {.connector = &connector});
@@ -163,13 +151,14 @@ TEST(LostLoads, ALoadThatAStepNeedsMustNotFailWithSeveralGroups) {
   d.apply({}, {.completions = done});
 }
 
-// The same, cured: request 2 has found what 1 was about to load, 3 what 1 had computed on it, in the plan behind.
-struct Spoiled {
-  explicit Spoiled(KvLoadFailurePolicy policy, bool asks_to_store = false) {
+// Holds the same case with the fix. Request 2 has found blocks that request 1 loads. Request 3 has found blocks that request 1 computed
+// from them, in the next plan.
+struct InvalidatedRequests {
+  explicit InvalidatedRequests(KvLoadFailurePolicy policy, bool asks_to_store = false) {
     connector.asks_to_store = asks_to_store;
     connector.need = TransferNeed::step;
     config.kv_load_failure = policy;
-    config.cures.unloaded_begin_anew = true;
+    config.fixes.unloaded_begin_anew = true;
     config.scheduler.async_scheduling = true;
     config.limits.max_outstanding_plans = 2;
     d.emplace(config, CoreSeams{.connector = &connector});
@@ -191,21 +180,21 @@ struct Spoiled {
   std::vector<TransferCompletion> failed;
 };
 
-TEST(LostLoads, CuredWhoeverRanOnItBeginsAnewAndTheTokensInFlightAreDropped) {
-  Spoiled spoiled(KvLoadFailurePolicy::recompute);
-  CoreDriver& d = *spoiled.d;
-  const std::vector<RequestId> ids = d.core->spoiled_by({.step = StepId{0}, .completions = spoiled.failed});
+TEST(LostLoads, RestartInvalidatedRequestsAndDropTheirTokensWithTheFix) {
+  InvalidatedRequests invalidated(KvLoadFailurePolicy::recompute);
+  CoreDriver& d = *invalidated.d;
+  const std::vector<RequestId> ids = d.core->requests_invalidated_by({.step = StepId{0}, .completions = invalidated.failed});
   EXPECT_EQ(Ids(values(ids)).size(), 3U);
-  EXPECT_TRUE(d.apply({}, {.completions = spoiled.failed}).updates.empty());
+  EXPECT_TRUE(d.apply({}, {.completions = invalidated.failed}).updates.empty());
   EXPECT_EQ(values(d.snapshot().running), std::vector<std::uint64_t>{4});
   EXPECT_EQ(values(d.snapshot().waiting), (std::vector<std::uint64_t>{1, 2, 3}));
   EXPECT_EQ(d.view(1).num_computed_tokens, 0U);
-  const std::uint32_t num_matches = spoiled.connector.num_matches;
+  const std::uint32_t num_matches = invalidated.connector.num_matches;
   const StepPlan& plan = d.plan();
-  EXPECT_EQ(spoiled.connector.num_matches, num_matches) << "nothing is loaded for them any more";
-  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 0U) << "nor found";
+  EXPECT_EQ(invalidated.connector.num_matches, num_matches) << "the core does not load for the requests again";
+  EXPECT_EQ(plan.scheduled[1].num_computed_tokens, 0U) << "the request finds no cached block";
   const Outcome late = d.apply();
-  ASSERT_EQ(late.updates.size(), 1U) << "what 1, 2 and 3 had in flight is dropped";
+  ASSERT_EQ(late.updates.size(), 1U) << "tokens in flight of requests 1, 2 and 3 are dropped";
   EXPECT_EQ(late.updates[0].id, 4U);
   std::size_t num_outputs = 0;
   for (int i = 0; i < 4; ++i) {
@@ -217,28 +206,28 @@ TEST(LostLoads, CuredWhoeverRanOnItBeginsAnewAndTheTokensInFlightAreDropped) {
   EXPECT_TRUE(d.core->all_blocks_free());
 }
 
-TEST(LostLoads, CuredUnderFailTheyEndAndTheOthersGoOn) {
-  Spoiled spoiled(KvLoadFailurePolicy::fail);
-  CoreDriver& d = *spoiled.d;
-  const Outcome outcome = d.apply({}, {.completions = spoiled.failed});
+TEST(LostLoads, EndInvalidatedRequestsUnderTheFailPolicyWithTheFix) {
+  InvalidatedRequests invalidated(KvLoadFailurePolicy::fail);
+  CoreDriver& d = *invalidated.d;
+  const Outcome outcome = d.apply({}, {.completions = invalidated.failed});
   ASSERT_EQ(outcome.updates.size(), 3U);
   for (const Update& update : outcome.updates) EXPECT_EQ(update.status, RequestStatus::finished_error);
   EXPECT_EQ(d.apply().updates.at(0).id, 4U);
-  d.add(CoreDriver::request(5, spoiled.prompt, 1));
-  EXPECT_EQ(d.plan().scheduled.back().num_computed_tokens, 0U) << "no block of theirs is found";
+  d.add(CoreDriver::request(5, invalidated.prompt, 1));
+  EXPECT_EQ(d.plan().scheduled.back().num_computed_tokens, 0U) << "no block of the ended requests is found";
   d.apply();
 }
 
-TEST(LostLoads, CuredNothingIsStoredBeforeItIsKnownWhetherALoadCame) {
-  Spoiled spoiled(KvLoadFailurePolicy::recompute, true);
-  EXPECT_EQ(spoiled.connector.num_refused_stores, 1U) << "in the plan behind that which needs the load";
-  spoiled.d->apply({}, {.completions = spoiled.failed});
-  spoiled.d->plan();
-  EXPECT_EQ(spoiled.connector.num_refused_stores, 1U);
-  EXPECT_EQ(spoiled.connector.spoiled_tokens, (std::map<std::uint64_t, std::uint32_t>{{1, 0}, {2, 0}, {3, 0}}));
+TEST(LostLoads, RefuseStoresUntilTheResultOfALoadIsKnownWithTheFix) {
+  InvalidatedRequests invalidated(KvLoadFailurePolicy::recompute, true);
+  EXPECT_EQ(invalidated.connector.num_refused_stores, 1U) << "the plan after the one that needs the load refuses a store";
+  invalidated.d->apply({}, {.completions = invalidated.failed});
+  invalidated.d->plan();
+  EXPECT_EQ(invalidated.connector.num_refused_stores, 1U);
+  EXPECT_EQ(invalidated.connector.num_valid_tokens_of, (std::map<std::uint64_t, std::uint32_t>{{1, 0}, {2, 0}, {3, 0}}));
 }
 
-TEST(LostLoads, ALoadThatFailsWhenItsRequestHasEndedHarmsNobody) {
+TEST(LostLoads, IgnoreAFailureAfterTheRequestHasEnded) {
   GroupLoader connector;
   CoreDriver d(windowed(true), {.connector = &connector});
   d.add(1, 14, 2);

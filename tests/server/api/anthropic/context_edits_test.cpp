@@ -1,4 +1,4 @@
-// What context_management takes out of a conversation, and what it leaves.
+// Tests which parts of a conversation context_management removes and keeps.
 #include "server/api/anthropic/context_edits.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-// Two turns of the user's, the first with two calls; each answer has thought.
+// A conversation of two user turns. The first has two calls, and each answer has reasoning.
 const char* const kChat = R"({"messages": [
   {"role": "user", "content": "a"},
   {"role": "assistant", "content": "", "reasoning_content": "t1",
@@ -34,7 +34,7 @@ struct Left {
   bool operator==(const Left&) const = default;
 };
 
-// What is left where a prompt has `num_tokens`, and 10 fewer for each result that is cleared.
+// Returns the remaining parts of a prompt of `num_tokens`; each cleared result removes 10 tokens.
 Left left(const std::string& edits, std::size_t num_tokens = 1000) {
   json::value management = json::parse(R"({"edits": [)" + edits + "]}");
   json::object body;
@@ -61,15 +61,15 @@ Left left(const std::string& edits, std::size_t num_tokens = 1000) {
   return out;
 }
 
-TEST(ContextEdits, ThoughtsOfEarlierTurnsGo) {
+TEST(ContextEdits, RemovesReasoningOfEarlierTurns) {
   const auto thinking = [](const char* keep) { return left(R"({"type": "clear_thinking_20251015")" + std::string(keep) + "}").thoughts; };
   EXPECT_EQ(left("").thoughts, "t1t2t3t4");
   EXPECT_EQ(thinking(""), "t4") << "one turn is the default";
-  EXPECT_EQ(thinking(R"(, "keep": {"type": "thinking_turns", "value": 2})"), "t1t2t3t4") << "results of tools end no turn";
+  EXPECT_EQ(thinking(R"(, "keep": {"type": "thinking_turns", "value": 2})"), "t1t2t3t4") << "tool results do not end a turn";
   EXPECT_EQ(thinking(R"(, "keep": "all")"), "t1t2t3t4");
 }
 
-TEST(ContextEdits, ResultsOfEarlierCallsGo) {
+TEST(ContextEdits, RemovesResultsOfEarlierCalls) {
   const auto uses = [](const std::string& more, std::size_t num_tokens = 1000) {
     return left(R"({"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 1}, )" + more + "}", num_tokens);
   };
@@ -77,7 +77,7 @@ TEST(ContextEdits, ResultsOfEarlierCallsGo) {
                     at_2 = R"("trigger": {"type": "tool_uses", "value": 2})";
   const Left whole{"t1t2t3t4", "+++", "+++"}, last_one{"t1t2t3t4", "--+", "+++"};
   EXPECT_EQ(uses(at_100), last_one);
-  EXPECT_EQ(uses(at_100, 100), whole) << "not more than the trigger";
+  EXPECT_EQ(uses(at_100, 100), whole) << "the prompt does not exceed the trigger";
   EXPECT_EQ(uses(at_2), last_one);
   EXPECT_EQ(uses(R"("trigger": {"type": "tool_uses", "value": 3})"), whole);
   EXPECT_EQ(uses(at_100 + R"(, "clear_at_least": {"type": "input_tokens", "value": 20})"), last_one);
@@ -89,7 +89,7 @@ TEST(ContextEdits, ResultsOfEarlierCallsGo) {
   EXPECT_EQ(uses(at_100 + R"(, "clear_tool_inputs": ["g"])"), (Left{"t1t2t3t4", "--+", "+-+"}));
 }
 
-TEST(ContextEdits, AShortConversationIsNotCounted) {
+TEST(ContextEdits, DoesNotCountTokensOfAShortConversation) {
   json::value management = json::parse(R"({"edits": [{"type": "clear_tool_uses_20250919"}]})");
   json::object body;
   ObjectReader reader(body);

@@ -1,4 +1,4 @@
-// Messages and their events, as Anthropic's clients put them together.
+// Tests messages and their events in Anthropic's format.
 #include "server/api/anthropic/messages_answer.h"
 
 #include <gtest/gtest.h>
@@ -20,20 +20,22 @@ const std::vector<AnswerPart> kParts{{PartKind::reasoning, 0, "hm"},      {PartK
                                      {PartKind::arguments, 0, R"({"x")"}, {PartKind::arguments, 0, ":1}"}, {PartKind::call_end, 0, ""}};
 const AnswerEnd kEnd{.reason = FinishReason::stop, .cause = {}, .calls_tools = true, .usage = {10, 4, 3}};
 
-TEST(MessagesAnswer, AWholeMessageHasItsBlocksInOrder) {
+TEST(MessagesAnswer, WritesTheBlocksOfAWholeMessageInOrder) {
   MessageWriter writer(kHead, false);
   std::string none;
   for (const AnswerPart& part : kParts) writer.add(none, part);
   writer.end(none, kEnd);
   EXPECT_EQ(none, "");
   EXPECT_EQ(json::parse(writer.whole()), json::parse(R"({"id":"msg_1","type":"message","role":"assistant","model":"m","content":[
-    {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"a\"b"},
-    {"type":"tool_use","id":"toolu_msg_1_0","name":"f","input":{"x":1}}],"stop_reason":"tool_use","stop_sequence":null,
-    "usage":{"input_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":3,"output_tokens":4}})"));
+    {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"a\"b","citations":null},
+    {"type":"tool_use","id":"toolu_1_0","name":"f","input":{"x":1},"caller":{"type":"direct"}}],"stop_reason":"tool_use",
+    "stop_sequence":null,"stop_details":null,"container":null,"usage":{"input_tokens":7,"cache_creation":null,"cache_creation_input_tokens":0,
+    "cache_read_input_tokens":3,"output_tokens":4,"output_tokens_details":null,"inference_geo":null,"server_tool_use":null,
+    "service_tier":null}})"));
 }
 
-// Of each event its type and index.
-TEST(MessagesAnswer, BlocksOfAStreamOpenAndCloseOneByOne) {
+// `order` collects the type and index of each event.
+TEST(MessagesAnswer, OpensAndClosesStreamedBlocksOneByOne) {
   MessageWriter writer(kHead, true);
   std::string events, order;
   writer.begin(events, kEnd.usage);
@@ -49,7 +51,7 @@ TEST(MessagesAnswer, BlocksOfAStreamOpenAndCloseOneByOne) {
             "message_stop ");
 }
 
-TEST(MessagesAnswer, ACallThatBreaksOffIsNoBlockOfAWholeMessage) {
+TEST(MessagesAnswer, OmitsABrokenCallFromAWholeMessage) {
   MessageWriter writer(kHead, false);
   std::string none;
   for (const AnswerPart& part :
@@ -57,11 +59,29 @@ TEST(MessagesAnswer, ACallThatBreaksOffIsNoBlockOfAWholeMessage) {
     writer.add(none, part);
   writer.end(none, {.reason = FinishReason::length});
   const json::value message = json::parse(writer.whole());
-  EXPECT_EQ(message.at("content"), json::parse(R"([{"type":"text","text":"x"}])"));
+  EXPECT_EQ(message.at("content"), json::parse(R"([{"type":"text","text":"x","citations":null}])"));
   EXPECT_EQ(message.at("stop_reason"), "max_tokens");
 }
 
-TEST(MessagesAnswer, TheEndSaysWhatEndedIt) {
+TEST(MessagesAnswer, KeepsTheCompleteInputsOfATruncatedCall) {
+  const auto input_of = [](const char* arguments) {
+    MessageWriter writer(kHead, false);
+    std::string none;
+    for (const AnswerPart& part :
+         {AnswerPart{PartKind::call, 0, "f"}, AnswerPart{PartKind::arguments, 0, arguments}, AnswerPart{PartKind::call_truncated, 0, ""}})
+      writer.add(none, part);
+    writer.end(none, {.reason = FinishReason::length});
+    const json::value message = json::parse(writer.whole());
+    EXPECT_EQ(message.at("content").as_array().size(), 1U);
+    return json::serialize(message.at("content").as_array()[0].at("input"));
+  };
+  EXPECT_EQ(input_of(R"({"a": "b", "c": ["d", 12, "e)"), R"({"a":"b","c":["d",12]})");
+  EXPECT_EQ(input_of(R"({"a": tr)"), "{}");
+  EXPECT_EQ(input_of(R"({"a": {"b": null)"), R"({"a":{"b":null}})");
+  EXPECT_EQ(input_of(""), "{}");
+}
+
+TEST(MessagesAnswer, ReportsTheStopReason) {
   StopCause by_text;
   by_text.text = "x";
   EXPECT_EQ(stop_reason_name(FinishReason::stop, {}, false), "end_turn");
@@ -70,7 +90,7 @@ TEST(MessagesAnswer, TheEndSaysWhatEndedIt) {
   EXPECT_EQ(stop_reason_name(FinishReason::length, {}, true), "max_tokens");
 }
 
-TEST(MessagesAnswer, ErrorsAreInTheShapeOfThatApi) {
+TEST(MessagesAnswer, WritesErrorsInAnthropicsFormat) {
   const HttpResponse refused = as_messages_error(error_response(404, {ErrorCode::not_found, "model", "is unknown", ""}));
   EXPECT_EQ(refused.status, 404U);
   EXPECT_EQ(json::parse(refused.body).at("type"), "error");

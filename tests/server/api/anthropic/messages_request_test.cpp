@@ -1,4 +1,4 @@
-// What an Anthropic client says, said as a chat, and what is wrong named as that client knows it.
+// Tests the conversion of Anthropic requests to chats; errors must name the fields that the client sent.
 #include "server/api/anthropic/messages_request.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ json::value chat_from(const std::string& fields) {
   return std::move(translated->chat);
 }
 
-// What is named of a body that is taken.
+// Returns the fields that an accepted body reports as ignored.
 std::vector<std::string> ignored_of(const std::string& fields, MessagesCall call = {}) {
   std::vector<std::string> ignored;
   const auto translated = chat_of_messages(parse_object(R"({"model":"m","max_tokens":5,)" + fields + "}").value(), call, ignored);
@@ -39,7 +39,7 @@ std::string field_of_refusal(const std::string& body) {
 
 const std::string kHello = R"("messages":[{"role":"user","content":"hi"}])";
 
-TEST(MessagesRequest, ATurnOfToolsIsTheChatsTurn) {
+TEST(MessagesRequest, ConvertsAToolTurnToAChatTurn) {
   const json::value chat =
       chat_from(R"("system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}],
     "messages":[{"role":"user","content":"hi"},
@@ -54,7 +54,7 @@ TEST(MessagesRequest, ATurnOfToolsIsTheChatsTurn) {
       << json::serialize(chat);
 }
 
-TEST(MessagesRequest, FieldsAreTheChats) {
+TEST(MessagesRequest, ConvertsFieldsToChatFields) {
   const std::pair<std::string, std::string> cases[] = {
       {R"("stop_sequences":["a"],"top_k":4,"stream":true)", R"({"stop":["a"],"top_k":4,"stream":true})"},
       {R"("metadata":{"user_id":"u"},"service_tier":"auto","cache_control":{"type":"ephemeral"})", R"({"prompt_cache_key":"u"})"},
@@ -68,8 +68,8 @@ TEST(MessagesRequest, FieldsAreTheChats) {
       {R"("tool_choice":{"type":"any"})", R"({"tool_choice":"required"})"},
       {R"("tool_choice":{"type":"none"})", R"({"tool_choice":"none"})"},
       {R"("tool_choice":{"type":"tool","name":"f"})", R"({"tool_choice":{"type":"function","function":{"name":"f"}}})"},
-      {R"("thinking":{"type":"enabled","budget_tokens":1024})", R"({"chat_template_kwargs":{"enable_thinking":true}})"},
-      {R"("thinking":{"type":"disabled"})", R"({"chat_template_kwargs":{"enable_thinking":false}})"},
+      {R"("thinking":{"type":"enabled","budget_tokens":1024})", R"({"enable_thinking":true})"},
+      {R"("thinking":{"type":"disabled"})", R"({"enable_thinking":false})"},
       {R"("output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"array"}}})",
        R"({"reasoning_effort":"low","response_format":{"type":"json_schema",
            "json_schema":{"name":"answer","schema":{"type":"array"},"strict":true}}})"},
@@ -84,7 +84,7 @@ TEST(MessagesRequest, FieldsAreTheChats) {
   }
 }
 
-TEST(MessagesRequest, WhatTheClientSaysAmidAConversationIsAReminder) {
+TEST(MessagesRequest, ConvertsSystemMessagesWithinAConversationToReminders) {
   const json::value chat = chat_from(R"("messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},{"role":"system","content":"a"},
     {"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},
     {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"4"}]},
@@ -95,7 +95,7 @@ TEST(MessagesRequest, WhatTheClientSaysAmidAConversationIsAReminder) {
   EXPECT_EQ(messages[3], json::parse(R"({"role":"user","content":"<system-reminder>\nb\n</system-reminder>"})"));
 }
 
-TEST(MessagesRequest, AToolThatFailedSaysSo) {
+TEST(MessagesRequest, MarksTheResultOfAFailedTool) {
   for (const auto& [is_error, content] : {std::pair("true", "Error: no such file"), std::pair("false", "no such file")}) {
     const json::value chat = chat_from(R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{}}]},
       {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"no such file","is_error":)" +
@@ -104,7 +104,7 @@ TEST(MessagesRequest, AToolThatFailedSaysSo) {
   }
 }
 
-TEST(MessagesRequest, WhatIsWrongIsNamed) {
+TEST(MessagesRequest, NamesTheInvalidField) {
   const std::string head = R"({"model":"m","max_tokens":5,)";
   const std::pair<std::string, std::string> cases[] = {
       {R"({"max_tokens":5,)" + kHello + "}", "model"},
@@ -116,7 +116,7 @@ TEST(MessagesRequest, WhatIsWrongIsNamed) {
       {head + R"("messages":[{"role":"user","content":[{"type":"document","source":{}}]}]})", "messages[0].content[0].type"},
       {head + R"("messages":[{"role":"user","content":["a"]}]})", "messages[0].content[0]"},
       {head + R"("messages":[{"role":"user","content":[{"type":"tool_result"}]}]})", "messages[0].content[0].tool_use_id"},
-      {head + R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":"{}"}]}]})",
+      {head + R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":3}]}]})",
        "messages[0].content[0].input"},
       {head + R"("messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})", "messages"},
       {head + kHello + R"(,"system":[{"type":"text"}]})", "system[0].text"},
@@ -140,7 +140,7 @@ TEST(MessagesRequest, WhatIsWrongIsNamed) {
   for (const auto& [body, field] : cases) EXPECT_EQ(field_of_refusal(body), field) << body;
 }
 
-TEST(MessagesRequest, TokensAreCountedWithoutALimit) {
+TEST(MessagesRequest, CountsTokensWithoutMaxTokens) {
   std::vector<std::string> ignored;
   EXPECT_TRUE(
       chat_of_messages(parse_object(R"({"model":"m","metadata":{},"xyzzy":1,)" + kHello + "}").value(), {.counts_only = true}, ignored)
@@ -148,9 +148,9 @@ TEST(MessagesRequest, TokensAreCountedWithoutALimit) {
   EXPECT_EQ(ignored, (std::vector<std::string>{"metadata", "xyzzy"}));
 }
 
-TEST(MessagesRequest, ErrorsNameTheFieldsThatWereSent) {
+TEST(MessagesRequest, ErrorsNameTheFieldsOfTheClient) {
   const auto renamed = [](const char* field) {
-    return in_words_of_messages(Error{ErrorCode::invalid_argument, field, "is wrong", ""}).field;
+    return with_messages_field_names(Error{ErrorCode::invalid_argument, field, "is wrong", ""}).field;
   };
   EXPECT_EQ(renamed("stop"), "stop_sequences");
   EXPECT_EQ(renamed("stop_token_ids"), "stop_token_ids");
@@ -158,12 +158,12 @@ TEST(MessagesRequest, ErrorsNameTheFieldsThatWereSent) {
   EXPECT_EQ(renamed("max_tokens"), "max_tokens");
 }
 
-TEST(MessagesRequest, WhatChangesNoAnswerIsNamedAndTaken) {
+TEST(MessagesRequest, AcceptsAndReportsFieldsWithoutEffect) {
   const auto names = [](auto... name) { return std::vector<std::string>{name...}; };
   EXPECT_EQ(ignored_of(kHello +
                        R"(,"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"},{"type":"compact_20260112"}]})"),
             names("context_management.edits[1]:compact_20260112"));
-  EXPECT_EQ(ignored_of(kHello + R"(,"mcp_servers":[],"container":"c")"), names("container", "mcp_servers"));
+  EXPECT_EQ(ignored_of(kHello + R"(,"mcp_servers":[],"container":"c")"), names("mcp_servers", "container"));
   EXPECT_EQ(ignored_of(kHello + R"(,"metadata":{"user_id":"u"})"), names());
   EXPECT_EQ(ignored_of(kHello + R"(,"metadata":{"user_id":"u","team":"t"})"), names("metadata"));
   EXPECT_EQ(ignored_of(kHello + R"(,"thinking":{"type":"enabled","budget_tokens":5})"), names("thinking.budget_tokens"));
@@ -172,19 +172,19 @@ TEST(MessagesRequest, WhatChangesNoAnswerIsNamedAndTaken) {
             names("system[0]:x-anthropic-billing-header"));
 }
 
-TEST(MessagesRequest, ABetaHasFieldsOfOtherNames) {
+TEST(MessagesRequest, BetaRequestsMayHaveUnknownFields) {
   const std::string body = R"({"model":"m","max_tokens":5,"systems":1,)" + kHello + "}";
-  EXPECT_EQ(field_of_refusal(body), "systems") << "a slip";
+  EXPECT_EQ(field_of_refusal(body), "systems") << "a misspelt field is an error";
   EXPECT_EQ(ignored_of(kHello + R"(,"systems":1)", {.is_beta = true}), std::vector<std::string>{"systems"});
 }
 
-// What is heeded, null, or part of what is left out as a whole is not named.
-TEST(MessagesRequest, FieldsOfPartsThatNobodyReadsAreNamed) {
+// Supported fields, null fields and fields of ignored parts are not reported.
+TEST(MessagesRequest, ReportsIgnoredFieldsOfParts) {
   const std::vector<std::string> named = ignored_of(R"("system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"},"aa":1}],
     "messages":[{"role":"user","content":"hi","bb":1},
       {"role":"assistant","id":"msg_1","content":[{"type":"thinking","thinking":"hm","signature":"s","cc":1},
         {"type":"redacted_thinking","data":"x","dd":1},{"type":"text","text":"wait","citations":null},
-        {"type":"tool_use","id":"t1","name":"f","input":{"any":1},"caller":{"type":"direct"}}]},
+        {"type":"tool_use","id":"t1","name":"f","input":{"any":1},"caller":{"type":"direct"},"kk":1}]},
       {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","is_error":false,"ee":1,
         "content":[{"type":"text","text":"4","citations":[]}]}]}],
     "tools":[{"type":"web_search_20250305","name":"web_search","max_uses":5},
@@ -192,23 +192,23 @@ TEST(MessagesRequest, FieldsOfPartsThatNobodyReadsAreNamed) {
     "tool_choice":{"type":"auto","ff":1},"thinking":{"type":"enabled","gg":1},
     "output_config":{"format":{"type":"json_schema","schema":{"any":1},"hh":1}})");
   EXPECT_EQ(named, (std::vector<std::string>{"system[0].aa", "messages[0].bb", "messages[1].id", "messages[1].content[0].cc",
-                                             "messages[1].content[1].dd", "messages[1].content[3].caller", "messages[2].content[0].ee",
+                                             "messages[1].content[1].dd", "messages[1].content[3].kk", "messages[2].content[0].ee",
                                              "messages[2].content[0].content[0].citations", "tools[1].defer_loading",
                                              "output_config.format.hh", "tool_choice.ff", "thinking.gg"}));
 }
 
-TEST(MessagesRequest, AFieldThatEveryTurnHasIsNamedOnce) {
+TEST(MessagesRequest, ReportsAFieldOfEveryTurnOnce) {
   std::string turns = R"({"role":"user","content":"hi"})";
   for (int i = 0; i < 40; ++i) turns += R"(,{"role":"user","content":[{"type":"text","text":"hi","citations":[]}]})";
   EXPECT_EQ(ignored_of(R"("messages":[)" + turns + R"(],"xyzzy":1)"),
             (std::vector<std::string>{"messages[1].content[0].citations", "xyzzy"}));
 }
 
-TEST(MessagesRequest, ASlipWithinAPartIsNone) {
+TEST(MessagesRequest, RefusesMisspeltFieldsWithinParts) {
   const std::pair<std::string, std::string> cases[] = {
       {R"("messages":[{"role":"user","content":[{"type":"text","text":"a","cache_controll":{}}]}])",
        "messages[0].content[0].cache_controll"},
-      {R"("messages":[{"role":"user","content":[{"type":"text","tex":"a"}]}])", "messages[0].content[0].tex"},
+      {R"("messages":[{"role":"user","content":[{"type":"text","tex":"a"}]}])", "messages[0].content[0].text"},
       {R"("messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","is_eror":true}]}])",
        "messages[0].content[0].is_eror"},
       {kHello + R"(,"tools":[{"name":"f","input_schema":{},"descripton":"d"}])", "tools[0].descripton"},

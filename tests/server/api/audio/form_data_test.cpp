@@ -13,7 +13,7 @@ std::string form_part(const std::string& disposition, const std::string& value) 
   return "--xyz\r\nContent-Disposition: form-data; " + disposition + "\r\n\r\n" + value + "\r\n";
 }
 
-TEST(FormDataTest, PartsComeInTheirOrderByteForByte) {
+TEST(FormDataTest, ReturnsPartsInOrderByteForByte) {
   const std::string bytes("\0\r\n--xy\xff\r\n-", 12);
   const std::string body = "a preamble\r\n" + form_part("name=\"file\"; filename=\"a\\\"b.wav\"", bytes) + form_part("name=model", "m") +
                            form_part("name=\"empty\"", "") + "--xyz--\r\nan epilogue";
@@ -29,7 +29,7 @@ TEST(FormDataTest, PartsComeInTheirOrderByteForByte) {
   EXPECT_EQ((*parts)[2].value, "");
 }
 
-TEST(FormDataTest, BoundariesMayStandInQuotesAndBesideOtherParameters) {
+TEST(FormDataTest, AcceptsQuotedBoundariesAndOtherParameters) {
   const std::string body = form_part("name=a", "b") + "--xyz--";
   for (const char* type : {"multipart/form-data; boundary=\"xyz\"", "Multipart/Form-Data;charset=utf-8; Boundary=xyz ; other=1"}) {
     const auto parts = parse_form(type, body);
@@ -38,7 +38,7 @@ TEST(FormDataTest, BoundariesMayStandInQuotesAndBesideOtherParameters) {
   }
 }
 
-TEST(FormDataTest, WhatIsNoFormIsRefused) {
+TEST(FormDataTest, RefusesMalformedForms) {
   const auto field_of = [](const std::string& type, const std::string& body) {
     const auto parts = parse_form(type, body);
     EXPECT_FALSE(parts.has_value()) << type << body;
@@ -52,7 +52,7 @@ TEST(FormDataTest, WhatIsNoFormIsRefused) {
   EXPECT_EQ(field_of(kFormType, "--xyzjunk\r\n"), "body");
   EXPECT_EQ(field_of(kFormType, "--xyz\r\n\r\nvalue\r\n--xyz--"), "body");
   EXPECT_EQ(field_of(kFormType, form_part("filename=x", "b") + "--xyz--"), "body");
-  EXPECT_EQ(field_of(kFormType, form_part("name=a", "b")), "body") << "it does not end";
+  EXPECT_EQ(field_of(kFormType, form_part("name=a", "b")), "body") << "the final boundary is missing";
   EXPECT_EQ(field_of(kFormType, form_part("name=a\r\nContent-Transfer-Encoding: base64", "b") + "--xyz--"), "body");
   EXPECT_EQ(field_of(kFormType, form_part("name=a\r\nX: " + std::string(5000, 'x'), "b") + "--xyz--"), "body");
   std::string many;

@@ -1,5 +1,5 @@
 #pragma once
-// A model of the tests' own that hears: bytes, Whisper's marks, and times.
+// A speech model for tests: its tokens are bytes, Whisper's special tokens and timestamps.
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,7 +33,7 @@ inline ModelInfo speech_model(bool is_multilingual = true) {
   return info;
 }
 
-// Of 0.02 s.
+// Returns the timestamp token for a number of steps of 0.02 s.
 inline TokenId time_token(int steps) {
   return kSpeechFirstTime + steps;
 }

@@ -33,7 +33,7 @@ Transcript two_segments() {
            .scores = {.temperature = 0.4F, .mean_logprob = -0.5, .compression_ratio = 1.25, .no_speech_prob = 0.125}}}};
 }
 
-TEST(TranscriptTest, IsWrittenInEveryForm) {
+TEST(TranscriptTest, WritesEveryFormat) {
   const Transcript heard = two_segments();
   EXPECT_EQ(write_transcript(heard, TranscriptForm::text), "One --> \"two\". Three.\n");
   EXPECT_EQ(write_transcript(heard, TranscriptForm::srt),
@@ -67,25 +67,25 @@ struct CutCase {
   double next_s;
 };
 
-// As openai-whisper's transcribe() cuts and goes on.
-TEST(TranscriptTest, WindowsAreCutWhereTwoTimesMeet) {
+// openai-whisper's transcribe() cuts windows and continues in this way.
+TEST(TranscriptTest, CutsWindowsAtConsecutiveTimestamps) {
   const auto t = [](double seconds) { return time_token(static_cast<int>(seconds * 50.0 + 0.5)); };
   const CutCase cases[] = {
-      // two segments, and the begin of a third, which is heard again
+      // two segments and the beginning of a third, which is transcribed again
       {{t(0), 1, t(2), t(2), 2, t(5), t(5), 3}, 30.0, {{0, 2}, {2, 5}}, 5.0},
       // the last one ends with the window
       {{t(0), 1, t(2), t(2), 2, t(5)}, 30.0, {{0, 2}, {2, 5}}, 30.0},
-      // one text, with an end or without
+      // one text, with or without an end
       {{t(0), 1, 2, t(4)}, 30.0, {{0, 4}}, 30.0},
       {{t(0), 1, 2}, 12.5, {{0, 12.5}}, 12.5},
       {{1, 2}, 30.0, {{0, 30}}, 30.0},
       {{}, 30.0, {}, 30.0},
-      // times beyond the recording, and hardly any progress
+      // timestamps after the end of the audio, and almost no progress
       {{t(0), 1, t(28), t(28), 2}, 10.0, {{0, 10}}, 10.0},
       {{t(0), 1, t(0.02), t(0.02), 2}, 30.0, {{0, 0.02}}, 1.0},
   };
   for (const CutCase& one : cases) {
-    const HeardWindow heard = cut_window(one.outputs, one.window_s, speech_words());
+    const TranscribedWindow heard = cut_window(one.outputs, one.window_s, speech_words());
     ASSERT_EQ(heard.parts.size(), one.parts.size());
     for (std::size_t i = 0; i < one.parts.size(); ++i) {
       EXPECT_NEAR(heard.parts[i].start_s, one.parts[i].first, 1e-9);

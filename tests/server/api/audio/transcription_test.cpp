@@ -1,14 +1,14 @@
-// Transcriptions over real sockets, with an engine that says what the test has it say.
+// Tests transcriptions over real sockets, with an engine that generates what the test gives it.
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "audio/audio_reader.h"
+#include "audio/wave_file.h"
 #include "server/api/audio/speech_model.h"
 #include "server/api/audio/window_scores.h"
 #include "server/running_server.h"
-#include "sound/sound_reader.h"
-#include "sound/wave_file.h"
 
 namespace quire {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 class TranscriptionTest : public RunningServer {
  protected:
   void SetUp() override {
-    if (!check_sound_reader()) GTEST_SKIP() << "this build reads no sound";
+    if (!check_audio_reader()) GTEST_SKIP() << "this build does not read audio";
     engine.set_model(speech_model());
     engine.set_max_model_len(448);
   }
@@ -38,7 +38,7 @@ class TranscriptionTest : public RunningServer {
     return send_form(field("file", recording(seconds)) + field("model", "ears") + more, path);
   }
   // Each window is one segment of 30 s.
-  void hear_segments() {
+  void generate_segments() {
     engine.speak_with([](const EngineRequest&) {
       std::vector<TokenId> tokens = {time_token(0)};
       say(tokens, " One.");
@@ -46,7 +46,7 @@ class TranscriptionTest : public RunningServer {
       return tokens;
     });
   }
-  void hear(std::string text) {
+  void generate(std::string text) {
     engine.speak_with([text = std::move(text)](const EngineRequest& request) {
       std::vector<TokenId> tokens;
       for (const auto& choice : request.sampling.timestamps.begins) tokens.push_back(choice.back());
@@ -57,8 +57,8 @@ class TranscriptionTest : public RunningServer {
   }
 };
 
-TEST_F(TranscriptionTest, AShortRecordingIsOneRequestThatBeginsWithItsLanguage) {
-  hear(" Hello.");
+TEST_F(TranscriptionTest, ShortAudioIsOneRequestAfterLanguageDetection) {
+  generate(" Hello.");
   start();
   const auto response = transcribe(2.0);
   EXPECT_EQ(response.status, 200U) << response.body;
@@ -72,19 +72,19 @@ TEST_F(TranscriptionTest, AShortRecordingIsOneRequestThatBeginsWithItsLanguage) 
   ASSERT_NE(heard.encoder_input, nullptr);
   EXPECT_EQ(heard.encoder_input->features.size(), 3000U * 80);
   EXPECT_EQ(heard.sampling.temperature, 0.0F);
-  EXPECT_FALSE(heard.sampling.timestamps.has_times);
+  EXPECT_FALSE(heard.sampling.timestamps.has_timestamps);
   EXPECT_EQ(heard.sampling.timestamps.not_first, (std::vector<TokenId>{32, kSpeechEnd}));
   EXPECT_EQ(heard.sampling.bad_words.front(), std::vector<TokenId>{65});
 }
 
-TEST_F(TranscriptionTest, TheLanguageThatIsFoundIsTold) {
-  hear(" Ja.");
+TEST_F(TranscriptionTest, ReportsTheDetectedLanguage) {
+  generate(" Ja.");
   start();
   EXPECT_EQ(transcribe(1.0, field("response_format", "verbose_json")).json().at("language"), "de");
 }
 
-TEST_F(TranscriptionTest, FieldsMakeThePrompt) {
-  hear("x");
+TEST_F(TranscriptionTest, BuildsThePromptFromTheFields) {
+  generate("x");
   start();
   EXPECT_EQ(transcribe(1.0, field("language", "en") + field("prompt", " ab") + field("temperature", "0.5")).status, 200U);
   const EngineRequest heard = engine.at(0).request;
@@ -95,8 +95,8 @@ TEST_F(TranscriptionTest, FieldsMakeThePrompt) {
   EXPECT_EQ(engine.at(1).request.prompt, (std::vector<TokenId>{kSpeechStart, kSpeechGerman, kSpeechTranslate, kSpeechNoTimes}));
 }
 
-// The second window begins where the last whole segment ends.
-TEST_F(TranscriptionTest, ALongRecordingIsHeardWindowByWindow) {
+// The second window begins where the last complete segment ends.
+TEST_F(TranscriptionTest, TranscribesLongAudioWindowByWindow) {
   engine.speak_with([round = 0](const EngineRequest&) mutable {
     std::vector<TokenId> tokens = {time_token(0)};
     if (round++ == 0) {
@@ -118,22 +118,22 @@ TEST_F(TranscriptionTest, ALongRecordingIsHeardWindowByWindow) {
   EXPECT_EQ(answer.at("segments").at(1).at("end"), 30.0);
   EXPECT_EQ(answer.at("segments").at(1).at("seek"), 2000);
   EXPECT_EQ(engine.num_submitted(), 2U);
-  EXPECT_TRUE(engine.at(0).request.sampling.timestamps.has_times);
+  EXPECT_TRUE(engine.at(0).request.sampling.timestamps.has_timestamps);
 }
 
-// What speaks a stutter below so high a temperature.
+// Generates a stuttering text below this temperature.
 void stutter_below(FakeEngine& engine, float temperature) {
   engine.speak_with([temperature](const EngineRequest& request) {
     std::vector<TokenId> tokens;
-    if (request.sampling.timestamps.has_times) tokens.push_back(time_token(0));
+    if (request.sampling.timestamps.has_timestamps) tokens.push_back(time_token(0));
     for (int i = 0; i < (request.sampling.temperature < temperature ? 40 : 1); ++i) say(tokens, " Ja.");
-    if (request.sampling.timestamps.has_times) tokens.push_back(time_token(100));
+    if (request.sampling.timestamps.has_timestamps) tokens.push_back(time_token(100));
     tokens.push_back(kSpeechEnd);
     return tokens;
   });
 }
 
-TEST_F(TranscriptionTest, ATextThatRepeatsItselfIsTriedAgainHotter) {
+TEST_F(TranscriptionTest, RetriesARepetitiveTextAtHigherTemperature) {
   if (!compression_ratio("a")) GTEST_SKIP() << "this build has no zlib";
   stutter_below(engine, 0.35F);
   start();
@@ -146,10 +146,10 @@ TEST_F(TranscriptionTest, ATextThatRepeatsItselfIsTriedAgainHotter) {
   EXPECT_FALSE(engine.at(0).request.sampling.seed.has_value());
   for (std::size_t i = 1; i < 3; ++i) {
     EXPECT_FLOAT_EQ(engine.at(i).request.sampling.temperature, 0.2F * static_cast<float>(i));
-    EXPECT_EQ(engine.at(i).request.sampling.seed, 0U) << "the same each time";
+    EXPECT_EQ(engine.at(i).request.sampling.seed, 0U) << "the seed must be the same each time";
     EXPECT_EQ(engine.at(i).request.encoder_input, engine.at(0).request.encoder_input);
   }
-  // A text without times, too, unless it has been told already; and not where a client says so.
+  // A text without timestamps is also retried, unless it was already streamed or the client disables it.
   EXPECT_EQ(transcribe(2.0, english).json().at("text"), "Ja.");
   EXPECT_EQ(engine.num_submitted(), 6U);
   for (const std::string& once : {field("stream", "true"), field("temperature", "0.1"), field("temperature_increment_on_fallback", "0"),
@@ -160,9 +160,9 @@ TEST_F(TranscriptionTest, ATextThatRepeatsItselfIsTriedAgainHotter) {
   }
 }
 
-// And what was drawn at a high temperature is not told to the next.
-TEST_F(TranscriptionTest, AWindowIsToldWhatWasSaidBeforeIt) {
-  hear_segments();
+// A text that was sampled at a high temperature does not become the next window's prompt.
+TEST_F(TranscriptionTest, PromptsAWindowWithTheTextBeforeIt) {
+  generate_segments();
   start();
   const auto prompts = [&](const std::string& more) {
     const std::size_t first = engine.num_submitted();
@@ -188,8 +188,8 @@ TEST_F(TranscriptionTest, AWindowIsToldWhatWasSaidBeforeIt) {
   EXPECT_EQ(prompts(field("temperature", "0.6")), (Prompts{given, {}}));
 }
 
-TEST_F(TranscriptionTest, AStreamTellsTheTextAsItComes) {
-  hear(" Hi.");
+TEST_F(TranscriptionTest, StreamsTheTextAsItIsGenerated) {
+  generate(" Hi.");
   start();
   const auto response = transcribe(1.0, field("language", "en") + field("stream", "true"));
   EXPECT_EQ(response.header("Content-Type"), "text/event-stream; charset=utf-8");
@@ -198,10 +198,10 @@ TEST_F(TranscriptionTest, AStreamTellsTheTextAsItComes) {
   EXPECT_TRUE(response.body.ends_with("data: [DONE]\n\n"));
 }
 
-TEST_F(TranscriptionTest, WhatCannotBeHeardIsRefusedByName) {
-  hear("x");
+TEST_F(TranscriptionTest, NamesTheInvalidField) {
+  generate("x");
   ServerOptions options;
-  options.max_sound_seconds = 60;
+  options.max_audio_seconds = 60;
   start(options);
   const auto refused = [&](const std::string& parts, unsigned status, const std::string& param) {
     const auto response = send_form(parts);
@@ -227,9 +227,9 @@ TEST_F(TranscriptionTest, WhatCannotBeHeardIsRefusedByName) {
   EXPECT_EQ(transcribe(0.5, field("language", "en") + field("stray", "1")).header("X-Quire-Ignored-Fields"), "stray");
 }
 
-TEST_F(TranscriptionTest, AModelOfEnglishIsToldNeitherLanguageNorTask) {
+TEST_F(TranscriptionTest, OmitsLanguageAndTaskForEnglishModels) {
   engine.set_model(speech_model(false));
-  hear(" A.");
+  generate(" A.");
   start();
   EXPECT_EQ(transcribe(1.0).json().at("text"), "A.");
   EXPECT_EQ(engine.at(0).request.prompt, (std::vector<TokenId>{kSpeechStart, kSpeechNoTimes}));
@@ -237,7 +237,7 @@ TEST_F(TranscriptionTest, AModelOfEnglishIsToldNeitherLanguageNorTask) {
   EXPECT_EQ(transcribe(1.0, field("language", "de")).status, 400U);
 }
 
-TEST_F(TranscriptionTest, AClientThatGoesEndsItsRequest) {
+TEST_F(TranscriptionTest, AbortsTheRequestWhenTheClientDisconnects) {
   start();
   {
     const std::string body = field("file", recording(1.0)) + field("language", "en") + "--xyz--\r\n";
@@ -251,12 +251,12 @@ TEST_F(TranscriptionTest, AClientThatGoesEndsItsRequest) {
   EXPECT_TRUE(engine.wait_finished(0));
 }
 
-TEST_F(TranscriptionTest, OtherModelsDoNotHear) {
+TEST_F(TranscriptionTest, RefusesModelsWithoutAudio) {
   engine.set_model(byte_model());
   start();
   const auto response = transcribe(1.0);
   EXPECT_EQ(response.status, 400U);
-  EXPECT_NE(response.body.find("does not hear"), std::string::npos) << response.body;
+  EXPECT_NE(response.body.find("does not support audio"), std::string::npos) << response.body;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a client is told of a prompt and the cache before it sends it, and completions that start only where it is there.
+// Tests /v1/cache/probe and /v1/cache/warm, and completions that start only when their prompt is cached.
 #include <boost/json.hpp>
 #include <string>
 
@@ -17,7 +17,7 @@ EngineProbe probe_of(std::uint32_t num_tokens, std::uint32_t num_local, std::uin
   return probe;
 }
 
-TEST_F(CacheCallsTest, AProbeTellsWhatIsWhereAndHowLongTheRestTakes) {
+TEST_F(CacheCallsTest, ProbeReportsCachedTokensAndPredictedTimes) {
   engine.told_stats().kv_tiers = {{.name = "dram"}};
   EngineProbe probe = probe_of(100, 48, 32);
   probe.wait_s = 0.5;
@@ -38,7 +38,7 @@ TEST_F(CacheCallsTest, AProbeTellsWhatIsWhereAndHowLongTheRestTakes) {
   EXPECT_EQ(engine.num_submitted(), 0U) << "nothing is computed";
 }
 
-TEST_F(CacheCallsTest, WhatIsNotMeasuredYetIsNull) {
+TEST_F(CacheCallsTest, ProbeReportsNullForTimesNotYetMeasured) {
   engine.find(probe_of(10, 0));
   start();
   const auto told = post("/v1/cache/probe", R"({"prompt": "abc"})").json();
@@ -46,7 +46,27 @@ TEST_F(CacheCallsTest, WhatIsNotMeasuredYetIsNull) {
   EXPECT_TRUE(told.at("predicted").at("wait_s").is_null());
 }
 
-TEST_F(CacheCallsTest, ATenantAsksUnderItsOwnSalt) {
+// Without a secret, tenants share blocks, but a probe does not report another tenant's blocks.
+TEST_F(CacheCallsTest, ProbeReportsOnlyTheTenantsBlocksWithoutASecret) {
+  for (const char* secret : {"", "secret"}) {
+    ServerOptions options;
+    options.tenant_secret = secret;
+    options.api_key = "own-key";
+    options.tenant_keys = {{"us", "our-key"}};
+    start(options);
+    const std::size_t num_before = engine.probed().size();
+    for (const char* key : {"our-key", "own-key"}) {
+      const std::string header = "Authorization: Bearer " + std::string(key) + "\r\n";
+      EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": "abc"})", header).status, 200U);
+    }
+    ASSERT_EQ(engine.probed().size(), num_before + 2);
+    EXPECT_EQ(engine.probed()[num_before].probes_tenant_blocks, *secret == '\0');
+    EXPECT_FALSE(engine.probed()[num_before + 1].probes_tenant_blocks) << "the operator is not a tenant";
+    stop_and_flush();
+  }
+}
+
+TEST_F(CacheCallsTest, ProbeUsesTheTenantsSalt) {
   ServerOptions options;
   options.tenant_secret = "secret";
   options.tenant_keys = {{"us", "our-key"}, {"them", "their-key"}};
@@ -59,7 +79,7 @@ TEST_F(CacheCallsTest, ATenantAsksUnderItsOwnSalt) {
   EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": "abc"})").status, 401U);
 }
 
-TEST_F(CacheCallsTest, WarmingComputesThePromptAndDrawsNothing) {
+TEST_F(CacheCallsTest, WarmComputesThePromptAndSamplesNothing) {
   engine.pool_with([](const EngineRequest&) { return std::vector<float>{1.0F}; });
   engine.find(probe_of(3, 0));
   start();
@@ -71,7 +91,7 @@ TEST_F(CacheCallsTest, WarmingComputesThePromptAndDrawsNothing) {
   EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "abc");
 }
 
-TEST_F(CacheCallsTest, ACompletionThatMustBeCachedStartsOnlyWhereItIs) {
+TEST_F(CacheCallsTest, FailIfNotCachedRefusesUncachedPrompts) {
   engine.answer_with("hi");
   engine.find(probe_of(100, 64));
   start();
@@ -86,7 +106,7 @@ TEST_F(CacheCallsTest, ACompletionThatMustBeCachedStartsOnlyWhereItIs) {
   EXPECT_FALSE(stream_events(streamed.body).empty());
 }
 
-TEST_F(CacheCallsTest, SeveralPromptsAreRefused) {
+TEST_F(CacheCallsTest, RefusesSeveralPrompts) {
   start();
   EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": ["a", "b"]})").status, 400U);
   const auto refused = post("/v1/completions", R"({"prompt": ["a", "b"], "fail_if_not_cached": true})");
@@ -94,7 +114,7 @@ TEST_F(CacheCallsTest, SeveralPromptsAreRefused) {
   EXPECT_EQ(refused.json().at("error").at("param"), "fail_if_not_cached");
 }
 
-TEST_F(CacheCallsTest, AnEngineThatShutsDownIsSaidSo) {
+TEST_F(CacheCallsTest, ReturnsUnavailableWhenTheEngineShutsDown) {
   engine.find(fail(ErrorCode::shutting_down, "", "the engine is shutting down"));
   start();
   EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": "abc"})").status, 503U);

@@ -1,5 +1,7 @@
-// Completions over real sockets, with an engine played by hand.
+// Tests completions over real sockets, with an engine that the test drives by hand.
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "server/running_server.h"
 
@@ -15,13 +17,13 @@ std::string streamed_text(const std::vector<boost::json::value>& events) {
   return text;
 }
 
-TEST_F(CompletionTest, AWholeAnswerHasTextReasonAndUsage) {
+TEST_F(CompletionTest, WholeAnswerHasTextFinishReasonAndUsage) {
   engine.answer_with("hello");
   start();
   const auto answer = post("/v1/completions", R"({"prompt": "abc", "model": "bytes"})").json();
   EXPECT_EQ(answer.at("object"), "text_completion");
   EXPECT_EQ(answer.at("model"), "bytes");
-  EXPECT_TRUE(answer.at("system_fingerprint").is_null());
+  EXPECT_FALSE(answer.as_object().contains("system_fingerprint")) << "the field must be a string or absent";
   const auto& choice = answer.at("choices").as_array()[0];
   EXPECT_EQ(choice.at("text"), "hello");
   EXPECT_EQ(choice.at("finish_reason"), "stop");
@@ -33,22 +35,50 @@ TEST_F(CompletionTest, AWholeAnswerHasTextReasonAndUsage) {
   EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "abc");
 }
 
-TEST_F(CompletionTest, AChatGoesThroughTheTemplate) {
+TEST_F(CompletionTest, ChatRendersTheTemplate) {
   engine.answer_with("hi");
   start();
   const auto answer =
-      post("/v1/chat/completions",
-           R"({"messages": [{"role": "user", "content": "yo"}], "tools": [{}, {}], "chat_template_kwargs": {"shout": true}})")
+      post(
+          "/v1/chat/completions",
+          R"({"messages": [{"role": "user", "content": "yo"}], "tools": [{"function": {"name": "f"}}, {"function": {"name": "g"}}], "chat_template_kwargs": {"shout": true}})")
           .json();
   EXPECT_EQ(answer.at("object"), "chat.completion");
   const auto& choice = answer.at("choices").as_array()[0];
   EXPECT_EQ(choice.at("message").at("role"), "assistant");
   EXPECT_EQ(choice.at("message").at("content"), "hi");
   EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "<user>yo[tools: 2]!<assistant>");
-  EXPECT_EQ(engine.at(0).request.sampling.max_tokens, 512U - 30U);  // what the context leaves
+  EXPECT_EQ(engine.at(0).request.sampling.max_tokens, 512U - 30U);  // the rest of the context
 }
 
-TEST_F(CompletionTest, ReachingMaxTokensIsLength) {
+TEST_F(CompletionTest, TextPartsAreJoinedUnlessTheTemplateIteratesOverThem) {
+  engine.answer_with("ab");
+  const auto prompt_of = [this](const std::string& chat_template) {
+    start({.chat_template = chat_template});
+    const std::size_t number = engine.num_submitted();
+    const ClientResponse answer =
+        post("/v1/chat/completions",
+             R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "What"}, {"type": "text", "text": " is it?"}]}]})");
+    EXPECT_EQ(answer.status, 200U) << answer.body;
+    stop_and_flush();
+    return tokens_to_bytes(engine.at(number).request.prompt);
+  };
+  const std::string parts = "{% for part in m.content %}[{{ part.text }}]{% endfor %}";
+  EXPECT_EQ(prompt_of("{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}" + parts +
+                      "{% endif %}{% endfor %}"),
+            "<user>[What][ is it?]");
+  EXPECT_EQ(prompt_of("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"), "<user>What\n is it?");
+  EXPECT_EQ(prompt_of("{% for m in messages %}{% if '</think>' in m.content %}x{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}"),
+            "<user>What\n is it?")
+      << "a template that prints the list gets the joined text";
+  EXPECT_EQ(
+      prompt_of(
+          "{% for m in messages %}{% if '</think>' in m.content %}x{% endif %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}"
+          "{% endif %}{% endfor %}"),
+      "<user>What\n is it?");
+}
+
+TEST_F(CompletionTest, MaxTokensEndsWithLength) {
   engine.answer_with("hello");
   start();
   const auto answer = post("/v1/completions", R"({"prompt": "a", "max_tokens": 2})").json();
@@ -78,7 +108,7 @@ TEST_F(CompletionTest, ChoicesAreNumberedOverPromptsAndN) {
   EXPECT_EQ(answer.at("usage").at("completion_tokens"), 8);
 }
 
-TEST_F(CompletionTest, OfBestOfTheLikeliestAreTheAnswer) {
+TEST_F(CompletionTest, BestOfReturnsTheLikeliestChoices) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "p", "n": 2, "best_of": 4})"));
@@ -95,12 +125,12 @@ TEST_F(CompletionTest, OfBestOfTheLikeliestAreTheAnswer) {
   ASSERT_EQ(choices.size(), 2U);
   EXPECT_EQ(choices[0].at("text"), "b");
   EXPECT_EQ(choices[0].at("index"), 0);
-  EXPECT_TRUE(choices[0].at("logprobs").is_null()) << "nobody asked";
+  EXPECT_TRUE(choices[0].at("logprobs").is_null()) << "logprobs were not requested";
   EXPECT_EQ(choices[1].at("text"), "d");
   EXPECT_EQ(answer.at("usage").at("completion_tokens"), 4);
 }
 
-TEST_F(CompletionTest, AStreamSaysTheSameInPieces) {
+TEST_F(CompletionTest, StreamHasTheSameTextInPieces) {
   engine.answer_with("héllo");
   start();
   const auto response = post("/v1/completions", R"({"prompt": "abc", "stream": true, "stream_options": {"include_usage": true}})");
@@ -116,21 +146,57 @@ TEST_F(CompletionTest, AStreamSaysTheSameInPieces) {
   EXPECT_TRUE(events[0].at("usage").is_null());
 }
 
+// Sends a request for a stream and emits its answer step by step. Outputs that the server's thread has not taken yet are merged into one
+// event, so each step is received before the next one is emitted.
+class SteppedStream {
+ public:
+  SteppedStream(FakeEngine& engine, std::uint16_t port, const char* route, const char* body) : engine_(engine), client_(port) {
+    client_.send(HttpClient::post_text(route, body));
+    ClientResponse head;
+    EXPECT_TRUE(client_.receive_head(head));
+    EXPECT_TRUE(engine_.wait_submitted(1));
+  }
+  // Emits one step and returns the choices of its events.
+  std::vector<boost::json::value> emit(std::string_view text) {
+    engine_.emit(RequestId{0}, std::string(text));
+    std::string chunk;
+    EXPECT_TRUE(client_.receive_chunk(chunk));
+    return choices_of(chunk + "data: [DONE]\n\n");  // stream_events() wants an end
+  }
+  std::vector<boost::json::value> end() {
+    engine_.end(RequestId{0}, FinishReason::stop);
+    std::string rest;
+    while (client_.receive_chunk(rest)) {
+    }
+    return choices_of(rest);
+  }
+
+ private:
+  static std::vector<boost::json::value> choices_of(const std::string& events) {
+    std::vector<boost::json::value> choices;
+    for (const auto& event : stream_events(events)) choices.push_back(event.at("choices").at(0));
+    return choices;
+  }
+  FakeEngine& engine_;
+  HttpClient client_;
+};
+
 TEST_F(CompletionTest, AChatStreamBeginsWithTheRole) {
-  engine.answer_with("ab");
   start();
-  const auto events =
-      stream_events(post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "stream": true})").body);
-  EXPECT_EQ(events[0].at("object"), "chat.completion.chunk");
-  EXPECT_EQ(events[0].at("choices").as_array()[0].at("delta").at("role"), "assistant");
-  EXPECT_EQ(events[1].at("choices").as_array()[0].at("delta").at("content"), "a");
-  const auto& last = events.back().at("choices").as_array()[0];
-  EXPECT_TRUE(last.at("delta").as_object().empty());
-  EXPECT_EQ(last.at("finish_reason"), "stop");
-  EXPECT_FALSE(events[0].as_object().contains("usage"));
+  SteppedStream stream(engine, port, "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "stream": true})");
+  const auto first = stream.emit("a"), second = stream.emit("b"), last = stream.end();
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(first[0].at("delta"), (boost::json::object{{"role", "assistant"}, {"content", ""}}));
+  EXPECT_EQ(first[1].at("delta"), (boost::json::object{{"content", "a"}}));
+  ASSERT_EQ(second.size(), 1U);
+  EXPECT_EQ(second[0].at("delta"), (boost::json::object{{"content", "b"}}));
+  EXPECT_TRUE(second[0].at("finish_reason").is_null());
+  ASSERT_EQ(last.size(), 1U);
+  EXPECT_EQ(last[0].at("delta"), boost::json::object());
+  EXPECT_EQ(last[0].at("finish_reason"), "stop");
 }
 
-TEST_F(CompletionTest, AStepIsOneWriteAndArrivesBeforeTheNext) {
+TEST_F(CompletionTest, EachStepIsOneWriteThatArrivesBeforeTheNext) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
@@ -148,24 +214,24 @@ TEST_F(CompletionTest, AStepIsOneWriteAndArrivesBeforeTheNext) {
   while (client.receive_chunk(rest)) {
   }
   EXPECT_NE(rest.find("[DONE]"), std::string::npos);
-  EXPECT_EQ(client.get("/health").status, 200U);  // the connection goes on
+  EXPECT_EQ(client.get("/health").status, 200U);  // the connection stays usable
 }
 
-TEST_F(CompletionTest, HalfACharacterIsNeverSent) {
+TEST_F(CompletionTest, IncompleteCharacterIsNeverSent) {
   start();
-  HttpClient client(port);
-  client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
-  ASSERT_TRUE(engine.wait_submitted(1));
+  SteppedStream stream(engine, port, "/v1/completions", R"({"prompt": "a", "stream": true})");
   engine.emit(RequestId{0}, "\xE2\x82");
-  engine.emit(RequestId{0}, "\xAC!");
+  const auto first = stream.emit("\xAC!");
   engine.emit(RequestId{0}, "\xE2");
-  engine.end(RequestId{0}, FinishReason::stop);
-  const auto events = stream_events(client.receive().body);
-  EXPECT_EQ(events[0].at("choices").as_array()[0].at("text"), "€!");
-  EXPECT_EQ(streamed_text(events), "€!\xEF\xBF\xBD");
+  const auto last = stream.end();
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(first[0].at("text"), "€!");
+  ASSERT_EQ(last.size(), 1U);
+  EXPECT_EQ(last[0].at("text"), "\xEF\xBF\xBD");
+  EXPECT_EQ(last[0].at("finish_reason"), "stop");
 }
 
-TEST_F(CompletionTest, AStopStringEndsTheRequestInTheEngine) {
+TEST_F(CompletionTest, StopStringEndsTheRequestInTheEngine) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stop": ["xx", "END"]})"));
@@ -178,11 +244,11 @@ TEST_F(CompletionTest, AStopStringEndsTheRequestInTheEngine) {
   EXPECT_EQ(choice.at("stop_reason"), "END");
   ASSERT_TRUE(engine.wait_finished(0));
   EXPECT_EQ(engine.at(0).finished, FinishReason::stop);
-  engine.end(RequestId{0}, FinishReason::stop);  // the engine's own last word is not waited for
+  engine.end(RequestId{0}, FinishReason::stop);  // the server does not wait for the engine's final output
   EXPECT_EQ(client.get("/health").status, 200U);
 }
 
-TEST_F(CompletionTest, TheStopStringIsKeptWhereAskedFor) {
+TEST_F(CompletionTest, IncludeStopStrKeepsTheStopString) {
   engine.answer_with("some END more");
   start();
   const auto answer = post("/v1/completions", R"({"prompt": "a", "stop": "END", "include_stop_str_in_output": true})").json();
@@ -196,7 +262,7 @@ TEST_F(CompletionTest, StopStringsWaitForMinTokens) {
   EXPECT_EQ(answer.at("choices").as_array()[0].at("text"), "END ");
 }
 
-TEST_F(CompletionTest, AStopTokenIsNamed) {
+TEST_F(CompletionTest, NamesTheStopToken) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stop_token_ids": [33]})"));
@@ -209,7 +275,7 @@ TEST_F(CompletionTest, AStopTokenIsNamed) {
   EXPECT_EQ(choice.at("stop_reason"), 33);
 }
 
-TEST_F(CompletionTest, LogprobsHaveBothShapes) {
+TEST_F(CompletionTest, LogprobsHaveTheFormatOfEachRoute) {
   engine.answer_with("ab");
   start();
   const auto plain = post("/v1/completions", R"({"prompt": "a", "logprobs": 1})").json().at("choices").as_array()[0].at("logprobs");
@@ -250,10 +316,10 @@ TEST_F(CompletionTest, LogprobsCanNameTokensByTheirIds) {
                         .at("content")
                         .as_array();
   EXPECT_EQ(chat[2].at("token"), "token_id:97");
-  EXPECT_EQ(chat[2].at("bytes").as_array()[0], 'a') << "whatever it is called";
+  EXPECT_EQ(chat[2].at("bytes").as_array()[0], 'a') << "the bytes do not depend on the token's name";
 }
 
-TEST_F(CompletionTest, StreamedLogprobsAreThoseOfTheWholeAnswer) {
+TEST_F(CompletionTest, StreamedLogprobsEqualTheWholeAnswers) {
   engine.answer_with("aé");
   start();
   std::vector<std::string> tokens;
@@ -263,7 +329,7 @@ TEST_F(CompletionTest, StreamedLogprobsAreThoseOfTheWholeAnswer) {
   EXPECT_EQ(tokens.size(), 4U);  // a, two bytes of é, EOS
 }
 
-TEST_F(CompletionTest, AnEngineErrorIsToldInBothWays) {
+TEST_F(CompletionTest, ReportsAnEngineErrorWholeAndStreamed) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
@@ -278,7 +344,7 @@ TEST_F(CompletionTest, AnEngineErrorIsToldInBothWays) {
   EXPECT_NE(client.receive().body.find(R"({"error":{"message":"out of luck)"), std::string::npos);
 }
 
-TEST_F(CompletionTest, AClientThatGoesAwayWhileStreamingFreesItsRequests) {
+TEST_F(CompletionTest, DisconnectWhileStreamingFreesTheRequests) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true, "n": 2})"));
@@ -288,15 +354,15 @@ TEST_F(CompletionTest, AClientThatGoesAwayWhileStreamingFreesItsRequests) {
   engine.emit(RequestId{0}, "x");
   std::string chunk;
   ASSERT_TRUE(client.receive_chunk(chunk));
-  client.close();  // nothing is being written now, so only the pending read can tell
+  client.close();  // No write is in flight, so only the pending read can detect the disconnect.
   ASSERT_TRUE(engine.wait_finished(0));
   ASSERT_TRUE(engine.wait_finished(1));
   EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
-  engine.emit(RequestId{0}, "late");  // nobody minds
+  engine.emit(RequestId{0}, "late");  // the late output is ignored
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
-TEST_F(CompletionTest, AClientThatGoesAwayWhileWaitingFreesItsRequest) {
+TEST_F(CompletionTest, DisconnectWhileWaitingFreesTheRequest) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
@@ -306,25 +372,29 @@ TEST_F(CompletionTest, AClientThatGoesAwayWhileWaitingFreesItsRequest) {
   EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
 }
 
-TEST_F(CompletionTest, AClientThatDoesNotReadIsGivenUp) {
+TEST_F(CompletionTest, DisconnectsAClientThatDoesNotRead) {
   start({.max_stream_buffer_bytes = 8192, .send_buffer_bytes = 4096});
   HttpClient client(port, 4096);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
   ASSERT_TRUE(engine.wait_submitted(1));
   const std::string much(20'000, 'x');
-  for (int i = 0; i < 200 && !engine.at(0).finished; ++i) engine.emit(RequestId{0}, much);
+  // The test emits step by step: outputs that the server's thread has not taken yet are merged into one.
+  for (int i = 0; i < 5000 && !engine.at(0).finished; ++i) {
+    engine.emit(RequestId{0}, much);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   ASSERT_TRUE(engine.wait_finished(0));
   EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
   EXPECT_EQ(HttpClient(port).get("/health").status, 200U);
 }
 
-TEST_F(CompletionTest, AStreamMayBeginWithMoreThanAClientMayLeaveUnread) {
+TEST_F(CompletionTest, FirstStepMayExceedTheStreamBuffer) {
   start({.max_stream_buffer_bytes = 1024});
   HttpClient client(port);
   const std::string prompt(400, 'p');
   client.send(HttpClient::post_text("/v1/completions", R"({"echo": true, "stream": true, "n": 8, "prompt": ")" + prompt + "\"}"));
   ASSERT_TRUE(engine.wait_submitted(8));
-  // One step, eight echoes.
+  // One step has eight echoes.
   std::vector<RequestOutput> outputs;
   for (std::uint64_t i = 0; i < 8; ++i) {
     outputs.push_back(last_output_of(RequestId{i}, {'a', kFakeEos}, FinishReason::stop));
@@ -335,7 +405,7 @@ TEST_F(CompletionTest, AStreamMayBeginWithMoreThanAClientMayLeaveUnread) {
   EXPECT_EQ(text.size(), 8 * (prompt.size() + 1));
 }
 
-TEST_F(CompletionTest, EchoesAreBoundedOverAllChoices) {
+TEST_F(CompletionTest, LimitsEchoBytesOverAllChoices) {
   engine.answer_with("b");
   start({.max_echo_bytes = 1000});
   const std::string prompt = R"("prompt": ")" + std::string(300, 'p') + '"';
@@ -343,7 +413,7 @@ TEST_F(CompletionTest, EchoesAreBoundedOverAllChoices) {
   EXPECT_EQ(post("/v1/completions", R"({"echo": true, "n": 4, )" + prompt + "}").error_param(), "echo");
 }
 
-TEST_F(CompletionTest, AStalledWriteTimesOut) {
+TEST_F(CompletionTest, StalledWriteTimesOut) {
   start({.send_buffer_bytes = 4096, .write_timeout_ms = 50});
   HttpClient client(port, 4096);
   client.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
@@ -352,7 +422,7 @@ TEST_F(CompletionTest, AStalledWriteTimesOut) {
   ASSERT_TRUE(engine.wait_finished(0));
 }
 
-TEST_F(CompletionTest, DrainingLetsRunningAnswersEndAndTakesNoOthers) {
+TEST_F(CompletionTest, DrainingFinishesRunningAnswersAndRefusesOthers) {
   start();
   HttpClient running(port), idle(port);
   EXPECT_EQ(idle.get("/health").status, 200U);
@@ -369,7 +439,7 @@ TEST_F(CompletionTest, DrainingLetsRunningAnswersEndAndTakesNoOthers) {
   wait_until_ended();
 }
 
-TEST_F(CompletionTest, DrainingHasALimit) {
+TEST_F(CompletionTest, DrainingEndsAtTheTimeout) {
   start({.drain_timeout_ms = 50});
   HttpClient running(port);
   running.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a", "stream": true})"));
@@ -379,7 +449,7 @@ TEST_F(CompletionTest, DrainingHasALimit) {
   EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
 }
 
-TEST_F(CompletionTest, ASecondRequestToStopEndsAtOnce) {
+TEST_F(CompletionTest, SecondDrainEndsImmediately) {
   start();
   HttpClient running(port);
   running.send(HttpClient::post_text("/v1/completions", R"({"prompt": "a"})"));
@@ -390,7 +460,7 @@ TEST_F(CompletionTest, ASecondRequestToStopEndsAtOnce) {
   EXPECT_EQ(engine.at(0).finished, FinishReason::abort);
 }
 
-TEST_F(CompletionTest, Http10GetsItsStreamWithoutChunks) {
+TEST_F(CompletionTest, Http10StreamsWithoutChunks) {
   engine.answer_with("ab");
   start();
   HttpClient client(port);

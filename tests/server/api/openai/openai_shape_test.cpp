@@ -1,4 +1,4 @@
-// What OpenAI's clients get of the parts of an answer.
+// Tests how the parts of an answer reach OpenAI's clients.
 #include "server/api/openai/openai_shape.h"
 
 #include <gtest/gtest.h>
@@ -33,37 +33,52 @@ class OpenAiShapeTest : public ::testing::Test {
 
 TEST_F(OpenAiShapeTest, FieldsKeepTheirNames) {
   const Error error{ErrorCode::invalid_argument, "messages[2].content", "is wrong", ""};
-  EXPECT_EQ(OpenAiShape(Api::chat).in_words_of_client(error).field, "messages[2].content");
+  EXPECT_EQ(OpenAiShape(Api::chat).with_client_field_names(error).field, "messages[2].content");
 }
 
-// Log probabilities wait for the text of their token, so what cannot be told yet must come again.
-TEST_F(OpenAiShapeTest, TheEndOfACallIsNothingToTell) {
-  const auto told = writer(Api::chat);
+// Log probabilities wait for the text of their token. The server must offer unreported ones again.
+TEST_F(OpenAiShapeTest, WritesNoEventForTheEndOfACall) {
+  const auto answer_writer = writer(Api::chat);
   std::string events;
-  told->begin_choice(events, 0, {});
+  answer_writer->begin_choice(events, 0, {});
   EXPECT_EQ(count(events, R"("role":"assistant")"), 1U);
   const std::vector<AnswerPart> end{{PartKind::call_end, 0, ""}}, more{{PartKind::call_end, 0, ""}, {PartKind::content, 0, "x"}};
   const std::string before = events;
-  EXPECT_FALSE(told->tell(events, {.parts = &end, .finish = {}, .cause = {}}, {}));
+  EXPECT_FALSE(answer_writer->write_choice(events, {.parts = &end, .finish = {}, .cause = {}}, {}));
   EXPECT_EQ(events, before);
-  EXPECT_TRUE(told->tell(events, {.parts = &more, .finish = {}, .cause = {}}, {}));
+  EXPECT_TRUE(answer_writer->write_choice(events, {.parts = &more, .finish = {}, .cause = {}}, {}));
   EXPECT_EQ(count(events, R"("content":"x")"), 1U);
-  EXPECT_EQ(count(events, R"("role":"assistant")"), 1U) << "once";
+  EXPECT_EQ(count(events, R"("role":"assistant")"), 1U) << "the role must be written once";
 }
 
-TEST_F(OpenAiShapeTest, OfSeveralDeltasTheFirstHasTheTokens) {
-  const auto told = writer(Api::chat);
+// The finish reasons that clients know do not include a failure.
+TEST_F(OpenAiShapeTest, ReportsAFailureInASeparateEvent) {
+  for (const Api api : {Api::chat, Api::completion}) {
+    const auto answer_writer = writer(api);
+    std::string events;
+    answer_writer->begin_choice(events, 0, {});
+    (void)answer_writer->write_choice(events, {.text = "half", .finish = FinishReason::error, .cause = {}}, {});
+    const Error refusal{ErrorCode::invalid_argument, "response_format", "cannot be held", "send another"};
+    answer_writer->end_stream(events, {}, &refusal);
+    EXPECT_EQ(count(events, "half"), 1U);
+    EXPECT_EQ(count(events, R"("finish_reason":")"), 0U) << events;
+    EXPECT_EQ(count(events, R"("type":"invalid_request_error","param":"response_format")"), 1U) << events;
+  }
+}
+
+TEST_F(OpenAiShapeTest, PutsTokenIdsIntoTheFirstOfSeveralDeltas) {
+  const auto answer_writer = writer(Api::chat);
   std::string events;
   const std::vector<AnswerPart> parts{{PartKind::reasoning, 0, "a"}, {PartKind::content, 0, "b"}};
   const std::vector<TokenId> tokens{7, 8};
-  EXPECT_TRUE(told->tell(events, {.parts = &parts, .finish = FinishReason::stop, .token_ids = &tokens, .cause = {}}, {}));
+  EXPECT_TRUE(answer_writer->write_choice(events, {.parts = &parts, .finish = FinishReason::stop, .token_ids = &tokens, .cause = {}}, {}));
   EXPECT_EQ(count(events, R"("token_ids":[7,8])"), 1U);
-  EXPECT_EQ(count(events, R"("token_ids":[])"), 2U) << "the second delta, and the end";
+  EXPECT_EQ(count(events, R"("token_ids":[])"), 2U) << "the second delta and the end have no tokens";
   EXPECT_LT(events.find(R"("token_ids":[7,8])"), events.find(R"("content":"b")"));
   EXPECT_EQ(count(events, R"("finish_reason":"stop")"), 1U);
 }
 
-TEST_F(OpenAiShapeTest, AStreamEndsWithItsErrorItsUsageAndDone) {
+TEST_F(OpenAiShapeTest, EndsAStreamWithErrorUsageAndDone) {
   CompletionRequest request;
   request.include_usage = true;
   std::string events;
@@ -75,7 +90,7 @@ TEST_F(OpenAiShapeTest, AStreamEndsWithItsErrorItsUsageAndDone) {
   EXPECT_LT(usage, done);
 }
 
-TEST_F(OpenAiShapeTest, ACallThatBreaksOffIsNoneOfAWholeAnswer) {
+TEST_F(OpenAiShapeTest, OmitsABrokenCallFromAWholeAnswer) {
   const std::vector<AnswerPart> parts{{PartKind::call, 0, "f"},      {PartKind::arguments, 0, "{}"}, {PartKind::call_end, 0, ""},
                                       {PartKind::call, 1, "broken"}, {PartKind::call_broken, 1, ""}, {PartKind::content, 0, "x"}};
   const std::string body = writer(Api::chat)->whole_answer({{.parts = &parts, .finish = FinishReason::length, .cause = {}}}, {});

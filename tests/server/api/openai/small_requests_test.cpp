@@ -1,4 +1,4 @@
-// Bodies of routes beside completions.
+// Tests the request bodies of routes other than completions.
 #include "server/api/openai/small_requests.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-TEST(SmallRequests, TokenizeTakesAPromptOrMessages) {
+TEST(SmallRequests, TokenizeAcceptsAPromptOrMessages) {
   EXPECT_EQ(std::get<std::string>(parse_tokenize_request(R"({"prompt": "a"})")->input), "a");
   EXPECT_TRUE(parse_tokenize_request(R"({"prompt": "a"})")->add_special_tokens);
   const auto messages = parse_tokenize_request(R"({"messages": [{"role": "user", "content": "a"}], "add_generation_prompt": false})");

@@ -1,4 +1,4 @@
-// Vectors of texts, and what is made of pairs of them, over real sockets.
+// Tests embeddings, scores and reranking over real sockets.
 #include "server/api/pooling/embeddings.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 using EmbeddingsHttp = RunningServer;
 using RerankHttp = RunningServer;
 
-// Three bytes of the prompt, and 1.
+// Returns three bytes of the prompt, and 1.
 std::vector<float> byte_vector(const EngineRequest& request) {
   std::vector<float> vector;
   for (std::size_t i = 0; i < 3; ++i)
@@ -30,13 +30,13 @@ std::vector<float> floats_of(const boost::json::value& item) {
   return values;
 }
 
-PooledVector wanted_vector(std::string_view text, std::uint32_t size = 0, bool normalize = true) {
+PooledVector expected_vector(std::string_view text, std::uint32_t size = 0, bool normalize = true) {
   EngineRequest request;
   request.prompt = bytes_to_tokens(text);
   return finished_vector(byte_vector(request), size, normalize);
 }
 
-TEST_F(EmbeddingsHttp, AreInTheOrderOfTheirTextsAndOfLengthOne) {
+TEST_F(EmbeddingsHttp, AreNormalizedAndInTheOrderOfTheirTexts) {
   engine.pool_with(byte_vector);
   start();
   const auto response = post("/v1/embeddings", R"({"model": "bytes", "input": ["abc", "x"], "user": "me"})");
@@ -51,44 +51,44 @@ TEST_F(EmbeddingsHttp, AreInTheOrderOfTheirTextsAndOfLengthOne) {
   ASSERT_EQ(data.size(), 2U);
   EXPECT_EQ(data[0].at("object"), "embedding");
   EXPECT_EQ(data[1].at("index"), 1);
-  EXPECT_EQ(floats_of(data[0]), wanted_vector("abc")) << "the shortest text that reads back as the same float";
-  EXPECT_EQ(floats_of(data[1]), wanted_vector("x"));
+  EXPECT_EQ(floats_of(data[0]), expected_vector("abc")) << "numbers must read back as the same floats";
+  EXPECT_EQ(floats_of(data[1]), expected_vector("x"));
   double squares = 0.0;
   for (const float value : floats_of(data[0])) squares += static_cast<double>(value) * static_cast<double>(value);
   EXPECT_NEAR(squares, 1.0, 1e-6);
 }
 
-TEST_F(EmbeddingsHttp, TakeTextsAndTokensAloneAndInLists) {
+TEST_F(EmbeddingsHttp, AcceptTextsAndTokensAloneAndInLists) {
   engine.pool_with(byte_vector);
   start();
   for (const char* input : {R"("ab")", "[97, 98]", R"(["ab"])", "[[97, 98]]", R"([[97, 98], "ab"])"}) {
     const auto response = post("/v1/embeddings", std::string(R"({"input": )") + input + "}");
     ASSERT_EQ(response.status, 200U) << response.body;
-    EXPECT_EQ(floats_of(response.json().at("data").as_array()[0]), wanted_vector("ab")) << input;
+    EXPECT_EQ(floats_of(response.json().at("data").as_array()[0]), expected_vector("ab")) << input;
   }
 }
 
-TEST_F(EmbeddingsHttp, AsBase64AreTheSameNumbers) {
+TEST_F(EmbeddingsHttp, Base64HasTheSameNumbers) {
   engine.pool_with([](const EngineRequest&) { return std::vector<float>{3.0F, 0.0F, 0.0F, 4.0F}; });
   start();
   const auto answer = post("/v1/embeddings", R"({"input": "a", "encoding_format": "base64"})").json();
-  // 0.6, 0, 0 and 0.8 as little-endian floats.
+  // The bytes are 0.6, 0, 0 and 0.8 as little-endian floats.
   EXPECT_EQ(answer.at("data").as_array()[0].at("embedding"), "mpkZPwAAAAAAAAAAzcxMPw==");
 }
 
-TEST_F(EmbeddingsHttp, AreShorterOnlyWhereTheModelIsTrainedForIt) {
+TEST_F(EmbeddingsHttp, DimensionsRequireAMatryoshkaModel) {
   engine.pool_with(byte_vector);
   start();
   const std::string shorter = R"({"input": "abc", "dimensions": 2})";
   const auto refused = post("/v1/embeddings", shorter);
   EXPECT_EQ(refused.status, 400U);
   EXPECT_EQ(refused.error_param(), "dimensions");
-  EXPECT_EQ(post("/v1/embeddings", R"({"input": "abc", "dimensions": 4})").status, 200U) << "all of them";
+  EXPECT_EQ(post("/v1/embeddings", R"({"input": "abc", "dimensions": 4})").status, 200U) << "4 is the full width";
   EXPECT_EQ(post("/v1/embeddings", R"({"input": "abc", "dimensions": 5})").status, 400U);
   stop_and_flush();
   start({.is_matryoshka = true});
   const auto answer = post("/v1/embeddings", shorter).json();
-  EXPECT_EQ(floats_of(answer.at("data").as_array()[0]), wanted_vector("abc", 2)) << "cut, then brought to length 1";
+  EXPECT_EQ(floats_of(answer.at("data").as_array()[0]), expected_vector("abc", 2)) << "the vector is cut, then normalized";
   stop_and_flush();
   PoolingInfo info;
   info.is_matryoshka = true;
@@ -99,7 +99,7 @@ TEST_F(EmbeddingsHttp, AreShorterOnlyWhereTheModelIsTrainedForIt) {
   EXPECT_EQ(post("/v1/embeddings", R"({"input": "abc", "dimensions": 3})").error_param(), "dimensions");
 }
 
-TEST_F(EmbeddingsHttp, ArePooledAsTheModelSaysOrIsServed) {
+TEST_F(EmbeddingsHttp, UseThePoolingOfTheModelOrTheServer) {
   engine.pool_with(byte_vector);
   PoolingInfo info;
   info.kind = PoolingKind::mean;
@@ -107,9 +107,9 @@ TEST_F(EmbeddingsHttp, ArePooledAsTheModelSaysOrIsServed) {
   engine.set_pooling(info);
   start();
   const auto answer = post("/v1/embeddings", R"({"input": "abc"})").json();
-  EXPECT_EQ(floats_of(answer.at("data").as_array()[0]), wanted_vector("abc", 0, false)) << "no module normalises";
+  EXPECT_EQ(floats_of(answer.at("data").as_array()[0]), expected_vector("abc", 0, false)) << "the model does not normalize";
   EXPECT_EQ(floats_of(post("/v1/embeddings", R"({"input": "abc", "normalize": true})").json().at("data").as_array()[0]),
-            wanted_vector("abc"));
+            expected_vector("abc"));
   EXPECT_TRUE(engine.at(0).request.pooling);
   EXPECT_EQ(engine.at(0).request.sampling.pooling.kind, PoolingKind::mean);
   stop_and_flush();
@@ -123,7 +123,7 @@ TEST_F(EmbeddingsHttp, ArePooledAsTheModelSaysOrIsServed) {
   EXPECT_EQ(engine.at(engine.num_submitted() - 1).request.sampling.pooling.kind, PoolingKind::first);
 }
 
-TEST_F(EmbeddingsHttp, OfLongTextsAreRefusedUnlessCut) {
+TEST_F(EmbeddingsHttp, RefuseLongTextsUnlessTruncated) {
   engine.pool_with(byte_vector);
   start();
   const std::string text(600, 'a');
@@ -140,7 +140,7 @@ TEST_F(EmbeddingsHttp, OfLongTextsAreRefusedUnlessCut) {
   EXPECT_EQ(length(R"("truncate_prompt_tokens": 4, "truncation_side": "left")"), bytes_to_tokens("aaaa"));
 }
 
-TEST_F(EmbeddingsHttp, NameTheFieldThatIsWrong) {
+TEST_F(EmbeddingsHttp, NameTheInvalidField) {
   engine.pool_with(byte_vector);
   start();
   const std::pair<const char*, const char*> cases[] = {{R"({})", "input"},
@@ -154,7 +154,8 @@ TEST_F(EmbeddingsHttp, NameTheFieldThatIsWrong) {
                                                        {R"({"input": "a", "dimensions": 0})", "dimensions"},
                                                        {R"({"input": "a", "embed_dtype": "int8"})", "embed_dtype"},
                                                        {R"({"input": "a", "truncate_prompt_tokens": 0})", "truncate_prompt_tokens"},
-                                                       {R"({"input": "a", "temperature": 1})", "temperature"},
+                                                       {R"({"input": "a", "input_type": "query"})", "input_type"},
+                                                       {R"({"input": "a", "dimensoins": 4})", "dimensoins"},
                                                        {R"({"input": "a", "model": "other"})", "model"}};
   for (const auto& [body, field] : cases) {
     const auto refused = post("/v1/embeddings", body);
@@ -167,8 +168,8 @@ TEST_F(EmbeddingsHttp, NameTheFieldThatIsWrong) {
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 
-// A call of many texts does not fill the engine's queue, and is answered from the job pool.
-TEST_F(EmbeddingsHttp, OfManyTextsAreComputedAFewAtATime) {
+// A call with many texts does not fill the engine's queue. The job pool writes its answer.
+TEST_F(EmbeddingsHttp, ComputeAFewTextsAtATime) {
   start();
   std::string body = R"({"input": [)";
   for (int i = 0; i < 1100; ++i) body += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\"";
@@ -186,10 +187,10 @@ TEST_F(EmbeddingsHttp, OfManyTextsAreComputedAFewAtATime) {
   const auto data = response.json().at("data").as_array();
   ASSERT_EQ(data.size(), 1100U);
   for (const std::size_t i : {std::size_t{0}, std::size_t{31}, std::size_t{32}, std::size_t{1099}})
-    EXPECT_EQ(floats_of(data[i]), wanted_vector(std::to_string(i)));
+    EXPECT_EQ(floats_of(data[i]), expected_vector(std::to_string(i)));
 }
 
-TEST_F(EmbeddingsHttp, WaitForRoomInTheEngineButNotForTheFirstPlace) {
+TEST_F(EmbeddingsHttp, RetryWhenTheEngineIsFullExceptForTheFirstText) {
   engine.refuse_with(Error{ErrorCode::overloaded, "", "full", ""}, 2);
   start();
   HttpClient client(port);
@@ -204,7 +205,7 @@ TEST_F(EmbeddingsHttp, WaitForRoomInTheEngineButNotForTheFirstPlace) {
   EXPECT_EQ(client.receive().json().at("data").as_array().size(), 3U);
 }
 
-TEST_F(EmbeddingsHttp, ThatFailEndTheOthersOfTheirCall) {
+TEST_F(EmbeddingsHttp, AbortTheWholeCallWhenOneTextFails) {
   start();
   HttpClient client(port);
   client.send(HttpClient::post_text("/v1/embeddings", R"({"input": ["a", "b"]})"));
@@ -214,10 +215,10 @@ TEST_F(EmbeddingsHttp, ThatFailEndTheOthersOfTheirCall) {
   EXPECT_EQ(response.status, 500U);
   EXPECT_NE(response.error_message().find("not finite"), std::string::npos);
   EXPECT_TRUE(engine.wait_finished(1));
-  EXPECT_EQ(post("/v1/models", "").status, 405U) << "it still serves";
+  EXPECT_EQ(post("/v1/models", "").status, 405U) << "the server still answers";
 }
 
-TEST_F(EmbeddingsHttp, EndWithTheirClient) {
+TEST_F(EmbeddingsHttp, AreAbortedWhenTheClientDisconnects) {
   start();
   {
     HttpClient client(port);
@@ -255,7 +256,7 @@ TEST_F(RerankHttp, OrdersDocumentsByTheCosineOfTheirVectors) {
   EXPECT_FALSE(bare.at("results").as_array()[0].as_object().contains("document"));
 }
 
-TEST_F(RerankHttp, ScoresOneWithAllOrEachWithEach) {
+TEST_F(RerankHttp, ScoresOneToManyOrPairwise) {
   engine.pool_with([](const EngineRequest& request) {
     const auto first = static_cast<float>(request.prompt[0]);
     return std::vector<float>{first, 1.0F};
@@ -282,8 +283,8 @@ TEST_F(RerankHttp, ScoresOneWithAllOrEachWithEach) {
   for (const auto& [body, field] : wrong) EXPECT_EQ(post("/score", body).error_param(), field) << body;
 }
 
-// As Qwen3-Reranker is meant: what it says behind its template.
-TEST_F(RerankHttp, AJudgeSaysTheProbabilityOfItsYes) {
+// Qwen3-Reranker works in this way: the score is the probability of its answer after its template.
+TEST_F(RerankHttp, CrossEncoderScoresWithTheProbabilityOfYes) {
   PoolingInfo info;
   info.no_token = "n";
   info.yes_token = "y";
@@ -300,12 +301,12 @@ TEST_F(RerankHttp, AJudgeSaysTheProbabilityOfItsYes) {
   EXPECT_EQ(results[0].at("index"), 1);
   EXPECT_NEAR(results[0].at("relevance_score").to_number<double>(), 1.0 / (1.0 + std::exp(-2.0)), 1e-12);
   EXPECT_EQ(results[1].at("relevance_score"), 0.5);
-  EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "{Q} {document} D bad?") << "what is filled in is not filled in again";
+  EXPECT_EQ(tokens_to_bytes(engine.at(0).request.prompt), "{Q} {document} D bad?") << "inserted text must not be expanded again";
   EXPECT_EQ(engine.at(0).request.sampling.pooling.logits_of, (std::vector<TokenId>{'n', 'y'}));
-  EXPECT_EQ(post("/v1/embeddings", R"({"input": "a"})").error_param(), "model") << "it makes no vectors";
+  EXPECT_EQ(post("/v1/embeddings", R"({"input": "a"})").error_param(), "model") << "a cross-encoder computes no embeddings";
 }
 
-TEST_F(RerankHttp, OfSpoiledBodiesIsARefusalOrAnAnswer) {
+TEST_F(RerankHttp, AnswersOrRefusesCorruptedBodies) {
   engine.pool_with(byte_vector);
   start();
   const std::pair<const char*, std::string> whole[] = {

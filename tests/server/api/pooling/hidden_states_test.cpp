@@ -1,10 +1,17 @@
-// Hidden states in files, over real sockets.
+// Tests hidden states in files, over real sockets.
 #include "server/request/hidden_states.h"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "server/running_server.h"
 
@@ -37,7 +44,7 @@ class HiddenStatesHttp : public RunningServer {
 
 constexpr std::uint32_t kStatesWidth = 4;
 
-// What a reader of safetensors makes of the file.
+// Reads the file as a reader of safetensors does and compares its contents.
 void expect_states(const std::string& path, const std::string& text) {
   std::ifstream in(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -68,7 +75,7 @@ void expect_states(const std::string& path, const std::string& text) {
   }
 }
 
-TEST_F(HiddenStatesHttp, OfACompletionsPromptAreInAFileWhenItStarts) {
+TEST_F(HiddenStatesHttp, CompletionWritesThemBeforeItStarts) {
   start({.hidden_states_folder = folder});
   HttpClient client(port);
   client.send(
@@ -85,7 +92,7 @@ TEST_F(HiddenStatesHttp, OfACompletionsPromptAreInAFileWhenItStarts) {
   expect_states(path, "abc");
 }
 
-TEST_F(HiddenStatesHttp, OfPoolingAreInFilesInsteadOfTheAnswer) {
+TEST_F(HiddenStatesHttp, PoolingWritesThemToFilesInsteadOfTheAnswer) {
   start({.hidden_states_folder = folder});
   const auto response =
       post("/pooling", R"({"input": ["abc", "de"], "task": "token_embed", "kv_transfer_params": {"hidden_states": true}})");
@@ -99,7 +106,7 @@ TEST_F(HiddenStatesHttp, OfPoolingAreInFilesInsteadOfTheAnswer) {
   EXPECT_EQ(num_files(), 2U);
 }
 
-TEST_F(HiddenStatesHttp, AFolderThatIsGoneIsAnErrorOfItsRequest) {
+TEST_F(HiddenStatesHttp, MissingFolderFailsOnlyTheRequest) {
   start({.hidden_states_folder = folder + "/gone"});
   for (const auto& [path, body] :
        {std::pair("/v1/completions", R"({"prompt": "abc", "kv_transfer_params": {"hidden_states": true}})"),
@@ -108,10 +115,10 @@ TEST_F(HiddenStatesHttp, AFolderThatIsGoneIsAnErrorOfItsRequest) {
     EXPECT_EQ(refused.status, 500U) << refused.body;
     EXPECT_NE(refused.error_message().find("No such file"), std::string::npos) << refused.body;
   }
-  EXPECT_EQ(post("/pooling", R"({"input": "abc", "task": "token_embed"})").status, 200U) << "it still serves";
+  EXPECT_EQ(post("/pooling", R"({"input": "abc", "task": "token_embed"})").status, 200U) << "the server still answers";
 }
 
-TEST_F(HiddenStatesHttp, AreRefusedWhereNobodyGetsThem) {
+TEST_F(HiddenStatesHttp, AreRefusedWithoutAFolderOrOverTheBound) {
   start();
   const auto nowhere = post("/pooling", R"({"input": "abc", "task": "token_embed", "kv_transfer_params": {"hidden_states": true}})");
   EXPECT_EQ(nowhere.error_param(), "kv_transfer_params");
@@ -140,17 +147,78 @@ TEST_F(HiddenStatesHttp, AreWrittenWholeOrNotAtAll) {
   const auto path = write_hidden_states({folder, ""}, "x", tokens, rows);
   ASSERT_TRUE(path) << path.error().to_string();
   expect_states(*path, "ab");
-  EXPECT_EQ(write_hidden_states({folder, ""}, "x", tokens, rows).error().field, "X-Request-Id") << "nobody's file is replaced";
-  // The disk is full.
-  std::filesystem::create_symlink("/dev/full", folder + "/.full.tmp");
+  EXPECT_EQ(write_hidden_states({folder, ""}, "x", tokens, rows).error().field, "X-Request-Id") << "an existing file is never replaced";
+  // The file size limit makes writes fail as on a full disk.
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit low{16, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
   const auto full = write_hidden_states({folder, ""}, "full", tokens, rows);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   ASSERT_FALSE(full.has_value());
   EXPECT_EQ(full.error().code, ErrorCode::io);
-  EXPECT_NE(full.error().message.find("No space left"), std::string::npos) << full.error().message;
+  EXPECT_NE(full.error().message.find("File too large"), std::string::npos) << full.error().message;
   EXPECT_EQ(num_files(), 1U);
 }
 
-TEST_F(HiddenStatesHttp, TenantsHaveFoldersOfTheirOwn) {
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST_F(HiddenStatesHttp, FilesAreReadableByTheOwnerOnly) {
+  const std::vector<TokenId> tokens{97};
+  const std::vector<float> rows{97, 0, 0, 0};
+  const ::mode_t before = ::umask(0);
+  for (const char* tenant : {"", "a"}) {
+    const auto path = write_hidden_states({folder, tenant}, "x", tokens, rows);
+    ASSERT_TRUE(path) << path.error().to_string();
+    EXPECT_EQ(std::filesystem::status(*path).permissions(), std::filesystem::perms(0600));
+  }
+  ::umask(before);
+  EXPECT_EQ(std::filesystem::status(folder + "/tenant-a").permissions(), std::filesystem::perms(0700));
+}
+
+// A symbolic link in place of a temporary file must not be followed.
+TEST_F(HiddenStatesHttp, FollowNoLinks) {
+  const std::string elsewhere = folder + "/elsewhere";
+  std::filesystem::create_symlink(elsewhere, folder + "/.x.tmp");
+  const auto path = write_hidden_states({folder, ""}, "x", std::vector<TokenId>{97}, std::vector<float>{97, 0, 0, 0});
+  ASSERT_TRUE(path) << path.error().to_string();
+  EXPECT_FALSE(std::filesystem::exists(elsewhere));
+}
+
+// A tenant that writes without end loses only its own oldest files; other tenants keep theirs.
+TEST_F(HiddenStatesHttp, TenantOverItsLimitLosesItsOldestFiles) {
+  const std::vector<TokenId> tokens(64, 97);
+  const std::vector<float> rows(64 * kStatesWidth, 1.0F);
+  const auto write = [&](const char* tenant, const std::string& name, std::uint64_t max_bytes) {
+    const auto path = write_hidden_states({folder, tenant, max_bytes}, name, tokens, rows);
+    ASSERT_TRUE(path) << path.error().to_string();
+    static int age = 0;
+    std::filesystem::last_write_time(*path, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(++age - 10'000));
+  };
+  write("few", "a", 0);
+  const std::uint64_t num_bytes = std::filesystem::file_size(folder + "/tenant-few/a.safetensors");
+  const std::uint64_t budget = 6 * num_bytes;
+  write("few", "b", budget);
+  for (int i = 10; i < 40; ++i) write("many", std::to_string(i), budget);
+  EXPECT_EQ(names_in(folder + "/tenant-few"), (std::vector<std::string>{"a.safetensors", "b.safetensors"}));
+  EXPECT_EQ(names_in(folder + "/tenant-many"),
+            (std::vector<std::string>{"36.safetensors", "37.safetensors", "38.safetensors", "39.safetensors"}));
+  write("", "own", budget);
+  EXPECT_EQ(names_in(folder + "/tenant-many").size(), 3U);
+  const auto refused = write_hidden_states({folder, "few", num_bytes - 1}, "c", tokens, rows);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::too_large);
+  EXPECT_EQ(names_in(folder + "/tenant-many").size(), 3U) << "a file that does not fit evicts no other file";
+}
+
+TEST_F(HiddenStatesHttp, TenantsHaveSeparateFolders) {
   const std::vector<TokenId> tokens{97, 98};
   const std::vector<float> rows{97, 0, 0, 0, 98, 0, 0, 0};
   for (const char* tenant : {"", "a", ".."}) {
@@ -161,7 +229,7 @@ TEST_F(HiddenStatesHttp, TenantsHaveFoldersOfTheirOwn) {
     EXPECT_EQ(write_hidden_states({folder, tenant}, "x", tokens, rows).error().field, "X-Request-Id") << tenant;
   }
   std::filesystem::remove_all(folder);
-  EXPECT_EQ(write_hidden_states({folder, "a"}, "y", tokens, rows).error().code, ErrorCode::io) << "a folder that is gone is not made again";
+  EXPECT_EQ(write_hidden_states({folder, "a"}, "y", tokens, rows).error().code, ErrorCode::io) << "a removed folder is not created again";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Vectors of all tokens of a text or a conversation, over real sockets.
+// Tests vectors of all tokens of a text or a conversation, over real sockets.
 #include "server/api/pooling/token_vectors.h"
 
 #include <cstring>
@@ -15,7 +15,7 @@ using PoolingHttp = RunningServer;
 
 constexpr std::uint32_t kWidth = 4;
 
-// Of each token its byte, its position, and two numbers more.
+// Each token's row has its byte, its position and two more numbers.
 std::vector<float> rows_of(const EngineRequest& request) {
   const auto row = [&](std::size_t i) {
     return std::vector<float>{static_cast<float>(request.prompt[i]), static_cast<float>(i), 0.5F, -1.0F};
@@ -33,8 +33,8 @@ std::vector<float> rows_of(std::string_view text) {
   return rows_of(request);
 }
 
-// One behind the other; each has the model's width.
-std::vector<float> told_rows(const boost::json::value& item) {
+// Concatenates the rows; each row has the model's width.
+std::vector<float> rows_in(const boost::json::value& item) {
   std::vector<float> values;
   for (const auto& row : item.at("data").as_array()) {
     EXPECT_EQ(row.as_array().size(), kWidth);
@@ -63,32 +63,32 @@ TEST_F(PoolingHttp, GivesTheRowOfEachToken) {
   ASSERT_EQ(data.size(), 2U);
   EXPECT_EQ(data[0].at("object"), "pooling");
   EXPECT_EQ(data[1].at("index"), 1);
-  EXPECT_EQ(told_rows(data[0]), rows_of("abc"));
-  EXPECT_EQ(told_rows(data[1]), rows_of("x"));
+  EXPECT_EQ(rows_in(data[0]), rows_of("abc"));
+  EXPECT_EQ(rows_in(data[1]), rows_of("x"));
   EXPECT_TRUE(engine.at(0).request.pooling);
   EXPECT_EQ(engine.at(0).request.sampling.pooling.kind, PoolingKind::all);
 }
 
-// As in vLLM.
-TEST_F(PoolingHttp, BringsRowsToLengthOneUnlessToldNotTo) {
+// vLLM has the same default.
+TEST_F(PoolingHttp, NormalizesRowsUnlessDisabled) {
   engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
   PoolingInfo info;
   info.normalize = false;
   engine.set_pooling(info);
   start();
   const auto answer = post("/pooling", R"({"input": "abc", "task": "token_embed"})").json();
-  EXPECT_EQ(told_rows(answer.at("data").as_array()[0]), normalized(rows_of("abc")));
+  EXPECT_EQ(rows_in(answer.at("data").as_array()[0]), normalized(rows_of("abc")));
 }
 
-TEST_F(PoolingHttp, InBase64AreTheBytesOfAllRows) {
+TEST_F(PoolingHttp, Base64HasTheBytesOfAllRows) {
   engine.pool_with([](const EngineRequest&) { return std::vector<float>{3.0F, 0.0F, 0.0F, 4.0F, 0.0F, 0.0F, 1.0F, 0.0F}; });
   start();
   const auto answer = post("/pooling", R"({"input": "ab", "task": "token_embed", "encoding_format": "base64"})").json();
-  // 0.6, 0, 0, 0.8, 0, 0, 1 and 0 as little-endian floats.
+  // The bytes are 0.6, 0, 0, 0.8, 0, 0, 1 and 0 as little-endian floats.
   EXPECT_EQ(answer.at("data").as_array()[0].at("data"), "mpkZPwAAAAAAAAAAzcxMPwAAAAAAAAAAAACAPwAAAAA=");
 }
 
-TEST_F(PoolingHttp, OfATextIsTheVectorThatEmbeddingsGive) {
+TEST_F(PoolingHttp, EmbedTaskGivesTheVectorOfEmbeddings) {
   engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
   start();
   const auto vector = post("/v1/embeddings", R"({"input": "abc"})").json().at("data").as_array()[0].at("embedding");
@@ -98,8 +98,8 @@ TEST_F(PoolingHttp, OfATextIsTheVectorThatEmbeddingsGive) {
   }
 }
 
-// Which is read and not answered.
-TEST_F(PoolingHttp, TakesAConversation) {
+// The conversation is only pooled, not answered.
+TEST_F(PoolingHttp, AcceptsAConversation) {
   engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
   start();
   const std::string messages = R"("messages": [{"role": "user", "content": "hi"}], "use_activation": false, "task": "token_embed")";
@@ -107,7 +107,7 @@ TEST_F(PoolingHttp, TakesAConversation) {
     const auto response = post("/pooling", "{" + messages + more + "}");
     EXPECT_EQ(response.status, 200U) << response.body;
     const std::string text = tokens_to_bytes(engine.at(engine.num_submitted() - 1).request.prompt);
-    EXPECT_EQ(told_rows(response.json().at("data").as_array()[0]), rows_of(text));
+    EXPECT_EQ(rows_in(response.json().at("data").as_array()[0]), rows_of(text));
     return text;
   };
   const auto rendered = [&](const char* more) {
@@ -121,7 +121,7 @@ TEST_F(PoolingHttp, TakesAConversation) {
   EXPECT_EQ(prompt(R"(, "continue_final_message": true)"), rendered(R"(, "add_generation_prompt": false, "continue_final_message": true)"));
 }
 
-TEST_F(PoolingHttp, OfMoreTokensThanWaitInMemoryIsRefused) {
+TEST_F(PoolingHttp, RefusesMoreTokensThanFitInMemory) {
   engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
   start({.max_hidden_numbers = 20});
   EXPECT_EQ(post("/pooling", R"({"input": ["abc", "de"], "task": "token_embed"})").status, 200U);
@@ -129,10 +129,10 @@ TEST_F(PoolingHttp, OfMoreTokensThanWaitInMemoryIsRefused) {
   EXPECT_EQ(refused.status, 400U);
   EXPECT_EQ(refused.error_param(), "input");
   EXPECT_NE(refused.error_message().find("send at most 5 tokens"), std::string::npos) << refused.body;
-  EXPECT_EQ(post("/pooling", R"({"input": ["abc", "de", "f"]})").status, 200U) << "a vector each";
+  EXPECT_EQ(post("/pooling", R"({"input": ["abc", "de", "f"]})").status, 200U) << "one vector per text fits";
 }
 
-TEST_F(PoolingHttp, OfAnyDecoderGivesRows) {
+TEST_F(PoolingHttp, GivesRowsOfAnyDecoder) {
   engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
   PoolingInfo info;
   info.unsupported = "it pools by magic";
@@ -149,7 +149,7 @@ TEST_F(PoolingHttp, OfAnyDecoderGivesRows) {
   EXPECT_EQ(post("/pooling", R"({"input": "a"})").error_param(), "task");
 }
 
-TEST_F(PoolingHttp, NamesTheFieldThatIsWrong) {
+TEST_F(PoolingHttp, NamesTheInvalidField) {
   engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
   start();
   const std::pair<const char*, const char*> cases[] = {
@@ -176,7 +176,7 @@ TEST_F(PoolingHttp, NamesTheFieldThatIsWrong) {
   EXPECT_EQ(engine.num_submitted(), 0U);
 }
 
-TEST_F(PoolingHttp, OfSpoiledBodiesIsARefusalOrAnAnswer) {
+TEST_F(PoolingHttp, AnswersOrRefusesCorruptedBodies) {
   engine.pool_with([](const EngineRequest& request) { return rows_of(request); });
   start();
   const std::string whole[] = {

@@ -1,4 +1,4 @@
-// What is kept of responses: never more than there is room for, the longest unused go first, and nobody finds another's.
+// Tests the response store: it stays within its budget, evicts the least recently used responses, and separates tenants.
 #include "server/api/responses/response_store.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ std::shared_ptr<const StoredResponse> response_of(const std::string& id, std::si
   return std::make_shared<const StoredResponse>(StoredResponse{id, std::string(num_bytes, 'x'), "[]", "[]", {1, 2, 3}});
 }
 
-TEST(ResponseStore, ATenantFindsItsOwnOnly) {
+TEST(ResponseStore, FindsOnlyResponsesOfTheSameTenant) {
   ResponseStore store(1 << 20);
   store.put("a", response_of("r", 10));
   EXPECT_NE(store.find("a", "r"), nullptr);
@@ -29,15 +29,35 @@ TEST(ResponseStore, ATenantFindsItsOwnOnly) {
   EXPECT_EQ(store.num_bytes(), 0U);
 }
 
-TEST(ResponseStore, OneWithoutRoomKeepsNothing) {
+// A tenant that stores without end evicts its own responses, but none that another tenant keeps within its share.
+TEST(ResponseStore, EvictsResponsesOfTheTenantThatStoresMost) {
+  const std::uint64_t num_bytes = response_of("r00", 1000)->num_bytes();
+  ResponseStore store(10 * num_bytes);
+  for (int i = 10; i < 14; ++i) store.put("few", response_of("f" + std::to_string(i), 1000));
+  for (int i = 10; i < 99; ++i) store.put("many", response_of("m" + std::to_string(i), 1000));
+  for (int i = 10; i < 14; ++i) EXPECT_NE(store.find("few", "f" + std::to_string(i)), nullptr) << i;
+  for (int i = 10; i < 93; ++i) EXPECT_EQ(store.find("many", "m" + std::to_string(i)), nullptr) << i;
+  for (int i = 93; i < 99; ++i) EXPECT_NE(store.find("many", "m" + std::to_string(i)), nullptr) << i;
+  // A third tenant gets room from the tenant with the most bytes.
+  for (int i = 10; i < 12; ++i) store.put("third", response_of("t" + std::to_string(i), 1000));
+  for (int i = 10; i < 14; ++i) EXPECT_NE(store.find("few", "f" + std::to_string(i)), nullptr) << i;
+  for (int i = 10; i < 12; ++i) EXPECT_NE(store.find("third", "t" + std::to_string(i)), nullptr) << i;
+  // A response that is larger than its tenant's possible share is not stored and evicts nothing.
+  store.put("fourth", response_of("large", 9 * 1000));
+  EXPECT_EQ(store.find("fourth", "large"), nullptr);
+  EXPECT_NE(store.find("few", "f10"), nullptr);
+  EXPECT_LE(store.num_bytes(), 10 * num_bytes);
+}
+
+TEST(ResponseStore, StoresNothingWithoutABudget) {
   ResponseStore store(0);
   EXPECT_FALSE(store.is_on());
   store.put("", response_of("r", 0));
   EXPECT_EQ(store.find("", "r"), nullptr);
 }
 
-// A large one takes a while to free, and others ask meanwhile.
-TEST(ResponseStore, WhatGoesIsFreedWithoutTheLock) {
+// Freeing a large response takes time, and other threads access the store meanwhile.
+TEST(ResponseStore, FreesEvictedResponsesOutsideTheLock) {
   constexpr std::uint64_t kMaxBytes = 10'000;
   ResponseStore store(kMaxBytes);
   std::vector<std::future<std::uint64_t>> others;
@@ -53,15 +73,15 @@ TEST(ResponseStore, WhatGoesIsFreedWithoutTheLock) {
   };
   store.put("t", watched("a", 6000));
   store.put("t", watched("a", 5000));
-  EXPECT_EQ(num_freed, 1U) << "another of its id";
+  EXPECT_EQ(num_freed, 1U) << "a response with the same id replaces it";
   store.put("t", watched("b", 9000));
-  EXPECT_EQ(num_freed, 2U) << "no room";
+  EXPECT_EQ(num_freed, 2U) << "it is evicted";
   EXPECT_TRUE(store.erase("t", "b"));
   EXPECT_EQ(num_freed, 3U);
 }
 
-// Beside a list in the order of use.
-TEST(ResponseStore, IsAListOfTheLatestThatFit) {
+// The test compares the store with a list in order of use.
+TEST(ResponseStore, KeepsTheMostRecentlyUsedResponsesThatFit) {
   constexpr std::uint64_t kMaxBytes = 20'000;
   ResponseStore store(kMaxBytes);
   std::vector<std::shared_ptr<const StoredResponse>> model;  // the latest used last

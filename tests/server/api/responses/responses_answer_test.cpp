@@ -1,4 +1,4 @@
-// Answers of /v1/responses and their events, as OpenAI's clients put them together.
+// Tests answers of /v1/responses and their events in OpenAI's format.
 #include "server/api/responses/responses_answer.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class ResponsesAnswer : public ::testing::Test {
   std::unique_ptr<const Tokenizer> tokenizer_ = Tokenizer::create(*byte_model().tokenizer).value();
 };
 
-TEST_F(ResponsesAnswer, AWholeOneHasItsItemsInOrder) {
+TEST_F(ResponsesAnswer, WritesItemsOfAWholeAnswerInOrder) {
   ResponseWriter response = writer(false);
   std::string none;
   for (const AnswerPart& part : kAnswerParts) response.add(none, part);
@@ -68,8 +68,8 @@ TEST_F(ResponsesAnswer, AWholeOneHasItsItemsInOrder) {
      "tool_calls":[{"id":"call_1_0","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}])"));
 }
 
-// As a client does: items are added, their parts are, deltas go to them, and what is done replaces them.
-TEST_F(ResponsesAnswer, EventsOfAStreamAddUpToTheAnswer) {
+// The test acts as a client: it adds items and parts, appends deltas, and replaces them with the done events.
+TEST_F(ResponsesAnswer, StreamedEventsAddUpToTheAnswer) {
   ResponseWriter response = writer(true);
   std::string text;
   response.begin(text, {});
@@ -100,7 +100,7 @@ TEST_F(ResponsesAnswer, EventsOfAStreamAddUpToTheAnswer) {
   EXPECT_EQ(events.back().at("response").at("output"), json::parse(kOutput));
 }
 
-TEST_F(ResponsesAnswer, WhatWasCutOffIsIncomplete) {
+TEST_F(ResponsesAnswer, TruncatedAnswerIsIncomplete) {
   ResponseWriter response = writer(true, false);
   std::string text;
   response.begin(text, {});
@@ -113,7 +113,7 @@ TEST_F(ResponsesAnswer, WhatWasCutOffIsIncomplete) {
   EXPECT_FALSE(stored.has_value());
 }
 
-TEST_F(ResponsesAnswer, ACallThatBreaksOffIsNoItemOfAWholeOne) {
+TEST_F(ResponsesAnswer, OmitsABrokenCallFromAWholeAnswer) {
   for (const bool is_stream : {false, true}) {
     ResponseWriter response = writer(is_stream);
     std::string text;
@@ -123,20 +123,20 @@ TEST_F(ResponsesAnswer, ACallThatBreaksOffIsNoItemOfAWholeOne) {
     response.end(text, {});
     const json::value output = json::parse(response.whole()).at("output");
     EXPECT_EQ(output.as_array().back().at("type"), "message");
-    EXPECT_EQ(output.as_array().size(), is_stream ? 2U : 1U) << "what was told cannot be taken back";
+    EXPECT_EQ(output.as_array().size(), is_stream ? 2U : 1U) << "a stream cannot retract what it has sent";
     ASSERT_TRUE(stored.has_value());
     EXPECT_EQ(json::parse(stored->conversation).as_array().back(), json::parse(R"({"role":"assistant","content":"x"})"));
   }
 }
 
-TEST_F(ResponsesAnswer, NothingIsAMessageToo) {
+TEST_F(ResponsesAnswer, EmptyAnswerHasOneMessage) {
   ResponseWriter response = writer(false);
   std::string none;
   response.end(none, {});
   EXPECT_EQ(json::parse(response.whole()).at("output").as_array().size(), 1U);
 }
 
-TEST_F(ResponsesAnswer, AFailureIsTheLastEvent) {
+TEST_F(ResponsesAnswer, FailureIsTheLastEvent) {
   ResponseWriter response = writer(true);
   std::string text;
   response.fail(text, {ErrorCode::io, "", "broke", "try again"});

@@ -1,4 +1,4 @@
-// /v1/responses over real sockets, with an engine that answers at once.
+// Tests /v1/responses over real sockets, with an engine that answers immediately.
 #include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -39,7 +39,7 @@ class ResponsesHttp : public RunningServer {
   static std::string id_of(const boost::json::value& response) { return std::string(response.at("id").as_string()); }
 };
 
-TEST_F(ResponsesHttp, AnAnswerIsAResponse) {
+TEST_F(ResponsesHttp, ReturnsAResponse) {
   begin("hello");
   const auto answer = respond(R"("input": "hi", "instructions": "be brief", "metadata": {"k": "v"})").json();
   EXPECT_TRUE(id_of(answer).starts_with("resp_"));
@@ -52,8 +52,41 @@ TEST_F(ResponsesHttp, AnAnswerIsAResponse) {
             answer.at("usage").at("input_tokens"));
 }
 
-// The tokens of the next turn begin with those of the last one and its answer, whatever a tokenizer would make of their text.
-TEST_F(ResponsesHttp, ATurnBeginsWithTheTokensOfTheLast) {
+constexpr const char* kClockTool =
+    R"("input": "hi", "tools": [{"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}])";
+constexpr const char* kCallOfZone = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>";
+
+TEST_F(ResponsesHttp, KeepsACallThatMaxTokensTruncates) {
+  begin(kCallOfZone);
+  const auto cut = respond(std::string(kClockTool) + R"(, "max_output_tokens": 55)").json();
+  EXPECT_EQ(cut.at("status"), "incomplete");
+  ASSERT_EQ(cut.at("output").as_array().size(), 1U);
+  const auto& item = cut.at("output").as_array()[0];
+  EXPECT_EQ(item.at("type"), "function_call");
+  EXPECT_EQ(item.at("status"), "incomplete");
+  EXPECT_EQ(item.at("arguments"), R"({"zone": "UT)");
+  const std::string stream = respond(std::string(kClockTool) + R"(, "max_output_tokens": 55, "stream": true)").body;
+  EXPECT_NE(stream.find("function_call_arguments.delta"), std::string::npos);
+  EXPECT_EQ(stream.find("<tool_call>"), std::string::npos) << stream;
+  EXPECT_EQ(stream.find("output_text"), std::string::npos) << stream;
+  const std::string result =
+      R"({"type": "function_call_output", "call_id": )" + boost::json::serialize(item.at("call_id")) + R"(, "output": "was cut off"})";
+  EXPECT_EQ(respond(R"("input": [)" + result + R"(], "previous_response_id": ")" + id_of(cut) + "\"").status, 200U)
+      << "the stored call is accepted";
+  const std::string turns = R"("input": [{"role": "user", "content": "hi"}, )" + boost::json::serialize(item) + ", " + result + "]";
+  EXPECT_EQ(respond(turns).status, 200U) << "the returned call is accepted";
+}
+
+TEST_F(ResponsesHttp, DropsFurtherCallsWhenParallelCallsAreOff) {
+  begin(std::string(kCallOfZone) + "\n" + kCallOfZone);
+  const std::string one = std::string(kClockTool) + R"(, "parallel_tool_calls": false)";
+  EXPECT_EQ(respond(one).json().at("output").as_array().size(), 1U);
+  EXPECT_EQ(respond(one + R"(, "stream": true)").body.find("<tool_call>"), std::string::npos);
+  EXPECT_EQ(respond(kClockTool).json().at("output").as_array().size(), 2U);
+}
+
+// The next turn begins with the tokens of the last turn and its answer, even if the tokenizer would split their text differently.
+TEST_F(ResponsesHttp, TurnBeginsWithTheTokensOfThePreviousTurn) {
   begin("hello");
   const auto first = respond(R"("input": "hi")").json();
   const auto second = respond(R"("input": "more", "previous_response_id": ")" + id_of(first) + "\"").json();
@@ -77,7 +110,7 @@ TEST_F(ResponsesHttp, ATurnBeginsWithTheTokensOfTheLast) {
   EXPECT_TRUE(std::ranges::equal(expected, std::span(prompt).first(std::min(prompt.size(), expected.size()))));
 }
 
-TEST_F(ResponsesHttp, WhatIsKeptCanBeReadAndDeleted) {
+TEST_F(ResponsesHttp, StoredResponsesCanBeReadAndDeleted) {
   begin("hello");
   const auto answer = respond(R"("input": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])");
   const std::string path = "/v1/responses/" + id_of(answer.json());
@@ -100,7 +133,7 @@ TEST_F(ResponsesHttp, WhatIsKeptCanBeReadAndDeleted) {
   EXPECT_EQ(wrong.header("Allow"), "GET, DELETE");
 }
 
-TEST_F(ResponsesHttp, NothingIsKeptThatShouldNotBe) {
+TEST_F(ResponsesHttp, StoresNothingWithoutABudget) {
   begin("hello", {.max_response_store_bytes = 0});
   const auto answer = respond(R"("input": "a")").json();
   EXPECT_EQ(answer.at("store"), false);
@@ -110,14 +143,14 @@ TEST_F(ResponsesHttp, NothingIsKeptThatShouldNotBe) {
   EXPECT_EQ(refused.error_param(), "previous_response_id");
 }
 
-TEST_F(ResponsesHttp, ARequestMayAskNotToBeKept) {
+TEST_F(ResponsesHttp, StoreFalseDoesNotStore) {
   begin("hello");
   const auto answer = respond(R"("input": "a", "store": false)").json();
   EXPECT_EQ(answer.at("store"), false);
   EXPECT_EQ(ask("GET", "/v1/responses/" + id_of(answer)).status, 404U);
 }
 
-TEST_F(ResponsesHttp, TenantsFindTheirOwn) {
+TEST_F(ResponsesHttp, TenantsFindOnlyTheirResponses) {
   begin("hello", {.tenant_keys = {{"a", "key-a"}, {"b", "key-b"}}});
   const std::string of_a = "Authorization: Bearer key-a\r\n", of_b = "Authorization: Bearer key-b\r\n";
   const std::string path = "/v1/responses/" + id_of(respond(R"("input": "a")", of_a).json());
@@ -127,7 +160,7 @@ TEST_F(ResponsesHttp, TenantsFindTheirOwn) {
   EXPECT_EQ(ask("GET", path).status, 401U);
 }
 
-TEST_F(ResponsesHttp, StreamsAreKeptToo) {
+TEST_F(ResponsesHttp, StreamedResponsesAreStored) {
   begin("It is <tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>");
   const auto stream = respond(R"("input": "a", "stream": true, "tools": [{"type": "function", "name": "clock"}])");
   ASSERT_EQ(stream.status, 200U);
@@ -163,7 +196,7 @@ constexpr const char* kThoughtTextCallText =
 constexpr const char* kWithLogprobs =
     R"("input": "a", "tools": [{"type": "function", "name": "clock"}], "include": ["message.output_text.logprobs"], "top_logprobs": 2)";
 
-// A text's log probabilities are those of the tokens that it is made of, whatever else is in the answer.
+// Each text has the log probabilities of its tokens, independent of the other parts of the answer.
 TEST_F(ResponsesHttp, EachTextHasTheLogprobsOfItsTokens) {
   engine.set_chat_template(std::string(kTurnsTemplate) + "{# <think></think> #}");
   engine.answer_with(kThoughtTextCallText);
@@ -201,7 +234,7 @@ TEST_F(ResponsesHttp, DeltasHaveTheLogprobsOfTheirTokens) {
   EXPECT_EQ(num_done, 2U);
 }
 
-TEST_F(ResponsesHttp, ACallMayBeRequiredByNameOrOfSome) {
+TEST_F(ResponsesHttp, CallsCanBeRequiredByNameOrFromAList) {
   begin("<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>");
   for (const char* choice : {R"({"type": "function", "name": "clock"})", R"("required")",
                              R"({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "clock"}]})"}) {
@@ -213,7 +246,7 @@ TEST_F(ResponsesHttp, ACallMayBeRequiredByNameOrOfSome) {
   }
 }
 
-TEST_F(ResponsesHttp, ErrorsNameWhatWasSent) {
+TEST_F(ResponsesHttp, ErrorsNameTheFieldsOfTheClient) {
   begin("hello");
   const std::pair<const char*, const char*> cases[] = {
       {R"("input": "a", "max_output_tokens": 100000)", "max_output_tokens"},
@@ -231,16 +264,16 @@ TEST_F(ResponsesHttp, ErrorsNameWhatWasSent) {
   EXPECT_EQ(respond(R"("input": "a", "model": "other")").status, 404U);
 }
 
-// OpenAI's prompt-cache diagnostics, in its own words.
-TEST_F(ResponsesHttp, WhatChangedSinceAnEarlierResponseIsTold) {
+// Tests OpenAI's prompt-cache diagnostics with the original field values.
+TEST_F(ResponsesHttp, DiagnosticsReportWhatChangedSinceAnEarlierResponse) {
   begin("hello");
   const auto first = respond(R"("input": "hi there", "instructions": "be brief")").json();
-  EXPECT_FALSE(first.as_object().contains("prompt_cache_diagnostics")) << "nobody has asked";
+  EXPECT_FALSE(first.as_object().contains("prompt_cache_diagnostics")) << "diagnostics were not requested";
   const auto compare = [&](const std::string& more) {
     const auto response = respond(more + R"(, "prompt_cache_options": {"comparison_response_id": ")" + id_of(first) + "\"}").json();
     return boost::json::serialize(response.at("prompt_cache_diagnostics"));
   };
-  // The engine of this test finds 16 tokens of each prompt, and both begin with more.
+  // The engine of this test finds 16 tokens of each prompt, and both prompts share a longer prefix.
   EXPECT_EQ(compare(R"("input": "hi there", "instructions": "be brief")"), R"({"type":"cache_hit"})");
   EXPECT_TRUE(
       compare(R"("input": "ho there", "instructions": "be brief")").starts_with(R"({"type":"cache_miss","reason":"input_changed")"));

@@ -1,4 +1,4 @@
-// Bodies of /v1/responses, and the chats that say the same.
+// Tests the conversion of /v1/responses bodies to chats.
 #include "server/api/responses/responses_request.h"
 
 #include <gtest/gtest.h>
@@ -39,13 +39,13 @@ class ResponsesRequest : public ::testing::Test {
   std::vector<std::string> ignored;
 };
 
-TEST_F(ResponsesRequest, ATextIsWhatTheUserSays) {
+TEST_F(ResponsesRequest, TextBecomesAUserMessage) {
   EXPECT_EQ(chat_of(R"({"model": "m", "input": "hi", "instructions": "be brief", "max_output_tokens": 5, "temperature": 0.5})"),
             json::parse(R"({"model": "m", "max_completion_tokens": 5, "temperature": 0.5,
               "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]})"));
 }
 
-TEST_F(ResponsesRequest, ItemsAreMessages) {
+TEST_F(ResponsesRequest, ItemsBecomeMessages) {
   const json::value chat = chat_of(R"({"input": [
     {"role": "developer", "content": "d"},
     {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
@@ -65,7 +65,7 @@ TEST_F(ResponsesRequest, ItemsAreMessages) {
     {"role": "assistant", "content": "done"}, {"role": "assistant", "content": "really"}])"));
 }
 
-TEST_F(ResponsesRequest, FieldsAreTheChats) {
+TEST_F(ResponsesRequest, ConvertsFieldsToChatFields) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("tools": [{"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}, "strict": true}])",
        R"("tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": true}}])"},
@@ -90,7 +90,7 @@ TEST_F(ResponsesRequest, FieldsAreTheChats) {
   }
 }
 
-TEST_F(ResponsesRequest, TheAnswerRepeatsWhatWasAsked) {
+TEST_F(ResponsesRequest, AnswerRepeatsTheSettings) {
   const auto read_body =
       read(R"({"input": "a", "instructions": "i", "metadata": {"k": "v"}, "tools": [{"type": "function", "name": "f"}], "user": "u"})");
   ASSERT_TRUE(read_body.has_value());
@@ -103,10 +103,10 @@ TEST_F(ResponsesRequest, TheAnswerRepeatsWhatWasAsked) {
   EXPECT_EQ(settings.at("top_p"), 1.0);
   EXPECT_EQ(ignored, (std::vector<std::string>{"user"}));
   EXPECT_EQ(json::parse(read_body->call.conversation), json::parse(R"([{"role": "user", "content": "a"}])"))
-      << "instructions are of one turn";
+      << "instructions apply to one turn only";
 }
 
-TEST_F(ResponsesRequest, AConversationGoesOn) {
+TEST_F(ResponsesRequest, ContinuesAConversation) {
   keep("resp_1", "[]", R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
   const auto read_body = read(R"({"input": "c", "instructions": "new", "previous_response_id": "resp_1"})");
   ASSERT_TRUE(read_body.has_value());
@@ -117,7 +117,7 @@ TEST_F(ResponsesRequest, AConversationGoesOn) {
   EXPECT_EQ(error_of(R"({"input": "c", "previous_response_id": "resp_2"})"), "previous_response_id");
 }
 
-TEST_F(ResponsesRequest, ItemsThatWereToldMayBeNamed) {
+TEST_F(ResponsesRequest, AcceptsReferencesToStoredItems) {
   keep("resp_1", R"([{"id":"rs_1_0","type":"reasoning","content":[{"type":"reasoning_text","text":"hm"}]},
     {"id":"msg_1_1","type":"message","role":"assistant","content":[{"type":"output_text","text":"b"}]}])",
        "[]");
@@ -128,7 +128,7 @@ TEST_F(ResponsesRequest, ItemsThatWereToldMayBeNamed) {
     EXPECT_EQ(error_of(R"({"input": [{"type": "item_reference", "id": ")" + std::string(gone) + "\"}]}"), "input[0].id") << gone;
 }
 
-TEST_F(ResponsesRequest, WhereNothingIsKeptThatIsSaid) {
+TEST_F(ResponsesRequest, RefusesReferencesWhenTheStoreIsOff) {
   std::vector<std::string> names;
   ResponseStore none(0);
   const auto body = [](const char* text) { return json::parse(text).as_object(); };
@@ -141,7 +141,7 @@ TEST_F(ResponsesRequest, WhereNothingIsKeptThatIsSaid) {
   EXPECT_NE(taken->call.settings.find(R"("store":false)"), std::string::npos);
 }
 
-TEST_F(ResponsesRequest, WhatIsWrongIsNamed) {
+TEST_F(ResponsesRequest, NamesTheInvalidField) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "input"},
       {R"({"input": 3})", "input"},
@@ -170,9 +170,9 @@ TEST_F(ResponsesRequest, WhatIsWrongIsNamed) {
   for (const auto& [body, field] : cases) EXPECT_EQ(error_of(body), field) << body;
 }
 
-TEST_F(ResponsesRequest, ErrorsNameTheFieldsThatWereSent) {
+TEST_F(ResponsesRequest, ErrorsNameTheFieldsOfTheClient) {
   const auto renamed = [](const char* field) {
-    return in_words_of_responses(Error{ErrorCode::invalid_argument, field, "is wrong", ""}).field;
+    return with_responses_field_names(Error{ErrorCode::invalid_argument, field, "is wrong", ""}).field;
   };
   EXPECT_EQ(renamed("messages[2].tool_call_id"), "input");
   EXPECT_EQ(renamed("max_tokens"), "max_output_tokens");

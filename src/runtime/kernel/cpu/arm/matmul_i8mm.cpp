@@ -1,12 +1,11 @@
-// Integer products of many rows on processors with NEON's matrix instruction: smmla multiplies two rows of activations with two outputs,
-// eight columns each, which is twice the products of sdot. Codes of a stretch of columns are laid out anew, signed and in pairs of outputs,
-// once for all rows; activations lie in pairs of rows already (codes_neon.h).
-// Called through the table of kernels, on every thread of the pool, for disjoint panels. Sums of integers are exact, so this gives the bits
-// of every other implementation; what scales them is the same chain of fused multiply-adds. It must never be called without tables.cpp
-// having asked the system for the instructions: the program would stop there.
+// Integer products of many rows on processors with NEON's matrix instruction. smmla multiplies two rows of activations with two outputs,
+// eight columns each, which is twice the products of sdot. Codes of a stretch of columns are rearranged once for all rows, signed and in
+// pairs of outputs; activations are in pairs of rows already (codes_neon.h). Called through the table of kernels, on every thread of the
+// pool, for disjoint panels. Integer sums are exact, so this gives the bits of every other implementation; the scaling is the same chain of
+// fused multiply-adds. It must only be called if tables.cpp has found the instructions: without them the program stops.
 //
-// Never timed on ARM hardware. Instructions per 64 products, counted in what clang 19 makes of it: 6 (9 in int16 mode) with eight rows, of
-// which 2 (4) are smmla, whatever the format; and of q4 about 16 / rows to lay out codes and scales.
+// Never timed on ARM hardware. Instructions per 64 products, counted in the output of clang 19: 6 (9 in int16 mode) with eight rows, 2 (4)
+// of them smmla, in every format. For q4, rearranging codes and scales adds about 16 / rows.
 #include <algorithm>
 
 #include "runtime/kernel/cpu/arm/vec_neon.h"
@@ -18,11 +17,11 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kStretchGroups = 24;  // of 32 columns, whose codes and scales are laid out once for all rows
-constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the second-level cache while panels pass by
-constexpr int kPairs = 4;                     // of rows that share one load of codes: 8 accumulators for four outputs, 8 registers of codes
+constexpr std::uint32_t kStretchGroups = 24;  // groups of 32 columns; codes and scales are laid out once for all rows
+constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the second-level cache while panels pass
+constexpr int kPairs = 4;  // pairs of rows that share one load of codes: 8 accumulators for four outputs, 8 registers of codes
 
-// One panel's part of a stretch of columns.
+// Codes and scales of one panel in a stretch of columns.
 struct alignas(64) Stretch {
   std::int8_t codes[4][kStretchGroups][4][2][16];  // [four outputs][group][8 columns][pair of outputs]
   float scales[2 * kStretchGroups][kPanelRows];
@@ -31,7 +30,7 @@ struct alignas(64) Stretch {
   std::uint32_t groups = 0;
 };
 
-// Codes of four outputs and 32 columns, [8 columns][pair of outputs], as smmla takes them.
+// Stores the codes of four outputs and 32 columns, [8 columns][pair of outputs], as smmla reads them.
 template <WeightFormat kFormat>
 void store_pairs(const std::uint8_t* block, uint8x16_t table, std::int8_t (&to)[4][2][16]) {
   int8x16_t codes[8];
@@ -83,7 +82,7 @@ class Matrices {
   }
 
  private:
-  static constexpr int kEights = 4 / kScales;  // of columns, per scale group
+  static constexpr int kEights = 4 / kScales;  // groups of eight columns, per scale group
   static constexpr std::size_t kBytes = kHalves ? kHalvesBytes : kBytesBytes;
 
   void lay_out(std::uint32_t panel) {
@@ -105,7 +104,7 @@ class Matrices {
     }
   }
 
-  // Rows `begin` to `end` of those from `tile` on, P pairs at a time; the last pair may have one row only.
+  // Processes rows `begin` to `end`, counted from `tile`, P pairs at a time. The last pair may have one row only.
   template <int P>
   void run_rows(std::uint32_t tile, std::uint32_t begin, std::uint32_t end) {
     for (; begin + 2 * P <= end + 1; begin += 2 * P)
@@ -114,7 +113,7 @@ class Matrices {
     if constexpr (P > 1) run_rows<P - 1>(tile, begin, end);
   }
 
-  // Sums of products of a pair of rows with four outputs, each row's in a register of its own.
+  // Sums of products of a pair of rows with four outputs; each row has a separate register.
   struct Sums {
     int32x4_t of_row[2];
   };
@@ -135,8 +134,8 @@ class Matrices {
     return {{vreinterpretq_s32_s64(vzip1q_s64(a, b)), vreinterpretq_s32_s64(vzip2q_s64(a, b))}};
   }
 
-  // The stretch against P pairs of rows and four outputs of the panel. Rows past the last one are there, for tiles of rows are whole; what
-  // comes of them is dropped.
+  // Multiplies the stretch with P pairs of rows and four outputs of the panel. Rows past the last one exist, because tiles of rows are
+  // whole; their results are dropped.
   template <int P, bool kMinimums>
   void run_pairs(std::uint32_t tile, std::uint32_t first, std::uint32_t four) {
     const std::uint32_t row = tile + first;
@@ -185,7 +184,7 @@ void multiply_matrices(const PackedMatrix& w, const Activations& x, float* y, st
 
 namespace neon_i8mm {
 
-// Few rows do not pay for codes that are laid out anew.
+// For few rows, rearranging the codes does not pay off.
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   constexpr std::uint32_t kFewRows = 7;
   check_product(w, x, end);

@@ -1,11 +1,11 @@
-// Products in integers for processors with NEON and its dot products; contract in matmul.h. Called through the table of kernels, on every
-// thread of the pool, for disjoint panels. Activations as signed bytes, one per value or a high and a low half, in pairs of rows
-// (codes_neon.h). sdot adds four products per 32-bit lane, and one lane is one output: four outputs are worked on at a time, with the
-// columns of a row in lanes, so that nothing is shuffled.
-// Sums of 16-bit halves are joined before they are scaled, exactly; it must never scale a part.
+// Integer products for processors with NEON and its dot products; the contract is in matmul.h. Called through the table of kernels, on
+// every thread of the pool, for disjoint panels. Activations are signed bytes, one per value or a high and a low half, in pairs of rows
+// (codes_neon.h). sdot adds four products per 32-bit lane, and one lane is one output. Four outputs are processed at a time, with the
+// columns of a row in lanes, so that nothing is shuffled. Sums of 16-bit halves are joined exactly and then scaled; a part must never be
+// scaled alone.
 //
-// Never timed on ARM hardware. Instructions per 64 products, counted in what clang 19 makes of q4: 10 (17 in int16 mode) with four rows, of
-// which 4 (8) are sdot; 17 (25) with one row. Of floats 22 with six rows (bf16: 25), of which 16 are fmla.
+// Never timed on ARM hardware. Instructions per 64 products, counted in the output of clang 19 for q4: 10 (17 in int16 mode) with four
+// rows, 4 (8) of them sdot; 17 (25) with one row. Floats take 22 with six rows (bf16: 25), 16 of them fmla.
 #include "runtime/kernel/cpu/arm/vec_neon.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/arm/codes_neon.h"
@@ -15,12 +15,12 @@
 namespace quire {
 namespace {
 
-// What belongs to four neighbouring rows in a group, a lane each.
+// Values of four neighbouring rows in a group, one lane each.
 template <WeightFormat kFormat, int kScales>
 struct RowNumbers {
   float32x4_t scale;
-  int32x4_t start[kScales];   // what the sum of products begins with, so that the code of zero counts as 0
-  float32x4_t sums[kScales];  // meet minimums
+  int32x4_t start[kScales];   // initial value of the sum of products, so that the code of zero counts as 0
+  float32x4_t sums[kScales];  // multiplied with minimums
 
   [[gnu::always_inline]] static RowNumbers load(const Activations& x, std::size_t at) {
     RowNumbers made;
@@ -40,7 +40,7 @@ struct RowNumbers {
   }
 };
 
-// N registers of a pair of rows, of which this one is the first or second: its products with 8 N columns of four outputs.
+// Adds the products of one row with 8 N columns of four outputs. `x` is N registers of a pair of rows; kOfPair is the row's index in it.
 template <int kOfPair, int N>
 [[gnu::always_inline]] inline int32x4_t add_dots(int32x4_t sum, const int8x16_t* codes, const std::int8_t* x) {
   unrolled<N>([&](auto n) {
@@ -51,15 +51,15 @@ template <int kOfPair, int N>
   return sum;
 }
 
-// kBytes: of the codes of a row and group; kScales: scale groups per block of 32. Kernel of for_panels(): run<R>() takes R rows against one
-// panel. Blocks of four rows begin with a pair, for rows are taken from a tile's first on.
+// Kernel of for_panels(): run<R>() multiplies R rows with one panel. kBytes: size of the codes of a row and group; kScales: scale groups
+// per block of 32. Blocks of four rows begin with a pair, because rows are taken from the first row of a tile on.
 template <std::size_t kBytes, WeightFormat kFormat, int kScales>
 struct Sdot {
   static constexpr int kRows = 4;                 // 16 accumulators, 8 registers of codes, and room for the rest
-  static constexpr int kRegisters = 4 / kScales;  // of activations, per scale group
+  static constexpr int kRegisters = 4 / kScales;  // registers of activations, per scale group
   static constexpr std::size_t kCodeBytes = code_bytes(kFormat);
 
-  // Exact dot products of a scale group with one row, for four outputs.
+  // Returns exact dot products of a scale group with one row, for four outputs.
   template <int kRow>
   [[gnu::always_inline]] static int32x4_t dots(const int8x16_t* codes, const std::int8_t* x, int32x4_t start) {
     const std::int8_t* pair = x + kRow / 2 * 2 * kBytes;

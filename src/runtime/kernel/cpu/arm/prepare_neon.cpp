@@ -6,26 +6,27 @@
 #include "runtime/kernel/cpu/arm/codes_neon.h"
 #include "runtime/kernel/implementations.h"
 
-// Codes and scales of activations in pairs of rows (codes_neon.h), for both NEON tables. Contract in matmul.h.
+// Computes codes and scales of activations in pairs of rows (codes_neon.h), for both NEON tables. The contract is in matmul.h.
 
 namespace quire {
 namespace {
 
-// Magnitudes of floats are ordered as their bits without the sign, with infinity and NaN above all.
+// Without their sign bit, floats are ordered like their bits, with infinity and NaN above all.
 std::uint32_t largest_magnitude(const float* x) {
   uint32x4_t largest = vdupq_n_u32(0);
   unrolled<8>([&](auto i) { largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + 4 * i)))); });
   return vmaxvq_u32(largest);
 }
 
-// Eight codes to their place in one mode or the other; the second one has them in the low bytes of the halves already.
+// Stores eight codes in the layout of int16 mode (`in_halves`) or int8 mode. In int16 mode, the low byte of a code is its low half.
 void store_eight(int16x8_t codes, bool in_halves, std::int8_t* to) {
   if (!in_halves) return vst1_s8(to, vmovn_s16(codes));
   vst1_s8(to, vrshrn_n_s16(codes, 8));  // (code + 128) >> 8
   vst1_s8(to + kHalvesBytes, vmovn_s16(codes));
 }
 
-// The codes of 32 inputs, zero where one is NaN or infinite, for the factor is zero then; `to` is the row's first place in its pair.
+// Stores the codes of 32 inputs. They are zero if an input is NaN or infinite, because the factor is zero then. `to` is the row's first
+// byte in its pair.
 void store_codes(const float* x, float factor, bool in_halves, std::int8_t* to, std::int32_t* half_sums) {
   for (int half = 0; half < 2; ++half) {
     int32x4_t sum = vdupq_n_s32(0);

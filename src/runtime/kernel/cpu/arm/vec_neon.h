@@ -1,7 +1,7 @@
 #pragma once
-// 16 floats in four registers. Everything here is local to the including file, which is compiled for NEON with dot products.
-// Every operation gives the bits of its counterpart in x86/vec_avx2.h; sums over lanes are taken in one order in all. Never include it in a
-// file that is compiled for other processors: the program would stop there with an illegal instruction.
+// 16 floats in four registers. Everything here is local to the including file, which is compiled for NEON with dot products. Every
+// operation gives the bits of its counterpart in x86/vec_avx2.h, and all versions sum lanes in one order. Never include it in a file that
+// is compiled for other processors: the program would stop there with an illegal instruction.
 #include <arm_neon.h>
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 namespace quire {
 namespace {
 
-// The same interface as in x86/vec_avx2.h: 16 lanes whatever the registers hold, so that loops over lanes, and sums of them, are the same.
+// Has the interface of x86/vec_avx2.h: 16 lanes, whatever the registers hold, so that loops over lanes and sums of lanes are the same.
 struct Vec {
-  // Of 32 registers: as many accumulators as leave room for the weights (keys, values) and a few broadcast values, in what compilers make.
+  // There are 32 registers. The accumulators leave room for the weights (keys, values) and a few broadcast values in compiled code.
   static constexpr int kMatmulRows = 6;                   // rows that share one load of weights
-  static constexpr int kFloatRows = 4, kFloatPanels = 1;  // of weights in floats: rows, and panels that share an input
-  static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // the same where rows are no more than this
+  static constexpr int kFloatRows = 4, kFloatPanels = 1;  // for float weights: rows, and panels that share an input
+  static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // up to kFewRows rows, kPanelsOfFew panels share an input
   static constexpr int kQueries = 2;                      // queries that share one load of keys or values
-  static constexpr int kScoreSubtiles = 1;                // of 16 keys, that share one load of a query
+  static constexpr int kScoreSubtiles = 1;                // subtiles of 16 keys that share one load of a query
   static constexpr bool kMultipliesPairs = false;         // no instruction for pairs of bf16 is used
-  static constexpr int kPairSubtiles = 2;                 // as kScoreSubtiles, of products in pairs, which have one chain in place of two
-  static constexpr int kValueVectors = 2;                 // vectors of the head worked on together
+  static constexpr int kPairSubtiles = 2;                 // like kScoreSubtiles, for products in pairs, which have one chain instead of two
+  static constexpr int kValueVectors = 2;                 // vectors of the head that are processed together
   float32x4_t a, b, c, d;
 
   static Vec zero() { return set(0.0F); }
@@ -44,12 +44,13 @@ struct Vec {
     return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)), vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
             vcvtq_f32_s32(vmovl_high_s16(high))};
   }
-  // Byte j of each 32-bit lane of a line of codes, less zero_point, as floats; `shift` selects the byte or half-byte, `mask` its width.
+  // Returns a byte of each 32-bit lane of a line of codes, minus zero_point, as floats. `shift` selects the byte or half-byte, `mask` its
+  // width.
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     return {codes4(line, shift, mask, zero_point), codes4(line + 16, shift, mask, zero_point), codes4(line + 32, shift, mask, zero_point),
             codes4(line + 48, shift, mask, zero_point)};
   }
-  // Half-byte j of each lane, which `shift` selects, as an index into 16 floats.
+  // Returns table entries: `shift` selects the half-byte of each lane that is the index into 16 floats.
   static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(table);
     const uint8x16x4_t floats{{vld1q_u8(bytes), vld1q_u8(bytes + 16), vld1q_u8(bytes + 32), vld1q_u8(bytes + 48)}};
@@ -62,7 +63,7 @@ struct Vec {
     vst1q_f32(p + 8, c);
     vst1q_f32(p + 12, d);
   }
-  // There are no masked loads and stores: the lanes take the way through memory.
+  // There are no masked loads and stores, so the lanes go through memory.
   void store_first(float* p, std::uint32_t n) const {
     float lanes[16];
     store(lanes);
@@ -73,7 +74,7 @@ struct Vec {
     std::memcpy(lanes, p, n * sizeof(float));
     return load(lanes);
   }
-  // Lanes from n on become `other`.
+  // Returns the first n lanes, and `other` in the lanes from n on.
   [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
     static constexpr std::uint32_t kLanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     const auto keep = [n](const std::uint32_t* lanes, float32x4_t x, float32x4_t y) {
@@ -89,22 +90,22 @@ struct Vec {
   static Vec fma(Vec x, Vec y, Vec z) {
     return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c), vfmaq_f32(z.d, x.d, y.d)};
   }
-  // Where one of the two is NaN: the second. (vmaxq_f32 would give NaN, and vmaxnmq_f32 the number.)
+  // If one operand is NaN, the result is the second operand. (vmaxq_f32 would give NaN, and vmaxnmq_f32 the number.)
   static Vec max(Vec x, Vec y) { return {larger(x.a, y.a), larger(x.b, y.b), larger(x.c, y.c), larger(x.d, y.d)}; }
   static Vec min(Vec x, Vec y) { return {smaller(x.a, y.a), smaller(x.b, y.b), smaller(x.c, y.c), smaller(x.d, y.d)}; }
   static Vec round(Vec x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b), vrndnq_f32(x.c), vrndnq_f32(x.d)}; }
-  // Nearest bf16, even of two, as floats; NaN stays NaN if its low half is zero.
+  // Rounds to the nearest bf16, ties to even, as floats. NaN stays NaN if its low half is zero.
   [[nodiscard]] Vec to_bf16() const { return {to_bf16(a), to_bf16(b), to_bf16(c), to_bf16(d)}; }
-  // 2^n for integral n.
+  // Returns 2^n for integral n.
   static Vec power_of_two(Vec n) { return {power4(n.a), power4(n.b), power4(n.c), power4(n.d)}; }
 
-  // Lanes 8 apart, then 4, 2, 1.
+  // Adds lanes 8 apart, then 4, 2, 1.
   [[nodiscard]] float sum() const {
     const float32x4_t x = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
     const float32x2_t y = vadd_f32(vget_low_f32(x), vget_high_f32(x));
     return vget_lane_f32(y, 0) + vget_lane_f32(y, 1);
   }
-  // Of lanes of which none is NaN.
+  // Returns the largest lane; no lane may be NaN.
   [[nodiscard]] float largest() const { return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a, c), vmaxq_f32(b, d))); }
 
  private:
@@ -135,7 +136,7 @@ struct Vec {
   }
 };
 
-// Transposes 16 rows of up to 16 32-bit words: out word-major, [word][16 rows], for words < n (a multiple of 4).
+// Transposes 16 rows of up to 16 32-bit words. The result is word-major, [word][16 rows], for words < n (a multiple of 4).
 struct Words {
   uint32x4_t v[16][4];  // [word][four rows]
 
@@ -148,7 +149,7 @@ struct Words {
   void store(int word, float* out) const {
     for (int i = 0; i < 4; ++i) vst1q_f32(out + 4 * i, vreinterpretq_f32_u32(v[word][i]));
   }
-  // The word as two bf16 values: the low one, and the high one.
+  // even() returns the low bf16 value of the word, odd() the high one.
   [[nodiscard]] Vec even(int word) const {
     const auto of = [](uint32x4_t x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); };
     return {of(v[word][0]), of(v[word][1]), of(v[word][2]), of(v[word][3])};
@@ -157,7 +158,7 @@ struct Words {
     const auto of = [](uint32x4_t x) { return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xFFFF0000U))); };
     return {of(v[word][0]), of(v[word][1]), of(v[word][2]), of(v[word][3])};
   }
-  // Byte i of the word, which is signed.
+  // Returns byte i of the word, which is signed.
   [[nodiscard]] Vec code(int word, int i) const {
     const int32x4_t left = vdupq_n_s32(24 - 8 * i);
     const auto of = [left](uint32x4_t x) { return vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(vreinterpretq_s32_u32(x), left), 24)); };
@@ -169,7 +170,7 @@ struct Words {
   }
 
  private:
-  // Four words of four rows.
+  // Transposes four words of four rows.
   static void transpose4(const std::byte* const* rows, std::size_t byte_offset, std::uint32_t word, std::uint32_t four, Words& out) {
     const auto load = [&](int i) { return vreinterpretq_u32_u8(vld1q_u8(reinterpret_cast<const std::uint8_t*>(rows[i] + byte_offset))); };
     const uint32x4_t r0 = load(0), r1 = load(1), r2 = load(2), r3 = load(3);

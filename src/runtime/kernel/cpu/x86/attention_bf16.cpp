@@ -1,7 +1,7 @@
-// Attention in pairs, for processors that have an instruction for it: vdpbf16ps adds the products of a pair of dims to each of 16 scores,
-// and those of a pair of tokens to each of 16 dims of an output, in the order that the contract in attention.h has from it. In the scratch
-// keys lie as their words, [4][head_dim / 2][16], and values as pairs of tokens, [32][head_dim]. Items that are not in pairs are AVX-512's.
-// Called on every thread of the pool, each with scratch of its own.
+// Attention in pairs, for processors with an instruction for it. vdpbf16ps adds the products of a pair of dims to each of 16 scores, and
+// the products of a pair of tokens to each of 16 dims of an output. The contract in attention.h takes its order from this instruction. In
+// the scratch, keys are words, [4][head_dim / 2][16], and values are pairs of tokens, [32][head_dim]. Items that are not in pairs use the
+// AVX-512 kernel. Called on every thread of the pool, each with separate scratch.
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/attention_impl.h"
@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Of 16 pairs each: the sums of their products join c.
+// Adds the products of 16 pairs to c.
 Vec fma_pairs(Vec a, Vec b, Vec c) {
   return {_mm512_dpbf16_ps(c.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
 }
@@ -21,7 +21,7 @@ void store_as_bf16(Vec values, std::uint16_t* to) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values.v)));
 }
 
-// 16 dims of two tokens, the first in the low halves; null: zeros, for one that must not be looked at.
+// Returns 16 dims of two tokens, the first in the low halves. A null token is zeros: it must not be read.
 Vec pair_of(const std::byte* first, const std::byte* second) {
   const auto row = [](const std::byte* at) {
     return at == nullptr ? _mm512_setzero_si512() : _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
@@ -29,7 +29,7 @@ Vec pair_of(const std::byte* first, const std::byte* second) {
   return {_mm512_castsi512_ps(_mm512_or_si512(row(first), _mm512_slli_epi32(row(second), 16)))};
 }
 
-// What lies before the windows of all rows may be another request's, what lies behind the tile's tokens nobody's.
+// Rows before the windows of all queries may belong to another request, and rows after the tile's tokens are unused: neither is read.
 template <int>
 void load_value_pairs(const Pass& pass, const Tile& tile) {
   const std::uint32_t dim = pass.layer->head_dim;
@@ -44,13 +44,13 @@ void load_value_pairs(const Pass& pass, const Tile& tile) {
 }
 
 template <int>
-Vec value_pair(const Tile& tile, Seen seen, std::uint32_t pair, std::uint32_t d) {
+Vec value_pair(const Tile& tile, VisibleRange seen, std::uint32_t pair, std::uint32_t d) {
   const std::uint32_t t = 2 * pair;
   return pair_of(t < seen.begin ? nullptr : tile.values[t] + 2 * d, t + 1 >= seen.end ? nullptr : tile.values[t + 1] + 2 * d);
 }
 
 template <int R, int S>
-void take_scores_of_pairs(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
+void compute_scores_of_pairs(const Pass& pass, const Tile& tile, const float* const* q, std::uint32_t sub) {
   const std::uint32_t num_words = pass.layer->head_dim / 2;
   const std::size_t subtile = std::size_t{num_words} * 16;
   const float* k = pass.scratch.keys + sub * subtile;
@@ -81,7 +81,7 @@ void add_pairs(const Words& words, const float* const* q, std::uint32_t dim, Vec
 }
 
 template <int R, int C, class Load>
-void add_value_pairs(const Pass& pass, std::uint32_t query, const float* factors, Seen tokens, std::uint32_t d, Load load) {
+void add_value_pairs(const Pass& pass, std::uint32_t query, const float* factors, VisibleRange tokens, std::uint32_t d, Load load) {
   const std::uint32_t dim = pass.layer->head_dim;
   float* out = pass.scratch.out + std::size_t{query} * dim + d;
   const float* p = pass.scratch.scores;

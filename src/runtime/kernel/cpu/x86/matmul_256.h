@@ -1,6 +1,6 @@
 #pragma once
-// The walk of integer products over registers of 256 bits; include vec_avx2.h and matmul_walk.h first. Local to the including file, one per
-// way to multiply (matmul_avx2.cpp, matmul_avxvnni.cpp). A panel is worked on in two halves of eight outputs, one per 32-bit lane.
+// Loops of integer products over 256-bit registers; include vec_avx2.h and matmul_walk.h first. Local to the including file, one per way to
+// multiply (matmul_avx2.cpp, matmul_avxvnni.cpp). A panel is processed in two halves of eight outputs, one per 32-bit lane.
 #include <cstring>
 
 #include "runtime/kernel/cpu/unrolled.h"
@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-// Four codes of each of eight outputs, a byte per code.
+// Loads four codes of each of eight outputs, a byte per code.
 template <WeightFormat kFormat>
 [[gnu::always_inline]] inline __m256i load_line(const std::uint8_t* block, __m256i table, int s) {
   const auto at = [&](int line) __attribute__((always_inline)) {
@@ -25,33 +25,32 @@ template <WeightFormat kFormat>
   return bytes;
 }
 
-// Four bytes of activations in every lane.
+// Returns four bytes of activations in every lane.
 [[gnu::always_inline]] inline __m256i broadcast(const std::int8_t* x) {
   std::int32_t four = 0;
   std::memcpy(&four, x, sizeof four);
   return _mm256_set1_epi32(four);
 }
 
-// Where they are bytes, multiples of the unit.
+// Loads eight scales. Scales in bytes are multiples of the unit.
 inline __m256 load_scales8(const std::uint8_t* at, std::uint32_t bytes, __m256 unit) {
   if (bytes == 1) return _mm256_mul_ps(Vec::load8_i8(at), unit);
   if (bytes == 2) return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
   return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
 }
 
-// Kernel of for_panels(): run<R>() takes R rows against one panel. `Dots` has
-//  - kRows: the most rows at a time, a divisor of kRowTile; kRowBytes: of the codes of a row and group;
-//  - kCountsFromZero: whether its sums already count codes from the one that stands for 0;
-//  - dots<R>(block, table, i, x, out): exact sums of scale group i with R rows, for the eight outputs whose codes begin at `block`.
-// kScales: scale groups per block of 32.
+// Kernel of for_panels(): run<R>() multiplies R rows with one panel. kScales: scale groups per block of 32. `Dots` has
+//  - kRows: the most rows at a time, a divisor of kRowTile; kRowBytes: size of the codes of a row and group;
+//  - kCountsFromZero: whether its sums already count codes from the code of zero;
+//  - dots<R>(block, table, i, x, out): exact sums of scale group i with R rows, for the eight outputs with codes at `block`.
 template <class Dots, WeightFormat kFormat, int kScales>
 struct HalfPanels {
   static constexpr int kRows = Dots::kRows;
   static constexpr std::size_t kBlockCodes = code_bytes(kFormat);
-  static constexpr std::size_t kAheadBytes = 2048;  // of weights that are on their way
+  static constexpr std::size_t kAheadBytes = 2048;  // distance of prefetched weights
   static constexpr bool kHasOffset = zero_code(kFormat) != 0 && !Dots::kCountsFromZero;
 
-  // Outputs 8 * half .. 8 * half + 7 of R rows.
+  // Computes outputs 8 * half .. 8 * half + 7 of R rows.
   template <int R>
   static void run_half(const PanelTask& task, std::size_t half, __m256* out) {
     const PackedMatrix& w = *task.w;
@@ -67,7 +66,7 @@ struct HalfPanels {
     __m256 acc[R];
     unrolled<R>([&](auto r) __attribute__((always_inline)) { acc[r] = _mm256_setzero_ps(); });
     for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * Dots::kRowBytes, of_row += kRowTile, block += block_bytes) {
-      if (task.first_row == 0 && half == 0)  // the panel's first way through the registers: it lies in memory
+      if (task.first_row == 0 && half == 0)  // the panel's first pass through the registers: it is still in memory
         for (std::size_t at = 0; at < block_bytes; at += 64)
           _mm_prefetch(reinterpret_cast<const char*>(block + kAheadBytes + at), _MM_HINT_T0);
       const std::uint8_t* scales = block + kBlockCodes + 8 * half * w.scale_bytes;
@@ -77,7 +76,7 @@ struct HalfPanels {
         units += unit_bytes(w);
       }
       unrolled<kScales>([&](auto i) __attribute__((always_inline)) {
-        // Before the products: behind a branch the compiler would part them from what they load, and keep that on the stack.
+        // Loaded before the products: if they were loaded after them, the compiler would keep values on the stack.
         const __m256 scale = load_scales8(scales + i * scale_bytes, w.scale_bytes, unit);
         const __m256 minimum = w.has_minimums ? load_scales8(scales + (kScales + i) * scale_bytes, w.scale_bytes, minimum_unit) : scale;
         __m256i sums[R];

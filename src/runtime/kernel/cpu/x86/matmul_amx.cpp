@@ -1,8 +1,8 @@
 // Integer products on tiles: one instruction multiplies 16 rows of signed activations [row][32] with unsigned codes [8][16 outputs][4],
-// which is how panels store them. The exact sums of a scale group go through memory to registers, where they are scaled as everywhere;
-// tiles run some groups ahead, because what they store comes late. A tile takes as long for one row as for 16.
-// Called through the table of kernels, on every thread of the pool, for disjoint panels. Sums of integers are exact, so tiles give the bits
-// of every other implementation; what scales them is the same chain of fused multiply-adds.
+// which is the layout of panels. The exact sums of a scale group go through memory to registers, where they are scaled. Tiles run some
+// groups ahead, because their stores complete late. A tile takes as long for one row as for 16. Called through the table of kernels, on
+// every thread of the pool, for disjoint panels. Integer sums are exact, so tiles give the bits of every other implementation; the scaling
+// is the same chain of fused multiply-adds.
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_parts.h"
@@ -12,11 +12,11 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kStretchGroups = 24;  // of 32 columns, whose codes and scales are laid out once for all rows
-constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the second-level cache while panels pass by
-constexpr std::uint32_t kRing = 4;            // scale groups whose sums are kept: tiles run two ahead of the scaling
+constexpr std::uint32_t kStretchGroups = 24;  // groups of 32 columns; codes and scales are laid out once for all rows
+constexpr std::uint32_t kCachedRows = 64;     // rows of activations that stay in the second-level cache while panels pass
+constexpr std::uint32_t kRing = 4;            // scale groups with sums in memory: tiles run two ahead of the scaling
 
-// The operand of ldtilecfg, as the manual lays it out: row bytes and rows of each tile.
+// The operand of ldtilecfg, as Intel's manual lays it out: row bytes and rows of each tile.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -33,12 +33,12 @@ void store_nibbles(const std::uint8_t* from, __m512i table, std::uint8_t* to) {
   for (int s = 0; s < 8; ++s) _mm512_store_si512(to + 64 * s, codes[s]);
 }
 
-// One panel's part of a stretch of columns.
+// Codes and scales of one panel in a stretch of columns.
 struct alignas(64) Stretch {
-  std::uint8_t codes[kStretchGroups][512];  // of nibbles; q8 is read where it lies
+  std::uint8_t codes[kStretchGroups][512];  // unpacked codes of 4 or 6 bits; q8 is read in place
   float scales[2 * kStretchGroups][kPanelRows];
   float minimums[2 * kStretchGroups][kPanelRows];
-  const std::uint8_t* lines = nullptr;  // of codes
+  const std::uint8_t* lines = nullptr;  // lines of codes
   std::size_t line_stride = 0;          // bytes from one group of 32 to the next
   std::uint32_t first_group = 0;
   std::uint32_t groups = 0;
@@ -46,7 +46,7 @@ struct alignas(64) Stretch {
 
 // kScales: scale groups per block of 32; kHalves: int16 activations.
 template <WeightFormat kFormat, int kScales, bool kHalves>
-// State of one call on one thread; the tile registers are configured as needed and released at the end of run().
+// State of one call on one thread. run() configures the tile registers as needed and releases them at its end.
 class Tiles {
  public:
   Tiles(const PackedMatrix& w, const Activations& x, std::size_t y_stride) : w_(w), x_(x), y_stride_(y_stride) {}
@@ -72,15 +72,15 @@ class Tiles {
   }
 
  private:
-  static constexpr bool kNibbles = kFormat != WeightFormat::q8;  // codes of 4 or 6 bits, laid out anew as bytes
+  static constexpr bool kNibbles = kFormat != WeightFormat::q8;  // codes of 4 or 6 bits, unpacked to bytes
   static constexpr int kLines = 8 / kScales;                     // lines of codes per scale group
-  static constexpr int kGroupBytes = 32 / kScales;               // of activations
+  static constexpr int kGroupBytes = 32 / kScales;               // bytes of activations per scale group
   static constexpr int kSums = kRowTile * kPanelRows;
   static constexpr int kParts = kHalves ? 2 : 1;
   static constexpr int kBlockBytes = kHalves ? 64 : 32;
 
-  // Numbers of tiles are written out below, because g++ takes them from the text. By parity of the step: sums in tiles 0 and 1, of low
-  // halves 2 and 3; codes in 4 and 5; activations in 6 and 7.
+  // Tile numbers are written out below, because g++ takes them from the source text. By parity of the step: sums are in tiles 0 and 1, sums
+  // of low halves in 2 and 3, codes in 4 and 5, activations in 6 and 7.
   void configure(std::uint32_t rows) {
     if (rows == configured_) return;
     configured_ = rows;
@@ -103,7 +103,7 @@ class Tiles {
     stretch_.lines = kNibbles ? stretch_.codes[0] : block;
     stretch_.line_stride = kNibbles ? 512 : block_bytes;
     for (std::uint32_t g = 0; g < stretch_.groups; ++g, block += block_bytes) {
-      // The next panel comes from memory while this one is worked on.
+      // Prefetches the next panel from memory while this one is processed.
       for (std::size_t at = 0; at < block_bytes; at += 64)
         _mm_prefetch(reinterpret_cast<const char*>(block + w_.panel_bytes + at), _MM_HINT_T1);
       if constexpr (kNibbles) store_nibbles<kFormat>(block, table, stretch_.codes[g]);
@@ -127,21 +127,21 @@ class Tiles {
     }
   }
 
-  // What a step, which is a scale group, reads and writes; of the rows from one on.
+  // Inputs and outputs of a step, which is a scale group. Rows count from the first row of a tile.
   struct Steps {
     const std::int8_t* codes;       // [group][16][kBlockBytes]
-    const std::uint8_t* lines;      // of the panel
-    std::size_t line_stride;        // from group to group
+    const std::uint8_t* lines;      // lines of codes of the panel
+    std::size_t line_stride;        // bytes from group to group
     const float* x_scales;          // [group][16]
-    const float* x_sums;            // same
-    const std::int32_t* offsets;    // same
+    const float* x_sums;            // same layout
+    const std::int32_t* offsets;    // same layout
     const std::int32_t* half_sums;  // [group][16][2]
-    const float* scales;            // [step][16]: of the panel
-    const float* minimums;          // same
+    const float* scales;            // [step][16], of the panel
+    const float* minimums;          // same layout
     std::int32_t* sums;             // [kRing][halves][16][16]
   };
 
-  // R: `count` rounded up; what comes of rows past the last one is dropped.
+  // R: `count` rounded up; results of rows past the last one are dropped.
   template <int R>
   [[gnu::noinline]] void run_tile(std::uint32_t row, std::uint32_t count) {
     Vec acc[R];
@@ -166,7 +166,7 @@ class Tiles {
             .sums = sums_};
   }
 
-  // Two steps at a time: each parity has tiles of its own.
+  // Runs two steps at a time: each parity has separate tiles.
   template <int R, bool kMinimums>
   void run_steps(const Steps& s, Vec (&acc)[R]) const {
     const std::uint32_t steps = stretch_.groups * kScales;
@@ -185,7 +185,7 @@ class Tiles {
 
   static std::int32_t* sums_of(const Steps& s, std::uint32_t step) { return s.sums + step % kRing * kParts * kSums; }
 
-  // Exact dot products of a scale group with 16 rows, [row][16], of low halves behind them.
+  // Computes exact dot products of a scale group with 16 rows, [row][16]; sums of the low halves follow.
   template <int kParity>
   static void multiply(const Steps& s, std::uint32_t step) {
     const std::uint32_t g = step / kScales;
@@ -260,7 +260,7 @@ void multiply_tiles(const PackedMatrix& w, const Activations& x, float* y, std::
 
 namespace amx {
 
-// Rows beyond the last whole tile, where they are few, are faster without one.
+// If few rows remain after the last whole tile, they are faster without one.
 void matmul(const PackedMatrix& w, const Activations& x, float* y, std::size_t y_stride, std::uint32_t begin, std::uint32_t end) {
   constexpr std::uint32_t kFewRows = 8;
   check_product(w, x, end);

@@ -1,8 +1,7 @@
-// Products in integers for processors with AVX2; contract in matmul.h. Called through the table of kernels, on every thread of the pool,
-// for disjoint panels. Sums are exact: whatever is added in 16 bits has been counted to fit.
-//
-// Activations of 16 bits: codes are widened to 16 bits, every second one of a register at a time, and vpmaddwd leaves one output per lane.
-// Activations of 8 bits: vpmaddubsw adds two products of an unsigned with a signed byte in 16 bits.
+// Integer products for processors with AVX2; the contract is in matmul.h. Called through the table of kernels, on every thread of the pool,
+// for disjoint panels. Sums are exact: sums in 16 bits are bounded so that they fit.
+//  - 16-bit activations: codes are widened to 16 bits, every second one of a register at a time, and vpmaddwd leaves one output per lane.
+//  - 8-bit activations: vpmaddubsw adds two products of an unsigned with a signed byte in 16 bits.
 #include "runtime/kernel/cpu/x86/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_impl.h"
@@ -12,7 +11,7 @@
 namespace quire {
 namespace {
 
-// Of 16-bit activations, which come as columns 0, 2, 1, 3 of each four (prepare_avx2.cpp).
+// For 16-bit activations, which are stored as columns 0, 2, 1, 3 of each four (prepare_avx2.cpp).
 template <WeightFormat kFormat, int kScales>
 struct Words16 {
   static constexpr int kRows = 4;
@@ -37,24 +36,26 @@ struct Words16 {
   }
 };
 
-// Of 8-bit activations, -127 to 127. A sum of two products with codes of 4 bits is at most 3,810, so eight of them fit into 16 bits; with
-// codes of 6 bits at most 16,002, and two fit. Codes of 8 bits count from 128 here, as a magnitude, which the activation gets the sign of:
-// at most 32,512.
+// For 8-bit activations, -127 to 127. A sum of two products with 4-bit codes is at most 3,810, so eight of them fit into 16 bits. With
+// 6-bit codes it is at most 16,002, and two fit. 8-bit codes count from 128 here, as a magnitude, and the activation gets their sign: at
+// most 32,512.
 template <WeightFormat kFormat, int kScales>
 struct Bytes8 {
   static constexpr int kRows = 4;
   static constexpr int kSteps = 8 / kScales;
   static constexpr std::size_t kRowBytes = 32;
   static constexpr bool kCountsFromZero = zero_code(kFormat) == 128;
-  static constexpr int kFit = kCountsFromZero ? 1 : kFormat == WeightFormat::q6 ? 2 : kSteps;  // lines whose products fit into 16 bits
+  static constexpr int kStepsPerSum = kCountsFromZero               ? 1
+                                      : kFormat == WeightFormat::q6 ? 2
+                                                                    : kSteps;  // lines with products that fit into 16 bits
 
   template <int R>
   [[gnu::always_inline]] static void dots(const std::uint8_t* block, __m256i table, int i, const std::int8_t* x, __m256i* out) {
     const __m256i ones = _mm256_set1_epi16(1);
-    unrolled<kSteps / kFit>([&](auto part) __attribute__((always_inline)) {
+    unrolled<kSteps / kStepsPerSum>([&](auto part) __attribute__((always_inline)) {
       __m256i sums[R];
-      unrolled<kFit>([&](auto step) __attribute__((always_inline)) {
-        const int s = i * kSteps + part * kFit + step;
+      unrolled<kStepsPerSum>([&](auto step) __attribute__((always_inline)) {
+        const int s = i * kSteps + part * kStepsPerSum + step;
         __m256i line = load_line<kFormat>(block, table, s);
         const __m256i from_128 = _mm256_xor_si256(line, _mm256_set1_epi8(-128));
         if constexpr (kCountsFromZero) line = _mm256_abs_epi8(from_128);

@@ -1,6 +1,6 @@
-// Products in integers for processors with AVX-512 VNNI; contract in matmul.h. Activations as signed bytes: one per value, or two, 32 high
-// halves, then 32 low halves per group. vpdpbusd adds four products of an unsigned code with a signed byte per 32-bit lane, and one lane is
-// one output.
+// Integer products for processors with AVX-512 VNNI; the contract is in matmul.h. Activations are signed bytes: one per value, or 32 high
+// halves and then 32 low halves per group. vpdpbusd adds four products of an unsigned code with a signed byte per 32-bit lane, and one lane
+// is one output.
 #include <cstring>
 
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Four columns at a time: the row's four codes, in every lane.
+// Adds the products of four columns; the row's four codes are in every lane.
 __m512i dot(__m512i acc, __m512i codes, const std::int8_t* x) {
   std::int32_t four = 0;
   std::memcpy(&four, x, sizeof four);
@@ -27,16 +27,16 @@ void load_codes(const std::uint8_t* block, __m512i table, __m512i* codes) {
     unpack_nibbles<kFormat>(block, table, codes);
 }
 
-// kBytes: of the codes of a row and group, 64 of int16 mode, 32 of int8; kScales: scale groups per block of 32.
+// kBytes: size of the codes of a row and group, 64 in int16 mode, 32 in int8 mode; kScales: scale groups per block of 32.
 template <int kBytes, WeightFormat kFormat, int kScales>
 struct Vnni {
   static constexpr int kRows = Vec::kMatmulRows;
   static constexpr int kSteps = 8 / kScales;  // lines of four columns per scale group
   static constexpr bool kHalves = kBytes == 64;
   static constexpr std::size_t kCodeBytes = code_bytes(kFormat);
-  static constexpr std::size_t kAheadBytes = 4096;  // of weights that are on their way
+  static constexpr std::size_t kAheadBytes = 4096;  // distance of prefetched weights
 
-  // Exact dot products of one scale group with R rows.
+  // Computes exact dot products of one scale group with R rows.
   template <int R>
   static void dots(const __m512i* codes, const std::int8_t* x, __m512i* acc) {
     if constexpr (R >= 4) {
@@ -52,7 +52,7 @@ struct Vnni {
     }
   }
 
-  // One row in chains that do not wait for each other.
+  // Processes one row in chains that do not wait for each other.
   static __m512i chains(const __m512i* codes, const std::int8_t* x) {
     __m512i part[4] = {};
     for (int s = 0; s < kSteps; ++s) {
@@ -79,7 +79,7 @@ struct Vnni {
     for (int r = 0; r < R; ++r) acc[r] = Vec::zero();
     for (std::uint32_t g = 0; g < groups; ++g, x += kRowTile * kBytes, of_row += kRowTile) {
       __m512i codes[8];
-      if (task.first_row == 0)  // the first rows to meet the panel; it lies in memory, and the rows beside it compute too long to stream it
+      if (task.first_row == 0)  // the panel is still in memory; products of several rows take too long to stream it
         for (std::size_t at = 0; at < block_bytes; at += 64)
           _mm_prefetch(reinterpret_cast<const char*>(block + kAheadBytes + at), _MM_HINT_T0);
       load_codes<kFormat>(block, table, codes);

@@ -1,6 +1,6 @@
-// Products in integers for processors with AVX-VNNI and no AVX-512 (Intel's Alder Lake and later); contract in matmul.h. Called through the
-// table of kernels, on every thread of the pool, for disjoint panels. Activations as signed bytes, one per value or a high and a low half,
-// as in matmul_avx512.cpp, whose arithmetic it is, eight outputs at a time. Floats are avx2's.
+// Integer products for processors with AVX-VNNI and no AVX-512 (Intel's Alder Lake and later); the contract is in matmul.h. Called through
+// the table of kernels, on every thread of the pool, for disjoint panels. Activations are signed bytes, one per value or a high and a low
+// half. The arithmetic is like matmul_avx512.cpp, with eight outputs at a time. Float products use avx2.
 #include "runtime/kernel/cpu/x86/vec_avx2.h"
 // The vector type comes first.
 #include "runtime/kernel/cpu/matmul_walk.h"
@@ -20,7 +20,7 @@ struct Vpdpbusd {
 
   template <int R>
   [[gnu::always_inline]] static void dots(const std::uint8_t* block, __m256i table, int i, const std::int8_t* x, __m256i* out) {
-    constexpr int kChains = R * kParts < 4 ? 2 : 1;  // of one sum, which do not wait for each other
+    constexpr int kChains = R * kParts < 4 ? 2 : 1;  // independent chains of one sum
     __m256i sums[R][kParts][kChains];
     unrolled<R * kParts * kChains>([&](auto n) __attribute__((always_inline)) {
       sums[n / (kParts * kChains)][n / kChains % kParts][n % kChains] = _mm256_setzero_si256();

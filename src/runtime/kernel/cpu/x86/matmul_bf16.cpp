@@ -1,6 +1,6 @@
-// Products of weights and activations in bf16, for processors that have an instruction for it: vdpbf16ps adds the products of a pair of
-// columns to each of 16 outputs, in the order that the contract in matmul.h has from it. Called as the other products are, on every thread
-// of the pool; whatever else the table is asked for is AVX-512's.
+// Products of bf16 weights and bf16 activations, for processors with an instruction for them. vdpbf16ps adds the products of a pair of
+// columns to each of 16 outputs. The contract in matmul.h takes its order from this instruction. Called like the other products, on every
+// thread of the pool. All other products use AVX-512.
 #include <cstring>
 
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
@@ -12,9 +12,9 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kGroupBytes = 64;  // of a row: 32 activations
+constexpr std::size_t kGroupBytes = 64;  // 32 activations of a row
 
-// Two columns of 16 weights as 16 pairs.
+// Returns two columns of 16 weights as 16 pairs.
 __m512bh pairs(const std::uint8_t* at) {
   alignas(64) static constexpr std::uint16_t kInterleaved[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                                  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};

@@ -1,5 +1,6 @@
 #pragma once
-// 4-bit and 6-bit codes of a panel's block to bytes, as the products read them. Local to the including file, which is compiled for AVX-512.
+// Unpacks 4-bit and 6-bit codes of a panel's block to bytes, as the products read them. Local to the including file, which is compiled for
+// AVX-512.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -9,12 +10,12 @@
 namespace quire {
 namespace {
 
-// The bytes that the codes of a matrix stand for, in each 128-bit lane.
+// Returns the matrix's table of bytes for 4-bit codes, in each 128-bit lane.
 __m512i table_of(const PackedMatrix& w) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w.table.data())));
 }
 
-// Eight lines of four columns.
+// Unpacks eight lines of four columns.
 template <WeightFormat kFormat>
 void unpack_nibbles(const std::uint8_t* block, __m512i table, __m512i* codes) {
   const __m512i low = _mm512_set1_epi8(15);

@@ -4,9 +4,9 @@
 // The vector type comes first.
 #include "runtime/kernel/implementations.h"
 
-// Codes and scales of activations for processors without AVX-512, in three layouts: the products that avx2 and avx_vnni make of them
-// differ. Contract in matmul.h. Called before a product, on every thread of the pool, with rows of its own. Codes and scales are those of
-// the plain kernels, bit for bit.
+// Computes codes and scales of activations for processors without AVX-512. There are three layouts, because the products of avx2 and
+// avx_vnni differ. The contract is in matmul.h. Called before a product, on every thread of the pool, each with separate rows. Codes and
+// scales equal the plain kernels' bit for bit.
 
 namespace quire {
 namespace {
@@ -15,9 +15,9 @@ namespace {
 struct Codes {
   __m256i eights[4];
 
-  // Lanes of 16 bits, in order; `half` of the 32.
+  // Returns 16 codes as 16-bit lanes, in order; `half` selects 16 of the 32.
   [[nodiscard]] __m256i words(int half) const { return in_order(_mm256_packs_epi32(eights[2 * half], eights[2 * half + 1])); }
-  // Of codes that fit into bytes.
+  // Returns all codes as bytes; they must fit.
   [[nodiscard]] __m256i bytes() const { return in_order(_mm256_packs_epi16(words(0), words(1))); }
   [[nodiscard]] std::int32_t sum(int half) const {
     const __m256i eight = _mm256_add_epi32(eights[2 * half], eights[2 * half + 1]);
@@ -30,8 +30,8 @@ struct Codes {
   static __m256i in_order(__m256i packed) { return _mm256_permute4x64_epi64(packed, 0xD8); }
 };
 
-// Each writes the codes of 32 inputs.
-struct Pairs {  // of 16 bits, columns 0, 2, 1, 3 of each four: matmul_avx2.cpp widens every second code of a register at a time
+// Each struct below writes the codes of 32 inputs.
+struct Pairs {  // 16-bit codes, columns 0, 2, 1, 3 of each four: matmul_avx2.cpp widens every second code of a register at a time
   static constexpr std::size_t kBytes = 64;
   static void store(const Codes& codes, std::int8_t* at) {
     const __m256i order = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
@@ -43,7 +43,7 @@ struct Bytes {
   static constexpr std::size_t kBytes = 32;
   static void store(const Codes& codes, std::int8_t* at) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), codes.bytes()); }
 };
-struct Halves {  // of 16 bits, 32 high halves, then 32 low ones, both signed
+struct Halves {  // 16-bit codes as 32 high halves, then 32 low halves, both signed
   static constexpr std::size_t kBytes = 64;
   static void store(const Codes& codes, std::int8_t* at) {
     Codes high;
@@ -57,7 +57,7 @@ struct Halves {  // of 16 bits, 32 high halves, then 32 low ones, both signed
   }
 };
 
-// Largest magnitude and scale of 32 inputs; x * factor are the codes before rounding.
+// Factor and scale of 32 inputs; x * factor are the codes before rounding.
 struct GroupScale {
   float factor;
   float scale;  // NaN when an input is NaN or infinite

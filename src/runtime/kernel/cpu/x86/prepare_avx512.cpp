@@ -1,6 +1,6 @@
-// Codes and scales of activations, 16 groups of a row at a time. Contract in matmul.h. Called before a product, on every thread of the
-// pool, with rows of its own. Codes and scales are those of the plain kernels, bit for bit; it runs where the processor has AVX-512 and
-// nowhere else.
+// Computes codes and scales of activations, 16 groups of a row at a time. The contract is in matmul.h. Called before a product, on every
+// thread of the pool, each with separate rows. Codes and scales equal the plain kernels' bit for bit. It runs on processors with AVX-512
+// only.
 #include <cmath>
 
 #include "runtime/kernel/cpu/x86/vec_avx512.h"
@@ -10,14 +10,14 @@
 namespace quire {
 namespace {
 
-// What is known of 16 groups before their codes; groups that are not there are zeros.
+// Values of 16 groups that are computed before their codes; missing groups are zeros.
 struct alignas(64) Scales {
   float factors[16];     // input * factor, rounded, is the code
   float scales[16];      // NaN when an input is NaN or infinite
   std::uint32_t finite;  // a bit per group
 };
 
-// Magnitudes of floats are ordered as their bits without the sign, with infinity and NaN above all.
+// Without their sign bit, floats are ordered like their bits, with infinity and NaN above all.
 Scales scales_of(const float* x, std::uint32_t groups, float top) {
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
   alignas(64) std::uint32_t largest[16] = {};
@@ -37,12 +37,12 @@ Scales scales_of(const float* x, std::uint32_t groups, float top) {
   return made;
 }
 
-// 16 inputs to codes; zeros where the group is not finite.
+// Returns the codes of 16 inputs; zeros if the group is not finite.
 __m512i codes_of(const float* x, float factor, __mmask16 finite) {
   return _mm512_cvtps_epi32(_mm512_maskz_mul_ps(finite, _mm512_loadu_ps(x), _mm512_set1_ps(factor)));
 }
 
-// Each stores the codes of 32 inputs and the sums of 16.
+// Each struct below stores the codes of 32 inputs and the sums of each 16.
 struct Halves {
   static constexpr std::size_t kBytes = 64;
 
@@ -64,7 +64,7 @@ struct Bytes {
   static void store(__m512i first, __m512i second, std::int8_t* codes, std::int32_t* half_sums) {
     const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(second), _mm512_cvtepi32_epi8(first));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes), bytes);
-    // Sums of 8 unsigned bytes, each 128 too large.
+    // Sums of 8 bytes; each byte is 128 too large.
     const __m256i eights = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
     const __m256i pairs = _mm256_add_epi64(eights, _mm256_unpackhi_epi64(eights, eights));
     half_sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(pairs)) - 16 * 128;
@@ -72,8 +72,8 @@ struct Bytes {
   }
 };
 
-// The walk over rows and groups; `Codes` is Halves or Bytes. The bits are those of the plain kernel: rounding to nearest even, and the
-// scale of a group made from its largest magnitude.
+// Processes rows and groups; `Codes` is Halves or Bytes. The bits equal the plain kernel: codes are rounded to nearest even, and the scale
+// of a group is made from its largest magnitude.
 template <class Codes>
 void prepare_rows(const Activations& x, std::uint32_t row_begin, std::uint32_t row_end, std::uint32_t group_begin,
                   std::uint32_t group_end) {

@@ -1,7 +1,7 @@
 #pragma once
-// 16 floats in two registers. Everything here is local to the including file, which is compiled for AVX2, FMA and F16C.
-// Every operation gives the bits of its counterpart in vec_avx512.h; sums over lanes are taken in one order in both. Never include it in a
-// file that is compiled for other processors: the program would stop there with an illegal instruction.
+// 16 floats in two registers. Everything here is local to the including file, which is compiled for AVX2, FMA and F16C. Every operation
+// gives the bits of its counterpart in vec_avx512.h, and both sum lanes in one order. Never include it in a file that is compiled for other
+// processors: the program would stop there with an illegal instruction.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -10,17 +10,17 @@
 namespace quire {
 namespace {
 
-// The same interface as in vec_avx512.h: 16 lanes whatever the registers hold, so that loops over lanes, and sums of them, are the same on
+// Has the interface of vec_avx512.h: 16 lanes, whatever the registers hold, so that loops over lanes and sums of lanes are the same in
 // both.
 struct Vec {
   static constexpr int kMatmulRows = 6;                   // rows that share one load of weights
-  static constexpr int kFloatRows = 4, kFloatPanels = 1;  // of weights in floats: rows, and panels that share an input
-  static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // the same where rows are no more than this
+  static constexpr int kFloatRows = 4, kFloatPanels = 1;  // for float weights: rows, and panels that share an input
+  static constexpr int kFewRows = 2, kPanelsOfFew = 2;    // up to kFewRows rows, kPanelsOfFew panels share an input
   static constexpr int kQueries = 2;                      // queries that share one load of keys or values
-  static constexpr int kScoreSubtiles = 1;                // of 16 keys, that share one load of a query
+  static constexpr int kScoreSubtiles = 1;                // subtiles of 16 keys that share one load of a query
   static constexpr bool kMultipliesPairs = false;         // there is no instruction for pairs of bf16
-  static constexpr int kPairSubtiles = 2;                 // as kScoreSubtiles, of products in pairs, which have one chain in place of two
-  static constexpr int kValueVectors = 2;                 // vectors of the head worked on together
+  static constexpr int kPairSubtiles = 2;                 // like kScoreSubtiles, for products in pairs, which have one chain instead of two
+  static constexpr int kValueVectors = 2;                 // vectors of the head that are processed together
   __m256 a;
   __m256 b;
 
@@ -36,11 +36,12 @@ struct Vec {
   static __m256 load8_i8(const std::uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
-  // Byte j of each 32-bit lane of a line of codes, less zero_point, as floats; `shift` selects the byte or half-byte, `mask` its width.
+  // Returns a byte of each 32-bit lane of a line of codes, minus zero_point, as floats. `shift` selects the byte or half-byte, `mask` its
+  // width.
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     return {codes8(line, shift, mask, zero_point), codes8(line + 32, shift, mask, zero_point)};
   }
-  // Half-byte j of each lane, which `shift` selects, as an index into 16 floats.
+  // Returns table entries: `shift` selects the half-byte of each lane that is the index into 16 floats.
   static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
     return {look_up8(line, shift, table), look_up8(line + 32, shift, table)};
   }
@@ -55,7 +56,7 @@ struct Vec {
   static Vec load_first(const float* p, std::uint32_t n) {
     return {_mm256_maskload_ps(p, first(n)), n > 8 ? _mm256_maskload_ps(p + 8, first(n - 8)) : _mm256_setzero_ps()};
   }
-  // Lanes from n on become `other`.
+  // Returns the first n lanes, and `other` in the lanes from n on.
   [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
     return {_mm256_blendv_ps(other.a, a, _mm256_castsi256_ps(first(n))),
             n > 8 ? _mm256_blendv_ps(other.b, b, _mm256_castsi256_ps(first(n - 8))) : other.b};
@@ -66,19 +67,19 @@ struct Vec {
   friend Vec operator*(Vec x, Vec y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
   friend Vec operator/(Vec x, Vec y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
   static Vec fma(Vec x, Vec y, Vec z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
-  // Where one of the two is NaN: the second.
+  // If one operand is NaN, the result is the second operand.
   static Vec max(Vec x, Vec y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
   static Vec min(Vec x, Vec y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
   static Vec round(Vec x) {
     constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     return {_mm256_round_ps(x.a, kMode), _mm256_round_ps(x.b, kMode)};
   }
-  // Nearest bf16, even of two, as floats; NaN stays NaN if its low half is zero.
+  // Rounds to the nearest bf16, ties to even, as floats. NaN stays NaN if its low half is zero.
   [[nodiscard]] Vec to_bf16() const { return {to_bf16(a), to_bf16(b)}; }
-  // 2^n for integral n.
+  // Returns 2^n for integral n.
   static Vec power_of_two(Vec n) { return {power8(n.a), power8(n.b)}; }
 
-  // Lanes 8 apart, then 4, 2, 1.
+  // Adds lanes 8 apart, then 4, 2, 1.
   [[nodiscard]] float sum() const {
     const __m256 x = _mm256_add_ps(a, b);
     const __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -110,7 +111,7 @@ struct Vec {
   }
   static __m256 look_up8(const std::uint8_t* line, int shift, const float* table) {
     const __m256i lanes = _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(line)), _mm_cvtsi32_si128(shift));
-    // an index takes its low three bits; the fourth chooses the half
+    // the permutation uses the low three bits of an index; the fourth bit chooses the half
     const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), lanes);
     const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), lanes);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(lanes, 28)));
@@ -123,7 +124,7 @@ struct Vec {
   }
 };
 
-// Transposes 16 rows of up to 16 32-bit words: out word-major, [word][16 rows], for words < n (a multiple of 8).
+// Transposes 16 rows of up to 16 32-bit words. The result is word-major, [word][16 rows], for words < n (a multiple of 8).
 struct Words {
   __m256i v[32];  // [word][half]
 
@@ -140,7 +141,7 @@ struct Words {
     put(out, v[2 * word]);
     put(out + 8, v[2 * word + 1]);
   }
-  // The word as two bf16 values: the low one, and the high one.
+  // even() returns the low bf16 value of the word, odd() the high one.
   [[nodiscard]] Vec even(int word) const {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(v[2 * word], 16)), _mm256_castsi256_ps(_mm256_slli_epi32(v[2 * word + 1], 16))};
   }
@@ -148,7 +149,7 @@ struct Words {
     const __m256i mask = _mm256_set1_epi32(static_cast<int>(0xFFFF0000U));
     return {_mm256_castsi256_ps(_mm256_and_si256(v[2 * word], mask)), _mm256_castsi256_ps(_mm256_and_si256(v[2 * word + 1], mask))};
   }
-  // Byte i of the word, which is signed.
+  // Returns byte i of the word, which is signed.
   [[nodiscard]] Vec code(int word, int i) const {
     const __m128i shift = _mm_cvtsi32_si128(24 - 8 * i);
     return {_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_sll_epi32(v[2 * word], shift), 24)),
@@ -162,7 +163,7 @@ struct Words {
  private:
   static void put(float* out, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), x); }
 
-  // 8 rows of n words, at most 8, to every second register of `out`.
+  // Transposes 8 rows of n words, at most 8, to every second register of `out`.
   static void transpose8(const std::byte* const* rows, std::size_t byte_offset, std::uint32_t n, __m256i* out) {
     __m256i t[8];
     __m256i u[8];

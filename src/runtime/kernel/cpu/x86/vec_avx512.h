@@ -1,7 +1,7 @@
 #pragma once
-// 16 floats in one register. Everything here is local to the including file, which is compiled for AVX-512.
-// Every operation gives the bits of its counterpart in vec_avx2.h; sums over lanes are taken in one order in both. Never include it in a
-// file that is compiled for other processors: the program would stop there with an illegal instruction.
+// 16 floats in one register. Everything here is local to the including file, which is compiled for AVX-512. Every operation gives the bits
+// of its counterpart in vec_avx2.h, and both sum lanes in one order. Never include it in a file that is compiled for other processors: the
+// program would stop there with an illegal instruction.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -10,21 +10,21 @@
 namespace quire {
 namespace {
 
-// 16 floats in one register; the same interface as in vec_avx2.h.
+// 16 floats in one register, with the interface of vec_avx2.h.
 struct Vec {
   static constexpr int kMatmulRows = 8;                   // rows that share one load of weights
-  static constexpr int kFloatRows = 8, kFloatPanels = 2;  // of weights in floats: rows, and panels that share an input
-  static constexpr int kFewRows = 2, kPanelsOfFew = 4;    // the same where rows are no more than this
+  static constexpr int kFloatRows = 8, kFloatPanels = 2;  // for float weights: rows, and panels that share an input
+  static constexpr int kFewRows = 2, kPanelsOfFew = 4;    // up to kFewRows rows, kPanelsOfFew panels share an input
   static constexpr int kQueries = 4;                      // queries that share one load of keys or values
-  static constexpr int kScoreSubtiles = 2;                // of 16 keys, that share one load of a query
+  static constexpr int kScoreSubtiles = 2;                // subtiles of 16 keys that share one load of a query
 #ifdef __AVX512BF16__
-  static constexpr bool kMultipliesPairs = true;  // there is an instruction for pairs of bf16, and attention in pairs takes it
-  static constexpr int kPairSubtiles = 4;         // as kScoreSubtiles, of products in pairs
+  static constexpr bool kMultipliesPairs = true;  // an instruction multiplies pairs of bf16, and attention in pairs uses it
+  static constexpr int kPairSubtiles = 4;         // like kScoreSubtiles, for products in pairs
 #else
   static constexpr bool kMultipliesPairs = false;
   static constexpr int kPairSubtiles = 2;
 #endif
-  static constexpr int kValueVectors = 4;  // vectors of the head worked on together
+  static constexpr int kValueVectors = 4;  // vectors of the head that are processed together
   __m512 v;
 
   static Vec zero() { return {_mm512_setzero_ps()}; }
@@ -38,13 +38,14 @@ struct Vec {
   static Vec load_i8(const std::uint8_t* p) {
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
   }
-  // Byte j of each 32-bit lane of a line of codes, less zero_point, as floats; `shift` selects the byte or half-byte, `mask` its width.
+  // Returns a byte of each 32-bit lane of a line of codes, minus zero_point, as floats. `shift` selects the byte or half-byte, `mask` its
+  // width.
   static Vec codes(const std::uint8_t* line, int shift, int mask, int zero_point) {
     const __m512i lanes = _mm512_srl_epi32(_mm512_loadu_si512(line), _mm_cvtsi32_si128(shift));
     const __m512i code = _mm512_and_si512(lanes, _mm512_set1_epi32(mask));
     return {_mm512_cvtepi32_ps(_mm512_sub_epi32(code, _mm512_set1_epi32(zero_point)))};
   }
-  // Half-byte j of each lane, which `shift` selects, as an index into 16 floats.
+  // Returns table entries: `shift` selects the half-byte of each lane that is the index into 16 floats.
   static Vec look_up(const std::uint8_t* line, int shift, const float* table) {
     const __m512i lanes = _mm512_srl_epi32(_mm512_loadu_si512(line), _mm_cvtsi32_si128(shift));
     return {_mm512_permutexvar_ps(_mm512_and_si512(lanes, _mm512_set1_epi32(15)), _mm512_loadu_ps(table))};
@@ -52,7 +53,7 @@ struct Vec {
   void store(float* p) const { _mm512_storeu_ps(p, v); }
   void store_first(float* p, std::uint32_t n) const { _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1U << n) - 1), v); }
   static Vec load_first(const float* p, std::uint32_t n) { return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1U << n) - 1), p)}; }
-  // Lanes from n on become `other`.
+  // Returns the first n lanes, and `other` in the lanes from n on.
   [[nodiscard]] Vec keep_first(std::uint32_t n, Vec other) const {
     const auto mask = static_cast<__mmask16>(n >= 16 ? 0xFFFFU : (1U << n) - 1);
     return {_mm512_mask_mov_ps(other.v, mask, v)};
@@ -63,23 +64,23 @@ struct Vec {
   friend Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
   friend Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
   static Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-  // Where one of the two is NaN: the second.
+  // If one operand is NaN, the result is the second operand.
   static Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
   static Vec min(Vec a, Vec b) { return {_mm512_min_ps(a.v, b.v)}; }
   static Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-  // Nearest bf16, even of two, as floats; NaN stays NaN if its low half is zero.
+  // Rounds to the nearest bf16, ties to even, as floats. NaN stays NaN if its low half is zero.
   [[nodiscard]] Vec to_bf16() const {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i up = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
     return {_mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))))};
   }
-  // 2^n for integral n.
+  // Returns 2^n for integral n.
   static Vec power_of_two(Vec n) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
   }
 
-  // Lanes 8 apart, then 4, 2, 1.
+  // Adds lanes 8 apart, then 4, 2, 1.
   [[nodiscard]] float sum() const {
     const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -89,7 +90,7 @@ struct Vec {
   [[nodiscard]] float largest() const { return _mm512_reduce_max_ps(v); }
 };
 
-// Transposes 16 rows of up to 16 32-bit words: out word-major, [word][16 rows], for words < n.
+// Transposes 16 rows of up to 16 32-bit words. The result is word-major, [word][16 rows], for words < n.
 struct Words {
   __m512i v[16];
 
@@ -123,12 +124,12 @@ struct Words {
     return t;
   }
   void store(int word, float* out) const { _mm512_storeu_si512(out, v[word]); }
-  // The word as two bf16 values: the low one, and the high one.
+  // even() returns the low bf16 value of the word, odd() the high one.
   [[nodiscard]] Vec even(int word) const { return {_mm512_castsi512_ps(_mm512_slli_epi32(v[word], 16))}; }
   [[nodiscard]] Vec odd(int word) const {
     return {_mm512_castsi512_ps(_mm512_and_si512(v[word], _mm512_set1_epi32(static_cast<int>(0xFFFF0000U))))};
   }
-  // Byte i of the word, which is signed.
+  // Returns byte i of the word, which is signed.
   [[nodiscard]] Vec code(int word, int i) const {
     return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(v[word], _mm_cvtsi32_si128(24 - 8 * i)), 24))};
   }

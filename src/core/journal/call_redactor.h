@@ -1,0 +1,43 @@
+#pragma once
+// Rewrites calls for a journal without tokens: removes token values and keeps everything that the core's decisions depend on (left_out.h).
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/journal/left_out.h"
+#include "quire/core_call.h"
+
+namespace quire {
+
+// Belongs to a recorder, on the core's thread. A result is valid until the next call.
+class CallRedactor {
+ public:
+  // Block hashes are replaced under this key.
+  explicit CallRedactor(const PseudonymKey& key) : key_(key) {}
+  // Rewrites all arguments but results, which need the outcome. `core` is in its state before the call; null: unknown.
+  CoreCall redacted(const Core* core, CoreCall call);
+  NewRequest request(const NewRequest& given);
+  SessionInput input(const SessionInput& given);
+  ForkRequest child(const Core* core, RequestId parent, const ForkRequest& given);
+  std::span<const Draft> drafts(std::span<const Draft> given);
+
+  // begin_result() is called before the core takes the result, result() afterwards.
+  void begin_result(const Core* core, const StepResult& given);
+  StepResult result(const StepResult& given, const StepOutcome* outcome);
+
+ private:
+  std::span<const TokenId> blank(std::size_t size);
+  [[nodiscard]] SampledToken* find(RequestId id, std::size_t count);
+
+  const PseudonymKey key_;
+  std::vector<TokenId> tokens_, draft_tokens_;
+  std::vector<std::uint8_t> block_hashes_;
+  std::vector<std::byte> embeds_;
+  std::vector<Draft> drafts_;
+  bool detects_repetition_ = false;  // a request looks for repetition, so positions of outputs matter
+  std::vector<SampledToken> sampled_;
+  std::vector<std::uint64_t> places_;  // per sampled token: its position among its request's outputs
+};
+
+}  // namespace quire

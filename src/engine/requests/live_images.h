@@ -1,0 +1,55 @@
+#pragma once
+// Requests with images that are being encoded. The core does not know them yet, so no request after them waits. Belongs to the engine
+// thread.
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/requests/inbox.h"
+#include "quire/core.h"
+#include "runtime/worker/worker_base.h"
+
+namespace quire {
+
+class LiveImages {
+ public:
+  LiveImages(Core& core, WorkerBase& worker) : core_(core), worker_(worker) {}
+
+  // Hands the images to the worker. Returns true if the request waits for them and was taken; false if the images are already encoded or
+  // their tokens are in the prefix cache.
+  bool take(Submission& submission);
+  // A waiting request, with the commands for it that came since. They are executed after it is added, in this order.
+  struct Waiting {
+    Submission submission;
+    std::vector<Fork> forks{};
+    std::vector<SessionTokens> inputs{};  // inputs of the children
+    std::vector<std::shared_ptr<EncodedImage>> needed{};
+
+    [[nodiscard]] std::vector<RequestId> ids() const;  // ids of its siblings and of the children to fork
+  };
+  // Returns the requests that no longer wait, in the order of arrival.
+  std::vector<Waiting> take_ready();
+  [[nodiscard]] bool is_empty() const { return waiting_.empty(); }
+  [[nodiscard]] std::uint32_t num_waiting() const;
+
+  // Keep a command for a waiting request. Return false if the parent or the session does not wait here.
+  bool fork(const Fork& fork);
+  bool append(SessionTokens& input);
+  // Ends a request. `unknown`: no request with that id waits here. `one`: others of its submission still wait. `all`: it was the last one
+  // of its submission, which no longer waits and is moved to `whole`.
+  enum class Ended : std::uint8_t { unknown, one, all };
+  Ended end(RequestId id, FinishReason reason, Waiting& whole);
+  // Returns the ids of all waiting requests.
+  [[nodiscard]] std::vector<RequestId> ids() const;
+
+ private:
+  [[nodiscard]] std::uint32_t num_cached_tokens(const Submission& submission) const;
+  std::deque<Waiting>::iterator find(RequestId id);  // the entry with this id
+
+  Core& core_;
+  WorkerBase& worker_;
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace quire

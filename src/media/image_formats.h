@@ -1,0 +1,30 @@
+#pragma once
+// One pair of functions per format, each around the library that reads it. The size is checked before a decode function is called.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "media/image.h"
+#include "quire/base/error.h"
+
+namespace quire {
+
+using FileBytes = std::span<const std::byte>;
+
+Result<ImageHeader> read_png_header(FileBytes file);
+Result<RgbImage> decode_png(FileBytes file, const ImageHeader& head);
+Result<ImageHeader> read_jpeg_header(FileBytes file);
+Result<RgbImage> decode_jpeg(FileBytes file, const ImageHeader& head);
+Result<ImageHeader> read_webp_header(FileBytes file);
+Result<RgbImage> decode_webp(FileBytes file, const ImageHeader& head);
+Result<ImageHeader> read_gif_header(FileBytes file);
+Result<RgbImage> decode_gif(FileBytes file, const ImageHeader& head);
+
+// Returns a black image of the size in `head`.
+RgbImage make_black_image(const ImageHeader& head);
+// Blends RGBA pixels onto white, as Pillow's paste does.
+void blend_onto_white(std::span<const std::uint8_t> rgba, std::uint8_t* rgb);
+
+std::unexpected<Error> corrupted_image_error(const char* format, const char* what);
+
+}  // namespace quire

@@ -1,0 +1,25 @@
+#pragma once
+// Regular expressions for the spellings that JSON allows for the numbers of an interval.
+#include <boost/json/value.hpp>
+#include <optional>
+#include <string>
+
+namespace quire {
+
+struct NumberBound {
+  boost::json::value value;  // a finite number
+  bool is_exclusive = false;
+};
+
+struct NumberBounds {
+  std::optional<NumberBound> min{}, max{};
+  bool is_integer = false;
+};
+
+// Returns the body of a Lark terminal; nullopt: nothing is within the bounds. Integers may have a fraction of zeros and an exponent that is
+// not negative. If there is a bound, a number with an exponent has one to four digits before the point.
+[[nodiscard]] std::optional<std::string> number_terminal(const NumberBounds& bounds);
+// Returns the terminal of one number, which must be finite.
+[[nodiscard]] std::string constant_number(const boost::json::value& number);
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+#pragma once
+// Writes a file to which several threads append pieces of any size. A chunk of 2 MiB is written by one call, so that the system's cache
+// can hold it as a huge page. Processes that map the file then read through huge pages.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "quire/base/error.h"
+
+namespace quire {
+
+class OwnedFile;
+
+class ChunkWriter {
+ public:
+  // The first `first` bytes of the file belong to the caller. All pieces lie at multiples of `alignment`, which divides 2 MiB. There are no
+  // gaps except those up to the next multiple.
+  ChunkWriter(const OwnedFile& file, std::uint64_t first, std::uint64_t alignment) : file_(file), first_(first), alignment_(alignment) {}
+
+  // Writes a piece; any thread. A chunk stays in memory until it is full. Errors: `io`.
+  Result<void> write(std::span<const std::byte> bytes, std::uint64_t offset);
+  // Writes the chunks that are not full.
+  Result<void> finish();
+
+ private:
+  struct Chunk {
+    std::vector<std::byte> bytes;
+    std::uint64_t filled = 0, end = 0;  // filled: bytes with the gaps between pieces; end: of the last piece
+  };
+
+  const OwnedFile& file_;
+  std::uint64_t first_, alignment_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, Chunk> open_;  // by number of the chunk
+};
+
+}  // namespace quire

@@ -1,0 +1,111 @@
+#pragma once
+// A thread that sends commands to a store over a few connections, several at a time on each. It follows the redirects of a Redis Cluster.
+// Commands with the same key use one connection and keep their order.
+//
+// The way of a command, and where it is held:
+//   submit()                                                        `submitted_`, then `jobs_`
+//   -> start_one(): a connection is chosen, its words are written   `sent` of that connection
+//   -> a reply, or the loss of the connection: over()
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/cpu_share.h"
+#include "runtime/remote/remote_connection.h"
+#include "runtime/remote/wake_event.h"
+
+namespace quire {
+
+struct RemoteCommand {
+  std::string key;  // selects the server of a cluster, and the connection
+  // Called on the pool's thread when the command is sent, and again if it is redirected. Returns false if the caller no longer needs it.
+  std::function<bool(std::vector<std::string>& words)> write;
+  // Called once, on the pool's thread. It must not throw or destroy the pool.
+  std::function<void(const RemoteReply& reply)> over;
+};
+
+struct RemoteConnectionPoolOptions {
+  RemoteAddress address;
+  std::shared_ptr<const NetTls> tls;
+  std::uint32_t num_connections = 2;  // per server
+  std::uint32_t depth = 4;            // commands in flight per connection
+  double timeout_s = 2.0;             // longest time without a reply on a connection that awaits one
+  std::uint64_t max_reply_bytes = 0;
+  bool yields_cores = false;  // commands begin only within a share of the cores that other threads need (base/cpu_share.h)
+};
+
+class RemoteConnectionPool {
+ public:
+  explicit RemoteConnectionPool(RemoteConnectionPoolOptions options);
+  // Open commands end as `lost`.
+  ~RemoteConnectionPool();
+  RemoteConnectionPool(const RemoteConnectionPool&) = delete;
+  RemoteConnectionPool& operator=(const RemoteConnectionPool&) = delete;
+
+  // May be called on any thread; returns immediately.
+  void submit(RemoteCommand command);
+  // Returns why a connection was lost last, or the store's last error; empty: there was no problem. May be called on any thread.
+  [[nodiscard]] std::string last_problem() const;
+
+ private:
+  using SteadyClock = std::chrono::steady_clock;
+  struct Job {
+    RemoteCommand command;
+    std::uint32_t num_redirects = 0;
+    bool is_asking = false;           // an ASK redirect: for this command only
+    std::optional<std::size_t> node;  // nullopt: the server of the key's slot
+  };
+  struct Link {
+    std::unique_ptr<RemoteConnection> connection = {};  // null until a command needs it
+    std::deque<Job> sent = {};
+    SteadyClock::time_point since = {};  // time of the last reply, or when the first of `sent` was sent
+  };
+  struct Node {
+    RemoteAddress address;
+    std::vector<Link> links;
+  };
+
+  void run();
+  void take_submitted();
+  bool start_pending(CpuShare* share, std::chrono::milliseconds& rest);
+  bool start_one(Job& job);
+  void wait(std::chrono::milliseconds rest);
+  void advance(std::size_t node, Link& link);
+  void take(std::size_t node, Link& link, const RemoteReply& reply);
+  bool follow_redirect(std::size_t node, Job& job, std::string_view error);
+  std::optional<std::size_t> node_at(std::size_t node, std::string_view where);
+  void check_timeout(Link& link, SteadyClock::time_point now);
+  void lose(Link& link, const std::string& why, bool all);
+  void note(std::string problem);
+  void end_all();
+
+  const RemoteConnectionPoolOptions options_;
+  const WakeEvent wake_;
+
+  // Used only on the pool's thread.
+  std::deque<Job> jobs_;
+  std::vector<std::unique_ptr<Node>> nodes_;  // the first is the configured server
+  std::vector<std::uint16_t> node_of_slot_;   // index into `nodes_` by cluster slot; empty before the first redirect
+  std::vector<std::string> words_;
+
+  mutable std::mutex mutex_;
+  // `mutex_` guards all members below.
+  std::deque<Job> submitted_;
+  std::string problem_;
+  bool stops_ = false;
+
+  std::thread thread_;
+};
+
+// Returns the Redis Cluster slot of a key, below 16,384: CRC-16 (XMODEM) of the key, or of the text between its first braces.
+std::uint16_t cluster_slot_of(std::string_view key);
+
+}  // namespace quire

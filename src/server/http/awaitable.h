@@ -1,0 +1,14 @@
+#pragma once
+// Completion token for coroutines that handle errors as values.
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/system/error_code.hpp>
+
+namespace quire {
+
+// Returns a token with which an operation can be awaited. It stores its error in `code` instead of throwing.
+inline auto into(boost::system::error_code& code) {
+  return boost::asio::redirect_error(boost::asio::use_awaitable, code);
+}
+
+}  // namespace quire

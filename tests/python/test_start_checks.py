@@ -1,0 +1,141 @@
+"""Tests the refusals and warnings of `quire serve` at startup: more memory than the machine has, and flags without effect."""
+import os
+import re
+import subprocess
+
+import pytest
+
+from quire_server import free_port, started
+
+GIB = 1 << 30
+
+
+def binary_and_model():
+    binary, model = os.environ.get("QUIRE_BINARY"), os.environ.get("QUIRE_TEST_MODEL")
+    if not binary or not model:
+        pytest.skip("QUIRE_BINARY and QUIRE_TEST_MODEL are not set: ./dev test sets them")
+    return binary, model
+
+
+def total_memory():
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))
+
+
+def refused(command, *flags):
+    binary, model = binary_and_model()
+    done = subprocess.run([binary, command, model, *flags], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("flags, named", [
+    (("--kv-cache-memory", "TOTAL"), "--kv-cache-memory"), (("--kv-cache-memory", "7TiB"), "--kv-cache-memory"),
+    (("--num-blocks", "9000000"), "--num-blocks"), (("--kv-dram", "TOTAL"), "--kv-dram"), (("--kv-swap", "900GiB"), "--kv-swap"),
+    # Each size fits alone, but both do not fit together.
+    (("--kv-cache-memory", "HALF", "--kv-dram", "HALF"), "--kv-"), (("--kv-swap", "HALF", "--kv-dram", "HALF"), "--kv-"),
+    (("--kv-connector", "OffloadingConnector,cpu_bytes_to_use=3000000000000"), "--kv-connector"),
+    (("--kv-cache-memory", "auto", "--kv-dram", "800GiB"), "--kv-")])
+def test_refuses_more_memory_than_the_machine_has(flags, named):
+    total = total_memory()
+    flags = [{"TOTAL": str(total), "HALF": str(total // 2)}.get(flag, flag) for flag in flags]
+    told = refused("serve", "--port", str(free_port()), *flags)
+    assert named in told and "GiB" in told
+    assert f"{total / GIB:.2f} GiB" in told or float(re.search(r"has ([\d.]+) GiB|finds ([\d.]+) GiB", told)[1] or 0) <= total / GIB
+
+
+@pytest.mark.parametrize("flags", [
+    ("--max-num-seqs", "0"), ("--threads", "9999"), ("--isa", "neon"), ("--max-audio-seconds", "0"), ("--max-body-bytes", "1"),
+    ("--media-timeout-ms", "0"), ("--response-store", "9999TiB"), ("--tenant-key", "foo"), ("--allowed-host", "a b"), ("--trusted-proxy", "x"),
+    ("--max-model-len", "1"), ("--long-prefill-token-threshold", "4000000000")])
+def test_errors_name_the_flag(flags):
+    if flags == ("--isa", "neon") and os.uname().machine == "aarch64":
+        pytest.skip("this machine has NEON")
+    assert refused("serve", "--port", str(free_port()), *flags).startswith(f"quire: {flags[0]}"), flags
+
+
+def test_old_names_of_flags_are_accepted_and_not_shown():
+    binary, _ = binary_and_model()
+    text = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "--max-audio-seconds" in text and "--max-sound-seconds" not in text
+    assert refused("serve", "--port", str(free_port()), "--max-sound-seconds", "0").startswith("quire: --max-audio-seconds")
+
+
+def test_other_commands_name_the_flag_too():
+    assert "--kv-cache-memory" in refused("run", "--kv-cache-memory", "6TiB", "Hello")
+
+
+def test_inspect_reports_what_does_not_fit():
+    binary, model = binary_and_model()
+    for size, fits in (("3TiB", False), ("96MiB", True)):
+        told = subprocess.run([binary, "inspect", model, "--memory", size], capture_output=True, text=True, timeout=60, check=True).stdout
+        assert ("does not fit" in told) == (not fits)
+
+
+# Each flag has its value and the text that its warning must contain. All flags are given together, and none has its feature.
+IDLE = {
+    ("--kv-policy", "exact"): "--kv-dram", ("--kv-join-loads",): "--kv-disk", ("--kv-store-threshold", "3"): "--kv-dram",
+    ("--kv-max-tracker-size", "500"): "--kv-store-threshold", ("--kv-load-failure-policy", "fail"): "--kv-remote",
+    ("--kv-key", "/nonexistent"): "--kv-peers", ("--kv-role", "none", "--kv-lease", "9"): "--kv-role",
+    ("--kv-host", "127.0.0.1"): "--kv-role", ("--kv-port", "7"): "--kv-role", ("--kv-producers", "127.0.0.1"): "--kv-role",
+    ("--kv-swap-choice", "always"): "--kv-swap", ("--prompt-lookup-min", "3"): "--num-speculative-tokens",
+    ("--prompt-lookup-max", "9"): "--num-speculative-tokens", ("--continuum-pin", "3"): "--scheduling-policy",
+    ("--continuum-longest-tool", "4"): "continuum", ("--continuum-max-jobs", "50"): "continuum", ("--continuum-max-tools", "50"): "continuum",
+    ("--max-loras", "3"): "--enable-lora", ("--max-lora-rank", "64"): "--enable-lora", ("--max-cpu-loras", "9"): "--enable-lora",
+    ("--allow-runtime-lora-updating",): "--enable-lora", ("--trace-every", "2"): "--trace", ("--trace-max-steps", "8"): "--trace",
+    ("--trace-file-bytes", "1000000"): "--trace", ("--trace-files", "3"): "--trace", ("--journal-max-bytes", "2GiB"): "--journal",
+    ("--limit-mm-per-prompt", "image=2"): "images", ("--enable-mm-embeds",): "images", ("--allowed-media-domains", "example.com"): "images",
+    ("--max-media-bytes", "2048"): "--allowed-media-domains", ("--media-timeout-ms", "100"): "--allowed-media-domains",
+    ("--max-audio-seconds", "5"): "audio", ("--max-audio-bytes-in-flight", "200000000"): "audio",
+    ("--no-enable-prefix-caching", "--prefix-caching-hash-algo", "sha256"): "--no-enable-prefix-caching",
+    ("--prefix-caching-hash-seed", "7"): "--no-enable-prefix-caching",
+    ("--tenant-secret", "s"): "--tenant-keys-file", ("--otlp-service-name", "x"): "--otlp-traces-endpoint"}
+
+
+def warnings_of(capfd, *flags):
+    with started(*flags, "--log-format", "json"):
+        pass
+    lines = [line for line in capfd.readouterr().err.splitlines() if '"flag_without_effect"' in line]
+    return {re.search(r'"flag":"([^"]+)"', line)[1]: re.search(r'"why":"([^"]+)"', line)[1] for line in lines}
+
+
+def test_flags_without_their_feature_are_warned_about(capfd):
+    told = warnings_of(capfd, *(word for flag in IDLE for word in flag))
+    for words, needed in IDLE.items():
+        flag = [word for word in words if word.startswith("--") and word not in ("--kv-role", "--no-enable-prefix-caching")][0]
+        assert flag in told, flag
+        assert "has no effect without" in told[flag] and needed in told[flag], told[flag]
+
+
+def test_flags_with_their_feature_are_not_warned_about(capfd, tmp_path):
+    told = warnings_of(capfd, "--kv-dram", "16MiB", "--kv-policy", "exact", "--kv-join-loads", "--kv-store-threshold", "2",
+                       "--kv-max-tracker-size", "100", "--kv-load-failure-policy", "fail", "--kv-swap", "4MiB", "--kv-swap-choice", "always",
+                       "--enable-lora", "--max-loras", "2", "--trace", str(tmp_path / "t"), "--trace-every", "2", "--journal", str(tmp_path),
+                       "--journal-max-bytes", "1MiB", "--prefix-caching-hash-algo", "sha256", "--scheduling-policy", "continuum",
+                       "--continuum-pin", "1", "--num-speculative-tokens", "3", "--prompt-lookup-max", "5")
+    assert told == {}
+
+
+def flags_that_need_others():
+    """Returns (flag, required flag) as --help states them."""
+    binary, _ = binary_and_model()
+    text = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    flags, flag = [], None
+    for line in text.splitlines():
+        named = re.match(r"\s+(--[a-z0-9-]+)", line)
+        flag = named[1] if named else flag
+        needed = re.search(r"(?:Needs|REQUIRES|needs): (--[a-z-]+)", line)
+        if needed:
+            flags.append((flag, needed[1]))
+    return flags
+
+
+def test_flags_are_refused_without_their_required_flag():
+    values = {"--kv-dram-policy": "arc", "--kv-disk-policy": "arc", "--kv-remote-key": "/x", "--kv-remote-ca": "/x", "--kv-host": "127.0.0.1",
+              "--kv-cache-metrics-sample": "0.5", "--kv-pressure-low": "0.5"}
+    switches = ("--kv-disk-write-through", "--kv-pressure-preempt", "--kv-connector-longest")
+    found = flags_that_need_others()
+    assert len(found) > 10, found
+    for flag, needed in found:
+        told = refused("serve", flag, *([] if flag in switches else [values.get(flag, "1")]))
+        assert flag in told and needed in told, told

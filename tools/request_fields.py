@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Works on the table of request fields (src/server/request/request_fields.cpp). `request_fields.py` prints the part of docs/requests.md
+that comes from the table. `request_fields.py --check` compares the table with the parameters of the installed openai and anthropic
+packages, and with the fields that the readers read."""
+import importlib
+import pathlib
+import re
+import sys
+import typing
+
+REPO = pathlib.Path(__file__).resolve().parents[1]
+TABLE = REPO / "src/server/request/request_fields.cpp"
+APIS = ("completion", "chat", "responses", "messages")
+LETTERS = {"r": "read", "p": "passed", "a": "renamed", "i": "ignored", "x": "refused"}
+# The definitions of each API's parameters: a module and a type in it.
+PARAMETERS = {
+    "completion": [("openai.types.completion_create_params", "CompletionCreateParamsStreaming")],
+    "chat": [("openai.types.chat.completion_create_params", "CompletionCreateParamsStreaming")],
+    "responses": [("openai.types.responses.response_create_params", "ResponseCreateParamsStreaming"),
+                  ("openai.types.responses.input_token_count_params", "InputTokenCountParams")],
+    "messages": [("anthropic.types.message_create_params", "MessageCreateParamsStreaming"),
+                 ("anthropic.types.beta.message_create_params", "MessageCreateParamsStreaming"),
+                 ("anthropic.types.message_count_tokens_params", "MessageCountTokensParams"),
+                 ("anthropic.types.beta.message_count_tokens_params", "MessageCountTokensParams")],
+}
+# Files with readers of fields of a whole body.
+READERS = {
+    ("completion", "chat"): ["completion_request.cpp", "chat_messages.cpp", "tool_use.cpp", "structured_output.cpp", "thinking_fields.cpp",
+                             "transfer_params.cpp", "routed_experts.cpp"],
+    ("responses",): ["../api/responses/responses_request.cpp"],
+    ("messages",): ["../api/anthropic/messages_request.cpp", "../api/anthropic/context_edits.cpp"],
+}
+# Fields of nested objects. Their readers have the same name.
+NESTED = {"schema", "strict", "remote_block_ids", "clear_tool_inputs", "keep"}
+ROW = re.compile(r'\{"(\w+)", "([rpaix]{4})"')
+READ = re.compile(r'\breader_?(?:\.|->)(?:find|text|boolean|number|integer|only|ignore)\("(\w+)"')
+
+
+def table():
+    """{name: {api: use}}."""
+    rows = ROW.findall(TABLE.read_text(encoding="utf-8"))
+    return {name: dict(zip(APIS, (LETTERS[letter] for letter in uses))) for name, uses in rows}
+
+
+def documented(api):
+    """{field that the packages' types have: package}"""
+    for module, name in PARAMETERS[api]:
+        for field in typing.get_type_hints(getattr(importlib.import_module(module), name)):
+            yield field, module.split(".")[0]
+
+
+def complaints():
+    rows = table()
+    for api in APIS:
+        for field, package in sorted(set(documented(api))):
+            if field not in rows:
+                yield f"{field}: {package} sends it to {api}, and the table has no row"
+    for apis, files in READERS.items():
+        for file in files:
+            for field in sorted(set(READ.findall((TABLE.parent / file).read_text(encoding="utf-8"))) - NESTED):
+                if field not in rows:
+                    yield f"{field}: {file} reads it, and the table has no row"
+                elif not any(rows[field][api] in ("read", "passed", "renamed") for api in apis):
+                    yield f"{field}: {file} reads it, and the table says {rows[field]}"
+
+
+def listed(use):
+    """Fields with the same use in every API."""
+    return ", ".join(f"`{name}`" for name, uses in sorted(table().items()) if set(uses.values()) == {use})
+
+
+def page():
+    return f"**Refused everywhere** unless neutral: {listed('refused')}.\n\n**Ignored everywhere**: {listed('ignored')}."
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        sys.exit("\n".join(complaints()) or 0)
+    print(page())
