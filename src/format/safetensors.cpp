@@ -159,6 +159,7 @@ Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
   for (const auto& [key, value] : **entries) {
     const std::string_view tensor_name(key.data(), key.size());
     if (tensor_name == "__metadata__") continue;
+    if (tensor_name.empty()) return damaged(std::string(name), "the header contains a tensor without a name");
     const auto entry = root.at(tensor_name);
     if (!entry) return std::unexpected(entry.error());
     auto tensor = read_tensor(*entry, tensor_name, layout->data);

@@ -105,6 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         CorruptHeader{"[]", "m", "expected an object"}, CorruptHeader{"{", "m", "not valid JSON"},
         CorruptHeader{R"({"a": 1})", "a", "expected an object"}, CorruptHeader{R"({"a": null})", "a", "missing"},
+        CorruptHeader{R"({"": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})", "m", "without a name"},
         CorruptHeader{R"({"a": {"shape": [1], "data_offsets": [0, 4]}})", "a.dtype", "missing"},
         CorruptHeader{R"({"a": {"dtype": "F32", "data_offsets": [0, 4]}})", "a.shape", "missing"},
         CorruptHeader{R"({"a": {"dtype": "F32", "shape": [1]}})", "a.data_offsets", "missing"},
