@@ -25,10 +25,6 @@ constexpr int kMaxLevels = 200;
 constexpr const char* kSomeWhiteSpace = R"([ \t]{1,16}|[ \t]{0,16}(?:\r?\n){1,2}[ \t]{0,160})";
 constexpr const char* kShortEscapes = R"(nrbtf\")";
 
-constexpr std::array<std::string_view, 16> kAnnotations{"$anchor",   "$defs",     "definitions", "$schema",          "$id",
-                                                        "id",        "$comment",  "title",       "description",      "default",
-                                                        "readOnly",  "writeOnly", "examples",    "contentMediaType", "contentEncoding",
-                                                        "x-guidance"};
 constexpr std::array<std::string_view, 27> kSupportedKeywords{"anyOf",
                                                               "oneOf",
                                                               "allOf",
