@@ -172,7 +172,7 @@ struct CoreCounters {
   std::uint64_t num_swaps_no_slot = 0;  // not swapped out: no free slot
   std::uint64_t num_swaps_no_gain = 0;  // not swapped out: computing is as fast (SwapChoice::measured)
   // Look-ups of requests that were never preempted, and of requests that resume after a preemption. Each retry of an admission counts
-  // again.
+  // again, except under PrefillLimits.
   std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   std::uint64_t preempted_prefix_query_tokens = 0, preempted_prefix_hit_tokens = 0;
   // Tokens that the connector was asked for, of requests that were admitted or began to load, and the tokens to be loaded as a result.
@@ -194,11 +194,12 @@ struct SwapCosts {
   friend bool operator==(const SwapCosts&, const SwapCosts&) = default;
 };
 
-// The most prompt tokens that a step computes; 0: as many as max_num_batched_tokens allows. Up to four requests share them evenly,
-// running ones first. A host sets the limits from the time that steps take, so that a long prompt delays other requests little. They do not
-// apply without chunked prefill, nor to requests with encoder inputs. vLLM has no such limits.
+// The most prompt tokens that a step computes; 0: as many as max_num_batched_tokens allows. Tenants share them (with
+// SchedulerOptions::tenant_turns), then up to four requests of each tenant, running ones first. The first running prompt gets a chunk in
+// each step, so that it ends. A host sets the limits from the time that steps take: a long prompt then delays other requests little. They
+// do not apply without chunked prefill, nor to requests with encoder inputs. vLLM has no such limits.
 struct PrefillLimits {
-  std::uint32_t beside_decodes = 0;   // in steps in which a running request decodes
+  std::uint32_t beside_decodes = 0;   // in steps in which a request decodes, or may begin to
   std::uint32_t without_decodes = 0;  // in other steps
 
   friend bool operator==(const PrefillLimits&, const PrefillLimits&) = default;

@@ -88,11 +88,11 @@ std::uint32_t KvCacheManager::count_prefix(std::span<const BlockHash> hashes, st
   return num_hits;
 }
 
-KvHit KvCacheManager::find_prefix(const KvRequest& request) {
+KvHit KvCacheManager::find_prefix(const KvRequest& request, bool counts_now) {
   if (!options_.enable_caching || request.skip_reading_prefix_cache) return {};
   QUIRE_CHECK(request.num_tokens > 0);
   const std::uint32_t num_tokens = count_prefix(request.hashes, request.num_tokens);
-  if (!options_.rules.counts_hits_at_admission) count_lookup(request, num_tokens);
+  if (counts_now && !options_.rules.counts_hits_at_admission) count_lookup(request, num_tokens);
   const bool any = std::ranges::any_of(coordinator_->hits(), [](const auto& list) { return !list.empty(); });
   return {
       .groups = any ? coordinator_->hits() : std::span<const std::vector<BlockId>>(),
@@ -138,7 +138,7 @@ std::uint32_t KvCacheManager::missing_for_full_sequence(const KvRequest& request
                   .max_in_flight_tokens = options_.max_in_flight_tokens,
                   .max_model_len = options_.max_model_len,
                   .max_step_tokens = options_.max_step_tokens},
-                 hit, demand.num_min_free_blocks, 0, demand.num_watermark_blocks);
+                 hit, demand.num_min_free_blocks, demand.num_prefill_blocks, demand.num_watermark_blocks);
 }
 
 std::uint32_t KvCacheManager::allocate_slots(const KvRequest& request, const SlotDemand& demand, const KvHit& hit) {
@@ -213,13 +213,14 @@ void KvCacheManager::free(KvBlocks& blocks) {
   coordinator_->each([&](auto& manager, std::size_t group) { manager.free(groups[group]); });
 }
 
-std::uint32_t KvCacheManager::num_future_blocks(const KvRequest& request, std::uint32_t num_more_tokens) {
+std::uint32_t KvCacheManager::num_future_blocks(const KvRequest& request, std::uint32_t num_more_tokens, bool slides) {
   const std::int64_t known = std::min(request.num_tokens, options_.max_model_len);
   const GroupDemand all{.num_tokens = known + num_more_tokens,
                         .num_main_model_tokens = known,
                         .num_computed_tokens = request.num_computed_tokens,
                         .max_in_flight_tokens = options_.max_in_flight_tokens,
-                        .max_model_len = options_.max_model_len};
+                        .max_model_len = options_.max_model_len,
+                        .max_step_tokens = slides ? options_.max_step_tokens : 0};
   const std::span<GroupBlockList> groups = lists(request.blocks);
   std::int64_t needed = 0;
   coordinator_->each([&](auto& manager, std::size_t group) { needed += manager.blocks_needed(groups[group], all, {}); });

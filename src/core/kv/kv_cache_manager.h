@@ -71,8 +71,9 @@ class KvCacheManager {
   void new_step_starts();
 
   // vLLM's get_computed_blocks. Returns the longest cached prefix of at most num_tokens - 1 tokens. Takes no blocks. Each call counts in
-  // the statistics, unless caching is off or the request skips it. Under counts_hits_at_admission only count_admission() counts.
-  [[nodiscard]] KvHit find_prefix(const KvRequest& request);
+  // the statistics, unless caching is off or the request skips it. Under counts_hits_at_admission, and if `counts_now` is false, only
+  // count_admission() counts.
+  [[nodiscard]] KvHit find_prefix(const KvRequest& request, bool counts_now = true);
   // Counts the look-up of a request that is now admitted and found so many tokens.
   void count_admission(const KvRequest& request, std::uint32_t num_hits);
 
@@ -100,8 +101,9 @@ class KvCacheManager {
   // Releases all blocks, group by group, the last one first. Allowed in any state.
   void free(KvBlocks& blocks);
 
-  // Returns how many blocks a sequence still needs for all its known tokens and so many more.
-  [[nodiscard]] std::uint32_t num_future_blocks(const KvRequest& request, std::uint32_t num_more_tokens);
+  // Returns how many blocks a sequence still needs for all its known tokens and so many more. `slides`: a group with a window counts the
+  // blocks that it holds at the same time (with KvCacheOptions::max_step_tokens); otherwise the blocks of all these tokens, as in vLLM.
+  [[nodiscard]] std::uint32_t num_future_blocks(const KvRequest& request, std::uint32_t num_more_tokens, bool slides = false);
   // Like free(), but the blocks go back with the first free_due() of this or a greater number. Numbers never decrease.
   void free_later(KvBlocks& blocks, std::uint64_t due);
   void free_due(std::uint64_t now);

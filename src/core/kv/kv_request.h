@@ -46,6 +46,7 @@ struct SlotDemand {
   std::uint32_t num_min_free_blocks = 0;   // blocks that must stay free if any block is taken
   std::uint32_t num_watermark_blocks = 0;  // blocks that must stay free even if no block is taken
   std::uint32_t num_reserved_blocks = 0;   // further such blocks, for allocate_slots() only
+  std::uint32_t num_prefill_blocks = 0;    // further such blocks, for missing_for_full_sequence() only
   std::uint32_t num_unsure_tokens = 0;     // computed tokens that may prove wrong: windows keep the blocks that these need
 };
 

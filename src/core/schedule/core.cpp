@@ -38,7 +38,7 @@ Core::State::State(const CoreConfig& given, const CoreSeams& seams, std::unique_
       failed_load_tracker(kv, plans, queues),
       encoder(context),
       tenants(context, queues),
-      budget(context, tenants),
+      budget(context, queues, tenants),
       ending(shared_state, slots, ended, policy, forks, encoder, swap),
       preemption(shared_state, slots, policy, encoder, budget, swap, fences, tenants),
       relief(shared_state, pressure, block_reclaimer, preemption),

@@ -33,7 +33,7 @@ void Core::State::begin_step(const PlanArena& arena) {
   policy.before_step();
   if (context.events.wanted()) context.events.on_event({.what = EventKind::step_begins});
   tenants.begin_step();
-  budget.begin_step(queues.pause, queues.running, queues.num_waiting());
+  budget.begin_step(queues.pause, queues.running.size() + queues.num_waiting());
   encoder.begin_step();
   kv.new_step_starts();
 }

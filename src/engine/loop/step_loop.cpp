@@ -23,6 +23,8 @@ constexpr double kTransferPoll_s = 0.001;
 constexpr std::uint32_t kIdleSteps = 4;
 // Smallest step, in tokens, that measures the prefill speed. Smaller steps spend most of their time on reading the weights.
 constexpr std::uint32_t kPromptStep = 64;
+// Smallest number of prompt tokens that does so where the time of steps is limited. There may be no larger steps.
+constexpr std::uint32_t kLimitedPromptStep = 16;
 constexpr double kComputeHorizon_s = 5.0;  // averaging horizon, in seconds of such steps
 // Counting of block uses ends this long after the last watch().
 constexpr double kWatch_s = 10.0;
@@ -212,7 +214,7 @@ StepWork StepLoop::work_of(const StepPlan& plan) {
   StepWork work;
   for (const ScheduledRequest& scheduled : plan.scheduled) {
     const bool is_decode = scheduled.num_tokens <= 1 + scheduled.drafts.size();
-    work.has_decodes |= is_decode;
+    work.num_decodes += is_decode ? 1 : 0;
     work.num_prompt_tokens += is_decode ? 0 : scheduled.num_tokens;
     work.has_encoder_inputs |= !scheduled.encoder_inputs.empty();
   }
@@ -298,7 +300,8 @@ void StepLoop::apply(const Running& step, const WorkerResult& result, double ran
     if (step.predicted_s > 0.0) counts.predicted_step(step.predicted_s, took_s);
     step_time_->observe(step.work, took_s);
   }
-  if (step.num_tokens >= kPromptStep) compute_rate_.add(step.num_tokens, result.timings.forward_s);
+  if (step.num_tokens >= kPromptStep || step.work.num_prompt_tokens >= kLimitedPromptStep)
+    compute_rate_.add(step.num_tokens, result.timings.forward_s);
 }
 
 Result<bool> StepLoop::reset_prefix_cache(const CacheResetOptions& options) {

@@ -8,7 +8,7 @@ namespace quire {
 namespace {
 
 constexpr double kNewest = 0.25;  // weight of the newest step in an average
-// A chunk takes at least this share of its step. The decodes take the rest. Keeps the time per token positive.
+// A chunk takes at least this share of its step. The decodes take the rest.
 constexpr double kLeastShare = 0.1;
 // No stream waits during a step without decodes, only new requests for their first token. Larger steps cost less per token.
 constexpr double kWithoutDecodes = 4.0;
@@ -16,29 +16,47 @@ constexpr double kWithoutDecodes = 4.0;
 constexpr double kLeastBesideDecodes = 16.0, kLeastWithoutDecodes = 64.0, kMostTokens = 65536.0;
 constexpr double kSmallestChange = 0.125;
 
+// A value counts as this many times the mean at most.
+constexpr double kLargestOutlier = 4.0;
+
 void average(double& mean, double value) {
-  mean = mean > 0.0 ? mean + kNewest * (value - mean) : value;
+  mean = mean > 0.0 ? mean + kNewest * (std::min(value, kLargestOutlier * mean) - mean) : value;
 }
 
 }  // namespace
 
 void StepTimePredictor::observe(const StepWork& work, double seconds) {
   if (!std::isfinite(seconds) || seconds <= 0.0 || work.has_encoder_inputs) return;
-  if (work.num_prompt_tokens == 0) return average(decode_s_, seconds);
-  const double prompt_s = work.has_decodes ? std::max(seconds - decode_s_, kLeastShare * seconds) : seconds;
-  average(prompt_token_s_, prompt_s / work.num_prompt_tokens);
+  if (work.num_decodes > 0) num_decodes_ = work.num_decodes;
+  if (work.num_prompt_tokens == 0) {
+    average(decode_s_, seconds);
+    average(decode_rows_, work.num_decodes);
+    return;
+  }
+  const double most_s = (1.0 - kLeastShare) * seconds;
+  // The average is too high for this machine now. While prompts keep arriving, no step without prompt tokens corrects it.
+  if (const double s = decodes_s(work.num_decodes); s > most_s) decode_s_ *= most_s / s;
+  average(prompt_token_s_, (seconds - decodes_s(work.num_decodes)) / work.num_prompt_tokens);
 }
 
 double StepTimePredictor::predict_s(const StepWork& work) const {
   if (work.has_encoder_inputs || (work.num_prompt_tokens > 0 ? prompt_token_s_ : decode_s_) <= 0.0) return 0.0;
-  return (work.has_decodes ? decode_s_ : 0.0) + work.num_prompt_tokens * prompt_token_s_;
+  return decodes_s(work.num_decodes) + work.num_prompt_tokens * prompt_token_s_;
 }
 
 PrefillLimits StepTimePredictor::limits() {
-  const double target_s = std::max(target_s_, 2.0 * decode_s_);
-  limits_ = {.beside_decodes = tokens_within(target_s - decode_s_, kLeastBesideDecodes, limits_.beside_decodes),
+  const double decodes = decodes_s(num_decodes_);
+  const double target_s = std::max(target_s_, 2.0 * decodes);
+  limits_ = {.beside_decodes = tokens_within(target_s - decodes, kLeastBesideDecodes, limits_.beside_decodes),
              .without_decodes = tokens_within(kWithoutDecodes * target_s, kLeastWithoutDecodes, limits_.without_decodes)};
   return limits_;
+}
+
+// Fewer decodes than before take less time, at best in proportion. With that assumption the rest of a step counts as prompt tokens, so the
+// limits err on the side of short steps.
+double StepTimePredictor::decodes_s(std::uint32_t num_decodes) const {
+  if (num_decodes == 0 || decode_rows_ <= 0.0) return 0.0;
+  return decode_s_ * std::min(1.0, num_decodes / decode_rows_);
 }
 
 std::uint32_t StepTimePredictor::tokens_within(double seconds, double least, std::uint32_t last) const {

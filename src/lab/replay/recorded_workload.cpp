@@ -1,6 +1,7 @@
 #include "lab/replay/recorded_workload.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -52,6 +53,10 @@ void RecordedWorkload::take(const core_call::FinishAll& call) {
 
 void RecordedWorkload::take(const core_call::Schedule& call) {
   planned_s_.push_back(call.input.now);
+  // Another run may begin its first step a little earlier than this one.
+  const double from_s = is_first_step_ ? -std::numeric_limits<double>::infinity() : call.input.now;
+  is_first_step_ = false;
+  if (limits_ != (prefill_limits.empty() ? PrefillLimits{} : prefill_limits.back().second)) prefill_limits.emplace_back(from_s, limits_);
 }
 
 // Steps run one after another: a step that was planned before the previous one was over starts at that end.

@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "quire/core_call.h"
@@ -32,10 +33,11 @@ class RecordedWorkload final : public CallSink {
   std::unordered_map<RequestId, std::vector<TokenId>> tokens;
   std::unordered_map<RequestId, std::vector<std::uint8_t>> names;  // hashes of full blocks, if the journal has no tokens
   std::unordered_set<RequestId> repeated;                          // requests that ended because of a repetition
-  std::unordered_map<RequestId, double> ended_s;  // times of ends from outside: a stop string, or a client that disconnected
-  std::vector<double> step_s;                     // durations of steps that computed something
-  bool needs_tool_namer = false;                  // whether a turn of a job names no tool, so that the ToolNamer is asked
-  std::string missing;                            // the first feature that cannot be played; empty: none
+  std::unordered_map<RequestId, double> ended_s;                 // times of ends from outside: a stop string, or a client that disconnected
+  std::vector<double> step_s;                                    // durations of steps that computed something
+  std::vector<std::pair<double, PrefillLimits>> prefill_limits;  // each with the time of the first step that it applies to
+  bool needs_tool_namer = false;                                 // whether a turn of a job names no tool, so that the ToolNamer is asked
+  std::string missing;                                           // the first feature that cannot be played; empty: none
 
  private:
   void take(const core_call::Add& call);
@@ -45,7 +47,7 @@ class RecordedWorkload final : public CallSink {
   void take(const core_call::Apply& call);
   void take(const core_call::EndPins& /*call*/) {}
   void take(const core_call::SetSwapCosts& /*call*/) {}
-  void take(const core_call::SetPrefillLimits& /*call*/) {}
+  void take(const core_call::SetPrefillLimits& call) { limits_ = call.limits; }
   void take(const core_call::MakeStats& /*call*/) {}
   // Other calls cannot be played on another configuration.
   void take(const core_call::ContinueSession& /*call*/) { set_missing("sessions"); }
@@ -66,6 +68,8 @@ class RecordedWorkload final : public CallSink {
 
   const Core* core_ = nullptr;
   std::optional<RequestId> added_;  // request of the add() in progress, if it has no tokens
+  PrefillLimits limits_;            // of the next step
+  bool is_first_step_ = true;
   std::deque<double> planned_s_;
   double applied_s_ = 0.0;
 };

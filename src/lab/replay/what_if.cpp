@@ -90,6 +90,8 @@ class VirtualRun {
 
   // Returns whether the step computed anything.
   bool step() {
+    for (; next_limits_ < workload_.prefill_limits.size() && workload_.prefill_limits[next_limits_].first <= now_s_; ++next_limits_)
+      core_.set_prefill_limits(workload_.prefill_limits[next_limits_].second);
     const StepPlan& plan = core_.schedule({.now = now_s_});
     digests.push_back(digest_of(plan));
     std::vector<SampledToken> sampled;
@@ -142,7 +144,7 @@ class VirtualRun {
   Core& core_;
   const double mean_step_s_;
   RecordedCall call_;
-  std::size_t next_ = 0, num_timed_ = 0;
+  std::size_t next_ = 0, next_limits_ = 0, num_timed_ = 0;
   double now_s_ = 0.0, last_s_ = 0.0;
   std::unordered_map<RequestId, Open> open_;
   std::vector<double> ttft_s_, ttft_steps_;

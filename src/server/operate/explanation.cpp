@@ -38,7 +38,7 @@ constexpr std::array<CauseText, kNumEventCauses> kEventCauseTexts = {{
     {"no_gain", "recomputing was as fast as swapping"},
     {"failed_transfer", "some of its blocks could not be loaded"},
     {"paused", "the engine was paused"},
-    {"no_tokens", "other requests used the token budget of the step (--max-num-batched-tokens)"},
+    {"no_tokens", "other requests used the token budget of the step (--max-num-batched-tokens, --step-time-target)"},
     {"no_slot", "all batch slots were in use (--max-num-seqs)"},
     {"preempting", "running requests needed more blocks, so no request was admitted"},
     {"grammar", "its grammar was being compiled"},

@@ -3,29 +3,33 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "base/random.h"
+#include "engine/paused_engine.h"
+#include "engine/simulated_engine.h"
 
 namespace quire::test {
 namespace {
 
-// A machine that needs fixed times for decodes and for each prompt token.
+// A machine that needs fixed times for each decode and each prompt token.
 struct Machine {
   double decode_s = 0.005, prompt_token_s = 0.001;
 
-  [[nodiscard]] double run(const StepWork& work) const {
-    return (work.has_decodes ? decode_s : 0.0) + work.num_prompt_tokens * prompt_token_s;
-  }
+  [[nodiscard]] double run(const StepWork& work) const { return work.num_decodes * decode_s + work.num_prompt_tokens * prompt_token_s; }
 };
 
 // Runs steps with as many prompt tokens as fit and returns the time of the last one.
-double run_full_steps(StepTimePredictor& model, const Machine& machine, bool has_decodes, int num_steps) {
+double run_full_steps(StepTimePredictor& model, const Machine& machine, std::uint32_t num_decodes, int num_steps) {
   double seconds = 0.0;
   for (int i = 0; i < num_steps; ++i) {
     const PrefillLimits limits = model.limits();
-    const StepWork work{.num_prompt_tokens = has_decodes ? limits.beside_decodes : limits.without_decodes, .has_decodes = has_decodes};
+    const StepWork work{.num_prompt_tokens = num_decodes > 0 ? limits.beside_decodes : limits.without_decodes, .num_decodes = num_decodes};
     seconds = machine.run(work);
     model.observe(work, seconds);
   }
@@ -36,34 +40,55 @@ TEST(StepTimePredictor, FillsTheTargetOnAnyMachine) {
   for (const double prompt_token_s : {0.00001, 0.0005, 0.004}) {
     const Machine machine{.decode_s = 0.005, .prompt_token_s = prompt_token_s};
     StepTimePredictor model(0.1);
-    model.observe({.has_decodes = true}, machine.decode_s);
-    EXPECT_NEAR(run_full_steps(model, machine, true, 40), 0.1, 0.013) << prompt_token_s;
-    EXPECT_NEAR(run_full_steps(model, machine, false, 40), 0.4, 0.051) << prompt_token_s;
+    model.observe({.num_decodes = 1}, machine.decode_s);
+    EXPECT_NEAR(run_full_steps(model, machine, 1, 40), 0.1, 0.013) << prompt_token_s;
+    EXPECT_NEAR(run_full_steps(model, machine, 0, 40), 0.4, 0.051) << prompt_token_s;
   }
 }
 
 TEST(StepTimePredictor, FollowsAMachineThatGetsBusy) {
   StepTimePredictor model(0.1);
   Machine machine;
-  model.observe({.has_decodes = true}, machine.decode_s);
-  run_full_steps(model, machine, true, 40);
+  model.observe({.num_decodes = 1}, machine.decode_s);
+  run_full_steps(model, machine, 1, 40);
   machine = {.decode_s = 0.015, .prompt_token_s = 0.003};
-  EXPECT_NEAR(run_full_steps(model, machine, true, 20), 0.1, 0.015);
+  EXPECT_NEAR(run_full_steps(model, machine, 1, 20), 0.1, 0.015);
   machine = {};
-  EXPECT_NEAR(run_full_steps(model, machine, true, 40), 0.1, 0.015);
+  EXPECT_NEAR(run_full_steps(model, machine, 1, 40), 0.1, 0.015);
+}
+
+// The process was stopped for a minute during a step, and prompts keep arriving: no later step shows how long decodes take alone.
+TEST(StepTimePredictor, ForgetsAStepThatTookAMinute) {
+  for (const std::uint32_t num_prompt_tokens : {0U, 80U}) {
+    StepTimePredictor model(0.1);
+    const Machine machine;
+    model.observe({.num_decodes = 1}, machine.decode_s);
+    run_full_steps(model, machine, 1, 40);
+    model.observe({.num_prompt_tokens = num_prompt_tokens, .num_decodes = 1}, 60.0);
+    EXPECT_LE(run_full_steps(model, machine, 1, 1), 0.2);
+    EXPECT_NEAR(run_full_steps(model, machine, 1, 40), 0.1, 0.015);
+  }
+}
+
+TEST(StepTimePredictor, KnowsThatFewerDecodesTakeLessTime) {
+  StepTimePredictor model(0.1);
+  const Machine machine{.decode_s = 0.004, .prompt_token_s = 0.001};
+  for (int i = 0; i < 20; ++i) model.observe({.num_decodes = 64}, machine.run({.num_decodes = 64}));
+  EXPECT_NEAR(run_full_steps(model, machine, 64, 40), 2 * 64 * 0.004, 0.06) << "at least twice the time of the decodes";
+  EXPECT_NEAR(run_full_steps(model, machine, 1, 40), 0.1, 0.015) << "one stream is left, and prompts keep arriving";
 }
 
 TEST(StepTimePredictor, GivesAStepAtLeastTwiceTheTimeOfItsDecodes) {
   const Machine machine{.decode_s = 0.4, .prompt_token_s = 0.01};
   StepTimePredictor model(0.1);
-  model.observe({.has_decodes = true}, machine.decode_s);
-  EXPECT_NEAR(run_full_steps(model, machine, true, 40), 0.8, 0.051);
+  model.observe({.num_decodes = 1}, machine.decode_s);
+  EXPECT_NEAR(run_full_steps(model, machine, 1, 40), 0.8, 0.051);
 }
 
 TEST(StepTimePredictor, KeepsChunksLargeEnoughForTheirCost) {
   const Machine machine{.decode_s = 0.01, .prompt_token_s = 10.0};
   StepTimePredictor model(0.1);
-  run_full_steps(model, machine, true, 40);
+  run_full_steps(model, machine, 1, 40);
   EXPECT_EQ(model.limits(), (PrefillLimits{.beside_decodes = 16, .without_decodes = 64}));
 }
 
@@ -71,11 +96,11 @@ TEST(StepTimePredictor, ChangesLimitsRarely) {
   Random random(7);
   StepTimePredictor model(0.1);
   Machine machine;
-  run_full_steps(model, machine, true, 40);
+  run_full_steps(model, machine, 1, 40);
   int num_changes = 0;
   PrefillLimits last = model.limits();
   for (int i = 0; i < 1000; ++i) {
-    const StepWork work{.num_prompt_tokens = last.beside_decodes, .has_decodes = true};
+    const StepWork work{.num_prompt_tokens = last.beside_decodes, .num_decodes = 1};
     model.observe(work, machine.run(work) * (0.95 + 0.1 * random.unit()));
     num_changes += model.limits() != last ? 1 : 0;
     last = model.limits();
@@ -87,9 +112,9 @@ TEST(StepTimePredictor, PredictsTheTimeOfOtherSteps) {
   StepTimePredictor model(0.1);
   EXPECT_EQ(model.predict_s({.num_prompt_tokens = 3}), 0.0) << "nothing is known yet";
   const Machine machine;
-  model.observe({.has_decodes = true}, machine.decode_s);
+  model.observe({.num_decodes = 1}, machine.decode_s);
   model.observe({.num_prompt_tokens = 100}, machine.run({.num_prompt_tokens = 100}));
-  for (const StepWork& work : {StepWork{.num_prompt_tokens = 50, .has_decodes = true}, StepWork{.has_decodes = true}})
+  for (const StepWork& work : {StepWork{.num_prompt_tokens = 50, .num_decodes = 1}, StepWork{.num_decodes = 1}})
     EXPECT_NEAR(model.predict_s(work), machine.run(work), 1e-9);
   EXPECT_EQ(model.predict_s({.num_prompt_tokens = 3, .has_encoder_inputs = true}), 0.0);
 }
@@ -101,6 +126,40 @@ TEST(StepTimePredictor, IgnoresTimesThatAreNone) {
     model.observe({.num_prompt_tokens = 10}, seconds);
   model.observe({.num_prompt_tokens = 10, .has_encoder_inputs = true}, 100.0);
   EXPECT_EQ(model.limits(), before);
+}
+
+// A worker that needs a millisecond for each prompt token: while a stream decodes, chunks fit into the target of 20 ms.
+TEST(StepTimeTarget, LimitsTheChunksOfAnEngine) {
+  std::vector<std::uint32_t> chunks;
+  EngineOptions options;
+  options.step_time_target_ms = 20;
+  ModelInfo model = simulated_model();
+  model.context_length = 1000;
+  const auto run = [&](const StepPlan& plan) {
+    for (const ScheduledRequest& s : plan.scheduled) {
+      if (s.num_tokens > 1) std::this_thread::sleep_for(std::chrono::milliseconds(s.num_tokens));
+      if (s.num_tokens > 1 && std::ranges::any_of(plan.scheduled, [](const ScheduledRequest& other) { return other.num_tokens == 1; }))
+        chunks.push_back(s.num_tokens);
+    }
+  };
+  auto engine = start(kModes[0], {.options = options, .before_step = run, .model = model});
+  Collector sink;
+  std::vector<RequestId> ids;
+  {
+    const PausedEngine paused(*engine);
+    ids.push_back(engine->submit(make_request(5, 200), sink).value());
+    ids.push_back(engine->submit(make_request(600, 1), sink).value());
+  }
+  (void)sink.wait(ids[1]);
+  const EngineStats stats = engine->stats();
+  (void)sink.wait(ids[0]);
+  engine->stop(10.0);
+  EXPECT_GE(chunks.size(), 20U);
+  for (std::size_t i = 0; i < chunks.size(); ++i) EXPECT_LE(chunks[i], 23U) << "chunk " << i;
+  EXPECT_GE(stats.prefill_limit, 16U);
+  EXPECT_LE(stats.prefill_limit, 23U);
+  EXPECT_GT(stats.predicted_steps_s, 0.0);
+  EXPECT_GT(stats.measured_steps_s, 0.0);
 }
 
 }  // namespace

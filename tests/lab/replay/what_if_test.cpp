@@ -73,6 +73,23 @@ TEST_F(WhatIfTest, InvalidConfigurationIsAnError) {
   EXPECT_EQ(what_if(path_, [](CoreConfig& config) { config.swap.swap_choice = SwapChoice::always; }).error().code, ErrorCode::unsupported);
 }
 
+// The first step of this engine computes 256 prompt tokens at most.
+TEST(WhatIf, KeepsTheRecordedLimitsOfPromptTokens) {
+  const TempFolder folder;
+  EngineOptions options;
+  options.journal.folder = folder.path();
+  options.step_time_target_ms = 100;
+  ModelInfo model = simulated_model();
+  model.context_length = 2000;
+  auto engine = start(kModes[0], {.options = options, .model = model});
+  Collector sink;
+  (void)sink.wait(engine->submit(make_request(900, 2), sink).value());
+  engine->stop(10.0);
+  engine.reset();
+  const WhatIf answer = what_if(std::filesystem::directory_iterator(folder.path())->path(), [](CoreConfig&) {}).value();
+  EXPECT_GE(answer.before.num_steps, 3U) << "two steps for the prompt, and one for the second token";
+}
+
 TEST(WhatIf, RefusesJournalsWithForks) {
   const TempFolder folder;
   EngineOptions options;

@@ -4,21 +4,20 @@
 
 namespace quire {
 
-std::uint32_t AdmissionAllocator::take(Request& request, const Computed& computed, std::int32_t num_new_tokens,
-                                       const EncoderGrant& encoder) {
+std::uint32_t AdmissionAllocator::take(Request& request, const Computed& computed, const FirstChunk& chunk, const EncoderGrant& encoder) {
   // A failed try_take() takes nothing. Each turn frees something that another request holds, so the loop ends.
-  while (const std::uint32_t missing = try_take(request, computed, num_new_tokens, encoder))
+  while (const std::uint32_t missing = try_take(request, computed, chunk, encoder))
     if (!block_reclaimer_.reclaim_while_idle(request) && !block_reclaimer_.reclaim_idle_session(request) &&
         !block_reclaimer_.reclaim_for_earlier(request, missing))
       return missing;
   return 0;
 }
 
-std::uint32_t AdmissionAllocator::try_take(Request& request, const Computed& computed, std::int32_t num_new_tokens,
+std::uint32_t AdmissionAllocator::try_take(Request& request, const Computed& computed, const FirstChunk& chunk,
                                            const EncoderGrant& encoder) {
-  QUIRE_CHECK(num_new_tokens >= 0 && request.slot == kNoSlot, "the request does not run yet");
+  QUIRE_CHECK(chunk.num_tokens >= 0 && request.slot == kNoSlot, "the request does not run yet");
   SlotDemand demand{
-      .num_new_tokens = static_cast<std::uint32_t>(num_new_tokens),
+      .num_new_tokens = static_cast<std::uint32_t>(chunk.num_tokens),
       .num_new_computed_tokens = computed.hit.num_tokens,
       .num_lookahead_tokens = needs_lookahead(request, computed) ? context_.config.speculation.num_lookahead_tokens : 0,
       .num_external_tokens = computed.num_external,
@@ -27,10 +26,11 @@ std::uint32_t AdmissionAllocator::try_take(Request& request, const Computed& com
       .num_min_free_blocks = pressure_.num_min_free_blocks(),
       .num_watermark_blocks = queues_.running.empty() ? 0 : context_.config.newer.num_watermark_blocks,
       .num_reserved_blocks = computed.load_async && context_.rules.loads_reserve_prefill_blocks ? num_reserved() : 0,
+      .num_prefill_blocks = chunk.keeps_prefill_blocks && computed.was_looked_up ? num_prefill_blocks() : 0,
       .num_unsure_tokens = static_cast<std::uint32_t>(context_.rules.windows_advance_on_results ? request.in_flight.num_tokens : 0)};
   if (context_.config.encoder.is_encoder_decoder)
     for (const std::uint32_t input : encoder.to_compute) demand.num_encoder_tokens += request.features[input].position.num_embeds();
-  QUIRE_CHECK(computed.load_async == (num_new_tokens == 0), "a request either runs tokens or waits for its load");
+  QUIRE_CHECK(computed.load_async == (chunk.num_tokens == 0), "a request either runs tokens or waits for its load");
   requests_.reserve_memory(request);
   const KvRequest view = requests_.kv_request(request);
   if (context_.config.scheduler.reserve_full_isl) {
@@ -55,6 +55,24 @@ std::uint32_t AdmissionAllocator::num_reserved() const {
   queues_.skipped_waiting.for_each(count);
   queues_.step_skipped.for_each(count);
   return num_blocks;
+}
+
+// Without this reserve, prompts that are computed side by side would preempt each other.
+std::uint32_t AdmissionAllocator::num_prefill_blocks() const {
+  std::uint32_t num_blocks = 0;
+  for (Request* request : queues_.running)
+    if (request->is_prefilling) num_blocks += kv_.num_future_blocks(requests_.kv_request(*request), 0, true);
+  return num_blocks;
+}
+
+bool AdmissionAllocator::has_blocks_for(Request& request, const Computed& computed) {
+  if (!computed.was_looked_up) return true;
+  const SlotDemand demand{.num_new_computed_tokens = computed.hit.num_tokens,
+                          .num_external_tokens = computed.num_external,
+                          .num_min_free_blocks = pressure_.num_min_free_blocks(),
+                          .num_prefill_blocks = num_prefill_blocks()};
+  requests_.reserve_memory(request);
+  return kv_.missing_for_full_sequence(requests_.kv_request(request), demand, computed.hit) == 0;
 }
 
 // A request that starts from scratch has no draft tokens yet.

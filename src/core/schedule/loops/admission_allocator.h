@@ -24,9 +24,17 @@ class AdmissionAllocator {
         pressure_(pressure),
         swap_(swap) {}
 
+  // The tokens that the request runs first. `keeps_prefill_blocks`: prompts are computed side by side (PrefillLimits), so the blocks that
+  // running ones still need are not free for this request.
+  struct FirstChunk {
+    std::int32_t num_tokens = 0;
+    bool keeps_prefill_blocks = false;
+  };
   // Takes the blocks that the request needs. Returns the number of blocks that are missing after other requests gave up what they can; 0:
   // success.
-  std::uint32_t take(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder);
+  std::uint32_t take(Request& request, const Computed& computed, const FirstChunk& chunk, const EncoderGrant& encoder);
+  // Returns whether take() would find the blocks for all of the request's tokens without taking any from other requests.
+  [[nodiscard]] bool has_blocks_for(Request& request, const Computed& computed);
   enum class Return : std::uint8_t {
     begun,    // it has blocks, and waits for their content
     blocked,  // not possible now
@@ -42,8 +50,10 @@ class AdmissionAllocator {
 
  private:
   [[nodiscard]] std::uint32_t num_reserved() const;  // for DecisionRules::loads_reserve_prefill_blocks
+  // Returns the blocks that running prompts still need.
+  [[nodiscard]] std::uint32_t num_prefill_blocks() const;
   [[nodiscard]] bool needs_lookahead(const Request& request, const Computed& computed) const;
-  std::uint32_t try_take(Request& request, const Computed& computed, std::int32_t num_new_tokens, const EncoderGrant& encoder);
+  std::uint32_t try_take(Request& request, const Computed& computed, const FirstChunk& chunk, const EncoderGrant& encoder);
 
   Context& context_;
   KvCacheManager& kv_;

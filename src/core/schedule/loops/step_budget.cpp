@@ -6,31 +6,10 @@
 
 namespace quire {
 
-namespace {
-// So many prompts share the tokens of a step, in the order of the loops. If all did, each would end late.
-constexpr std::size_t kMostSharing = 4;
-}  // namespace
-
-// Prompts share the tokens evenly, so that a short one need not wait until a long one ends.
-void StepBudget::divide_prompt_tokens(std::span<Request* const> running, std::size_t num_waiting) {
-  prompt_tokens_ = prompt_share_ = 0;
-  if (prefill_limits_ == PrefillLimits{} || !context_.config.scheduler.enable_chunked_prefill) return;
-  const auto is_prompt = [](const Request* request) { return request->num_tokens() - request->num_computed_tokens > 1; };
-  const std::size_t num_running = std::ranges::count_if(running, is_prompt), num_prompts = num_running + num_waiting;
-  const std::uint32_t limit = num_running < running.size() ? prefill_limits_.beside_decodes : prefill_limits_.without_decodes;
-  if (limit == 0 || num_prompts == 0) return;
-  // A chunk of a model with mamba layers may have to be a whole block. Other chunks are longer than a decode with its draft tokens.
-  const std::uint32_t least =
-      context_.config.mamba_align ? context_.config.cache_block_size : 2 + context_.config.speculation.num_spec_tokens;
-  prompt_tokens_ = static_cast<std::int32_t>(std::max(std::min(limit, context_.config.scheduler.max_num_batched_tokens), least));
-  prompt_share_ =
-      std::max(prompt_tokens_ / static_cast<std::int32_t>(std::min(num_prompts, kMostSharing)), static_cast<std::int32_t>(least));
-}
-
 void StepBudget::take_back(const Request& request, const PlanArena& arena) {
   const auto num_tokens = static_cast<std::int32_t>(arena.num_tokens(request));
   tokens_ += num_tokens;
-  if (is_limited(request, num_tokens)) prompt_tokens_ += num_tokens;
+  prompts_.note_tokens(request, -num_tokens);
   tenants_.note_tokens(request, -num_tokens);
   QUIRE_CHECK(tokens_ <= static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens),
               "returned tokens do not exceed the budget of the step");
@@ -38,8 +17,7 @@ void StepBudget::take_back(const Request& request, const PlanArena& arena) {
 
 std::int32_t StepBudget::cap_at_threshold(const Request& request, std::int32_t wanted) const {
   if (threshold_ > 0) wanted = std::min(wanted, threshold_);
-  if (is_limited(request, wanted)) wanted = std::min({wanted, prompt_share_, prompt_tokens_});
-  return tenants_.cap_at_share(request, wanted);
+  return tenants_.cap_at_share(request, prompts_.cap(request, wanted));
 }
 
 // Pads decodes, because steps in which each request runs equally many tokens take less time on a GPU.

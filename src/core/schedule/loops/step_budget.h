@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "core/schedule/loops/prompt_shares.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/plan_arena.h"
 #include "core/schedule/requests/request.h"
@@ -18,10 +19,10 @@ namespace quire {
 // step.
 class StepBudget {
  public:
-  StepBudget(const Context& context, TenantScheduler& tenants) : context_(context), tenants_(tenants) {}
+  StepBudget(const Context& context, const Queues& queues, TenantScheduler& tenants)
+      : context_(context), tenants_(tenants), prompts_(context, queues, tenants) {}
 
-  void begin_step(PauseState pause, std::span<Request* const> running, std::size_t num_waiting) {
-    const std::size_t num_unfinished = running.size() + num_waiting;
+  void begin_step(PauseState pause, std::size_t num_unfinished) {
     const bool is_bound = !context_.rules.no_prefill_threshold_when_alone || num_unfinished > 1;
     threshold_ = is_bound ? static_cast<std::int32_t>(context_.config.scheduler.long_prefill_token_threshold) : 0;
     if (threshold_ > 0 && context_.config.newer.shared_prefill_tokens != 0) {
@@ -29,11 +30,17 @@ class StepBudget {
       threshold_ = std::max(threshold_, static_cast<std::int32_t>(context_.config.newer.shared_prefill_tokens / num_unfinished));
     }
     tokens_ = pause == PauseState::paused_all ? 0 : static_cast<std::int32_t>(context_.config.scheduler.max_num_batched_tokens);
-    divide_prompt_tokens(running, num_waiting);
+    lacks_blocks_ = false;
+    prompts_.begin_step(prefill_limits_, num_steps_until_admission_ == 0);
   }
   [[nodiscard]] std::int32_t tokens() const { return tokens_; }
   [[nodiscard]] const PrefillLimits& prefill_limits() const { return prefill_limits_; }
   void set_prefill_limits(const PrefillLimits& limits) { prefill_limits_ = limits; }
+  [[nodiscard]] bool limits_prompts() const { return prompts_.is_on(); }
+  // Called if there are too few blocks for a waiting request, or the step admits none (a pause, a preemption). Then waiting requests take
+  // no share of the prompt tokens from running ones until there are blocks, or for kStepsUntilAdmission: a request that has tokens may take
+  // blocks that others can give up.
+  void note_lack_of_blocks() { lacks_blocks_ = true; }
 
   // Schedules tokens of the request.
   void commit(Request& request, std::int32_t num_new_tokens, ScheduledKind kind, PlanArena& arena) {
@@ -43,7 +50,7 @@ class StepBudget {
                              .kind = kind,
                              .send_all_tokens = kind != ScheduledKind::fresh && !in_last_plan});
     tokens_ -= num_new_tokens;
-    if (is_limited(request, num_new_tokens)) prompt_tokens_ = std::max(prompt_tokens_ - num_new_tokens, 0);
+    prompts_.note_tokens(request, num_new_tokens);
     tenants_.note_tokens(request, num_new_tokens);
   }
   // Returns the tokens that commit() gave the request in this step to the budget. The request is removed from the step.
@@ -69,6 +76,8 @@ class StepBudget {
   void end_step() {
     QUIRE_CHECK(tokens_ >= 0, "the rest of the budget is not negative");
     forgets_last_plan_ = false;
+    const std::uint32_t later = num_steps_until_admission_ == 0 ? kStepsUntilAdmission : num_steps_until_admission_ - 1;
+    num_steps_until_admission_ = lacks_blocks_ ? later : 0;
   }
 
   // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
@@ -76,19 +85,12 @@ class StepBudget {
   static void fields(Archive& form, Self& self) {
     // The other members are valid within one step.
     [[maybe_unused]] auto& [context, tenants, tokens, threshold, loras, can_pad, has_running, forgets_last_plan, prefill_limits,
-                            prompt_tokens, prompt_share] = self;
-    form(forgets_last_plan, prefill_limits);
+                            lacks_blocks, num_steps_until_admission, prompts] = self;
+    form(forgets_last_plan, prefill_limits, num_steps_until_admission);
   }
 
  private:
-  // Sets the prompt tokens of the step, and the share of each request that computes a prompt.
-  void divide_prompt_tokens(std::span<Request* const> running, std::size_t num_waiting);
-  // Returns whether PrefillLimits apply to a request that wants so many tokens. They leave decodes alone, and requests with encoder inputs,
-  // which must fit whole.
-  [[nodiscard]] bool is_limited(const Request& request, std::int32_t wanted) const {
-    return prompt_share_ > 0 && wanted > static_cast<std::int32_t>(1 + context_.config.speculation.num_spec_tokens) &&
-           !request.has_encoder_inputs();
-  }
+  static constexpr std::uint32_t kStepsUntilAdmission = 16;
 
   const Context& context_;
   TenantScheduler& tenants_;
@@ -100,8 +102,9 @@ class StepBudget {
   // Set by a reset, which preempts all requests. Workers then receive all tokens again, as in vLLM.
   bool forgets_last_plan_ = false;
   PrefillLimits prefill_limits_;
-  std::int32_t prompt_tokens_ = 0;  // left in this step
-  std::int32_t prompt_share_ = 0;   // of one request; 0: no limit
+  bool lacks_blocks_ = false;
+  std::uint32_t num_steps_until_admission_ = 0;
+  PromptShares prompts_;
 };
 
 }  // namespace quire

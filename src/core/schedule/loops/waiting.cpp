@@ -17,10 +17,12 @@ bool WaitingLoop::schedule(PlanArena& arena) {
       context_.rules.block_holders_first ? queues_.pause == PauseState::paused_all : queues_.pause != PauseState::unpaused;
   if (!arena.preempted().empty() || is_paused) {
     report_queue_held(is_paused ? EventCause::paused : EventCause::preempting, {});
+    budget_.note_lack_of_blocks();
     return false;
   }
   budget_.begin_admissions(arena.requests());
   const bool some_are_left = tenants_.is_on() ? admit_in_turns(arena) : admit_waiting(arena);
+  if (!some_are_left && queues_.num_waiting() > 0) budget_.note_lack_of_blocks();
   queues_.requeue_skipped();
   return some_are_left;
 }
@@ -29,7 +31,8 @@ bool WaitingLoop::admit_waiting(PlanArena& arena) {
   while (can_admit_more() && budget_.tokens() > 0 && has_free_row()) {
     RequestQueue& queue = next_queue();
     Request& request = queue.front();
-    const auto [admission, cause] = try_admit(request, queue, arena);
+    const auto [admission, cause, lacks_blocks] = try_admit(request, queue, arena);
+    if (lacks_blocks) budget_.note_lack_of_blocks();
     // No later request is tried. If only tokens are missing in this step, there may be blocks, and the next requests may load early.
     if (admission == Admission::blocked || admission == Admission::out_of_tokens) {
       report_queue_held(cause, request.id);
@@ -52,7 +55,7 @@ void WaitingLoop::pass_over(Request& request, RequestQueue& queue, EventCause ca
 // A request waits for requests of other tenants only if one of them needs blocks that no request gives up.
 bool WaitingLoop::admit_in_turns(PlanArena& arena) {
   tenants_.begin_admissions();
-  bool has_admitted = false;
+  bool has_admitted = false, ran_out_of_tokens = false;
   while (Request* const next = tenants_.next()) {
     Request& request = *next;
     RequestQueue& queue = queues_.waiting.contains(request) ? queues_.waiting : queues_.skipped_waiting;
@@ -73,6 +76,8 @@ bool WaitingLoop::admit_in_turns(PlanArena& arena) {
       return tried.admission == Admission::out_of_tokens;
     }
     if (tried.admission == Admission::out_of_tokens) {
+      if (tried.lacks_blocks && !ran_out_of_tokens) budget_.note_lack_of_blocks();
+      ran_out_of_tokens = true;
       tenants_.end_turn(request);
       continue;
     }
@@ -81,7 +86,7 @@ bool WaitingLoop::admit_in_turns(PlanArena& arena) {
     if (tried.admission == Admission::admitted) pressure_.look();
     if (tried.admission == Admission::skipped) pass_over(request, queue, tried.cause);
   }
-  report_queue_held(budget_.tokens() > 0 ? EventCause::no_slot : EventCause::no_tokens, {});
+  report_queue_held(budget_.tokens() > 0 && !(ran_out_of_tokens && has_free_row()) ? EventCause::no_slot : EventCause::no_tokens, {});
   return queues_.num_waiting() > 0;
 }
 
@@ -113,11 +118,8 @@ bool WaitingLoop::can_admit_more() const {
   return !queues_.skipped_waiting.empty() || (!queues_.waiting.empty() && queues_.pause == PauseState::unpaused);
 }
 
-// A streaming session that waits for input keeps its batch row.
 bool WaitingLoop::has_free_row() const {
-  const std::size_t num_kept = context_.rules.waiting_sessions_count_as_running ? queues_.num_waiting_for_input : 0;
-  const std::uint32_t most = context_.config.newer.max_num_active_seqs;
-  return queues_.running.size() + num_kept < (most > 0 ? most : context_.config.scheduler.max_num_seqs);
+  return num_free_rows(context_, queues_) > 0;
 }
 
 RequestQueue& WaitingLoop::next_queue() {
@@ -138,7 +140,7 @@ WaitingLoop::AdmissionAttempt WaitingLoop::try_admit(Request& request, RequestQu
     return {Admission::blocked, EventCause::above_high};
   }
   if (request.swapped != nullptr) return try_swap_in(request, queue);
-  const std::optional<Computed> computed = look_up_.find(request);
+  const std::optional<Computed> computed = look_up_.find(request, !budget_.limits_prompts());
   if (!computed) return {Admission::skipped, EventCause::connector};
   if (computed->load_async && may_get_next_input(request)) return {Admission::skipped};
   std::int32_t num_new_tokens = 0;
@@ -152,9 +154,10 @@ WaitingLoop::AdmissionAttempt WaitingLoop::try_admit(Request& request, RequestQu
     }
     if (num_new_tokens > 0 && context_.config.mamba_align)
       num_new_tokens = budget_.align_for_mamba(request, computed->num_tokens, num_new_tokens);
-    if (num_new_tokens <= 0) return {Admission::out_of_tokens, EventCause::no_tokens};
+    if (num_new_tokens <= 0)
+      return {Admission::out_of_tokens, EventCause::no_tokens, budget_.limits_prompts() && !allocator_.has_blocks_for(request, *computed)};
   }
-  if (const std::uint32_t missing = allocator_.take(request, *computed, num_new_tokens, encoder)) {
+  if (const std::uint32_t missing = allocator_.take(request, *computed, {num_new_tokens, budget_.limits_prompts()}, encoder)) {
     if (request.has_encoder_inputs()) encoder_.release_all(request);
     allocator_.report_blocked(request, EventCause::lack_of_blocks, missing);
     return {Admission::blocked, EventCause::lack_of_blocks};

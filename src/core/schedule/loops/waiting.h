@@ -51,6 +51,7 @@ class WaitingLoop {
   struct AdmissionAttempt {
     Admission admission;
     EventCause cause = EventCause::none;
+    bool lacks_blocks = false;  // out_of_tokens: there are too few blocks, too (only checked under PrefillLimits)
   };
 
   bool admit_waiting(PlanArena& arena);

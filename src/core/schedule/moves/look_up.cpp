@@ -1,6 +1,6 @@
 // Finds what a waiting request need not compute, by asking the prefix cache and then the connector. Also moves blocked requests out of
-// their states. The waiting loop and early loads call it on the core's thread, once per admission attempt. So its counts grow with each
-// attempt, as vLLM's do. It takes no blocks and changes no queue.
+// their states. The waiting loop and early loads call it on the core's thread, once per admission attempt. Its counts grow with each
+// attempt, as vLLM's do, except under PrefillLimits. It takes no blocks and changes no queue.
 #include "core/schedule/moves/look_up.h"
 
 #include <algorithm>
@@ -30,17 +30,20 @@ Held held(const KvBlocks& blocks) {
 
 }  // namespace
 
-std::optional<Computed> PrefixLookUp::find(Request& request) {
+std::optional<Computed> PrefixLookUp::find(Request& request, bool counts_now) {
   Computed computed;
   // A request with a completed transfer has computed tokens and blocks already.
   if (request.num_computed_tokens != 0) {
     computed.num_tokens = request.num_computed_tokens;
     return computed;
   }
-  computed.hit = kv_.find_prefix(requests_.kv_request(request));
+  computed.is_counted = counts_now && !context_.rules.counts_hits_at_admission;
+  computed.hit = kv_.find_prefix(requests_.kv_request(request), computed.is_counted);
   computed.was_looked_up = true;
   request.shared_prefix_boundary = computed.hit.shared_prefix_boundary;
-  if (!context_.rules.counts_hits_at_admission) count(request, computed.hit);
+  if (computed.is_counted) count(request, computed.hit);
+  // Reported before the request takes blocks: CurveSampler reads how many are held then.
+  if (!context_.rules.counts_hits_at_admission) report_prefix(request, computed.hit);
   // A failed load can leave blocks but no computed token. If there is a hit then, vLLM's assertions fail; here the hit is ignored.
   const Held holds = held(request.blocks);
   if (holds != Held::nothing) computed.hit = {};
@@ -80,15 +83,17 @@ CacheProbe PrefixLookUp::probe(const Request& request) {
 }
 
 void PrefixLookUp::note_admission(Request& request, const Computed& computed) {
-  if (!context_.rules.counts_hits_at_admission || !computed.was_looked_up) return;
+  if (computed.is_counted || !computed.was_looked_up) return;
   kv_.count_admission(requests_.kv_request(request), computed.hit.num_tokens);
   count(request, computed.hit);
+  if (context_.rules.counts_hits_at_admission) report_prefix(request, computed.hit);
 }
 
 void PrefixLookUp::note_load(Request& request, const Computed& computed) {
   QUIRE_CHECK(computed.load_async && computed.num_external > 0, "an asynchronous load has tokens");
   request.num_external_computed_tokens = computed.num_external;
   count(request, computed.hit);
+  report_prefix(request, computed.hit);
   report_look_up(request, computed);
   notify_connector(request, computed);
 }
@@ -120,14 +125,24 @@ void PrefixLookUp::report_look_up(const Request& request, const Computed& comput
                             .external = computed.num_external});
 }
 
+bool PrefixLookUp::reads_cache(const Request& request) const {
+  return context_.config.prefix_cache.enable_prefix_caching && !request.skip_reading_prefix_cache;
+}
+
+void PrefixLookUp::report_prefix(const Request& request, const KvHit& hit) {
+  if (!context_.events.wanted() || !reads_cache(request)) return;
+  context_.events.on_event({.what = EventKind::prefix_looked_up,
+                            .owner = request.id,
+                            .amount = hit.num_tokens,
+                            .total = static_cast<std::uint32_t>(request.num_tokens())});
+}
+
 void PrefixLookUp::count(const Request& request, const KvHit& hit) {
-  if (!context_.config.prefix_cache.enable_prefix_caching || request.skip_reading_prefix_cache) return;
+  if (!reads_cache(request)) return;
   const auto num_queried = static_cast<std::uint32_t>(request.num_tokens());
   const bool first_time = request.num_preemptions == 0;
   (first_time ? context_.totals.prefix_query_tokens : context_.totals.preempted_prefix_query_tokens) += num_queried;
   (first_time ? context_.totals.prefix_hit_tokens : context_.totals.preempted_prefix_hit_tokens) += hit.num_tokens;
-  if (context_.events.wanted())
-    context_.events.on_event({.what = EventKind::prefix_looked_up, .owner = request.id, .amount = hit.num_tokens, .total = num_queried});
 }
 
 void PrefixLookUp::notify_connector(const Request& request, const Computed& computed) {

@@ -26,6 +26,7 @@ struct Computed {
   std::uint32_t num_connector_queries = 0;  // tokens that the connector was asked about; 0: it was not asked
   bool load_async = false;
   bool was_looked_up = false;   // in the prefix cache, because it had no computed tokens
+  bool is_counted = false;      // the look-up was counted
   std::int32_t num_tokens = 0;  // total
 };
 
@@ -33,14 +34,15 @@ class PrefixLookUp {
  public:
   PrefixLookUp(Context& context, KvCacheManager& kv, Requests& requests) : context_(context), kv_(kv), requests_(requests) {}
 
-  // Looks up the request. nullopt: the connector does not know yet.
-  std::optional<Computed> find(Request& request);
+  // Looks up the request. nullopt: the connector does not know yet. `counts_now` false: only note_admission() counts the look-up, because
+  // the request may be looked up in many steps before it is admitted.
+  std::optional<Computed> find(Request& request, bool counts_now = true);
   // Looks up a request without blocks before its turn. Returns what would be loaded while it waits; nullopt: nothing. Not counted until
   // note_load().
   std::optional<Computed> find_load(Request& request);
   // Returns what find() would find for a request that is not in the core, tier by tier. Nothing is counted or reported.
   [[nodiscard]] CacheProbe probe(const Request& request);
-  // Called when the request has its blocks (DecisionRules::counts_hits_at_admission: counts the look-up).
+  // Called when the request has its blocks. Counts its look-up if find() did not.
   void note_admission(Request& request, const Computed& computed);
   // Called when the request has its blocks and waits for their content.
   void note_load(Request& request, const Computed& computed);
@@ -62,7 +64,9 @@ class PrefixLookUp {
   }
 
  private:
+  [[nodiscard]] bool reads_cache(const Request& request) const;
   void count(const Request& request, const KvHit& hit);
+  void report_prefix(const Request& request, const KvHit& hit);
   void report_look_up(const Request& request, const Computed& computed);
   // Asks the connector for tokens after the local hit. False: it does not know yet.
   bool ask(const Request& request, bool can_add, Computed& computed);

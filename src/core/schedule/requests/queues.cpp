@@ -57,4 +57,11 @@ void Queues::next_waiting(std::size_t most, std::vector<Request*>& next) const {
   if (next.size() > most) next.resize(most);
 }
 
+std::size_t num_free_rows(const Context& context, const Queues& queues) {
+  const std::size_t num_kept = context.rules.waiting_sessions_count_as_running ? queues.num_waiting_for_input : 0;
+  const std::uint32_t limit = context.config.newer.max_num_active_seqs;
+  const std::size_t most = limit > 0 ? limit : context.config.scheduler.max_num_seqs;
+  return most - std::min(most, queues.running.size() + num_kept);
+}
+
 }  // namespace quire

@@ -53,4 +53,7 @@ struct Queues {
   Jobs& jobs_;
 };
 
+// Returns how many more requests may run. A streaming session that waits for input keeps its batch row.
+[[nodiscard]] std::size_t num_free_rows(const Context& context, const Queues& queues);
+
 }  // namespace quire

@@ -126,7 +126,7 @@ struct Request {
   // Whether vLLM's scheduler.requests has it: false once its blocks are freed for good. Outstanding plans may still name it.
   bool known = false;
   bool is_prefill_chunk = false;
-  bool is_prefilling = false;        // it loads or computes its prompt: other loads must leave it the blocks for the rest
+  bool is_prefilling = false;        // it loads or computes its prompt: others may have to leave it the blocks for the rest
   bool deferred = false;             // it waits, and was skipped since it was queued, or is blocked (DecisionRules::block_holders_first)
   bool grammar_failed = false;       // it ends with the next result (DecisionRules::grammar_rejection_ends_request)
   bool reported = false;             // an update has reported it

@@ -47,14 +47,17 @@ class TenantScheduler {
   // Admits no further request of its tenant in this step.
   void end_turn(const Request& request);
 
-  // Returns the request to preempt for `beneficiary`: the last that `can_preempt` of the tenant with the most rows. That tenant must have
-  // at least two rows more than the beneficiary's tenant. Returns end() if there is no such request.
+  // Returns whether the tenant with the most rows has to give one up for the request: it has at least two rows more than its tenant.
+  [[nodiscard]] bool may_take_row(const Request& beneficiary) const {
+    const Share *most = largest_share(), *own = find(beneficiary);
+    return is_on() && own != nullptr && most->num_rows >= own->num_rows + 2;
+  }
+  // Returns the request to preempt for `beneficiary`: the last that `can_preempt` of the tenant with the most rows. Returns end() if there
+  // is no such request.
   template <class CanPreempt>
   [[nodiscard]] std::vector<Request*>::iterator find_victim(std::vector<Request*>& running, const Request& beneficiary,
                                                             CanPreempt can_preempt) const {
-    const Share *most = largest_share(), *own = find(beneficiary);
-    if (!is_on() || own == nullptr || most->num_rows < own->num_rows + 2) return running.end();
-    return last_of(running, *most, can_preempt);
+    return may_take_row(beneficiary) ? last_of(running, *largest_share(), can_preempt) : running.end();
   }
   // Returns the request to preempt when running requests need blocks: the last of the tenant with the most rows. Returns end() if several
   // tenants have as many rows, or if that tenant has one.

@@ -1,0 +1,72 @@
+#pragma once
+// Divides the prompt tokens of a step (PrefillLimits) among the requests that compute prompts, first among tenants, then among the
+// requests of each tenant.
+//
+//   - Tenants (SchedulerOptions::tenant_turns; without it all requests are of one tenant) get max-min fair shares: none gets more than it
+//     wants, and what the small ones leave goes to the others. If a step has too few tokens for all, the tenants whose prompts got tokens
+//     least recently get them.
+//   - Within a tenant up to four requests share evenly, in the order of the loops. So a short prompt need not wait until a long one ends.
+//   - The first running prompt gets a chunk in each step, beyond the limit if need be. So it ends, and another becomes the first.
+//
+// A request counts as a prompt in a step if it wants more tokens than a decode with its draft tokens, and has no encoder inputs, which must
+// fit whole. Decodes are never limited.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/schedule/requests/context.h"
+#include "core/schedule/requests/queues.h"
+#include "core/schedule/requests/request.h"
+#include "core/schedule/requests/tenant_turns.h"
+
+namespace quire {
+
+// Starts from scratch in each step, on the core's thread. Part of StepBudget.
+class PromptShares {
+ public:
+  PromptShares(const Context& context, const Queues& queues, const TenantScheduler& tenants)
+      : context_(context), queues_(queues), tenants_(tenants) {}
+
+  // `may_admit`: waiting requests can get blocks, so those for which there are rows count.
+  void begin_step(const PrefillLimits& limits, bool may_admit);
+  // Prompt tokens are limited in this step.
+  [[nodiscard]] bool is_on() const { return is_on_; }
+  // Returns how many of the wanted tokens the request may have; 0: none in this step.
+  [[nodiscard]] std::int32_t cap(const Request& request, std::int32_t wanted) const;
+  // Reports that the request received so many tokens; a negative number returns tokens.
+  void note_tokens(const Request& request, std::int32_t num_tokens);
+
+ private:
+  struct Share {
+    std::string_view tenant;
+    std::size_t order = 0;  // of tenants, as the loops see them
+    std::uint32_t num_prompts = 0;
+    std::int64_t wanted = 0;
+    std::uint64_t last_step = 0;  // the newest step in which one of its prompts got tokens, plus 1; 0: none did
+    std::int32_t left = 0;
+    std::int32_t per_prompt = 0;
+  };
+  [[nodiscard]] bool is_prompt(const Request& request, std::int64_t wanted) const {
+    return wanted > num_decoded() && !request.has_encoder_inputs();
+  }
+  [[nodiscard]] std::int32_t num_decoded() const { return static_cast<std::int32_t>(1 + context_.config.speculation.num_spec_tokens); }
+  [[nodiscard]] std::string_view tenant_of(const Request& request) const;
+  [[nodiscard]] const Share* find(const Request& request) const;
+  void count(const Request& request, std::int64_t wanted);
+  // Both return whether a request decodes.
+  bool count_running();
+  bool count_waiting();
+  void divide();
+
+  const Context& context_;
+  const Queues& queues_;
+  const TenantScheduler& tenants_;
+  bool is_on_ = false;
+  std::int32_t least_ = 0;          // the least share of a tenant and of a request
+  std::int32_t left_over_ = 0;      // tokens that no counted prompt wants
+  const Request* first_ = nullptr;  // the first running prompt
+  std::vector<Share> shares_;
+};
+
+}  // namespace quire
