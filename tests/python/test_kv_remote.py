@@ -47,6 +47,23 @@ def expected():
         return {topic: ask(url, topic)[0] for topic in TOPICS}
 
 
+def ask_until_found(url, expected, tier, topics=TOPICS):
+    """Asks for one topic after another until a prompt is found in the tier. (topic, its cached tokens, the tier's metrics)
+
+    A tier whose answer is late is not waited for, so on a busy machine some prompts are computed. Other reasons fail the test.
+    """
+    before = of_tier(url, tier)
+    for topic in topics:
+        text, cached = ask(url, topic)
+        assert text == expected[topic]
+        told = of_tier(url, tier)
+        if cached > 100:
+            return topic, cached, told
+        assert told["late_answers_total"] > before["late_answers_total"], told
+        before = told
+    raise AssertionError(f"each answer of the tier was late: {before}")
+
+
 def wait_for(url, what, seconds=60):
     for _ in range(20 * seconds):
         if what(of_tier(url, "remote")):
@@ -59,11 +76,11 @@ def test_second_servers_first_request_hits(expected):
     with redis() as port:
         flags = (*TINY, "--kv-remote", f"redis://127.0.0.1:{port}/2", "--kv-remote-ttl", "1000")
         with running(*flags) as first, running(*flags) as second:
-            assert ask(first, "rivers") == (expected["rivers"], 0)
-            wait_for(first, lambda told: told["stored_blocks_total"] >= 10)
-            text, cached = ask(second, "rivers")
-            told = of_tier(second, "remote")
-            assert text == expected["rivers"] and cached > 100 and cached == told["loaded_tokens_total"], told
+            for topic in TOPICS:
+                assert ask(first, topic) == (expected[topic], 0)
+            wait_for(first, lambda told: told["stored_blocks_total"] >= 10 * len(TOPICS))
+            topic, cached, told = ask_until_found(second, expected, "remote")
+            assert cached == told["loaded_tokens_total"], told
             assert told["found_blocks_total"] * 16 >= cached and told["refused_total"] == told["failed_total"] == 0
             for topic in TOPICS:
                 assert ask(first, topic)[0] == ask(second, topic)[0] == expected[topic]
@@ -71,7 +88,7 @@ def test_second_servers_first_request_hits(expected):
         assert len(keys) > 10 and all(key.startswith("quire:") for key in keys)
         assert 0 < int(cli(port, "-n", "2", "ttl", keys[0])) <= 1000
         with running(*flags, "--activations", "f32") as other:
-            assert ask(other, "rivers")[1] == 0, "blocks of other activations must not hit"
+            assert ask(other, topic)[1] == 0, "blocks of other activations must not hit"
 
 
 def test_server_hits_its_earlier_blocks_and_memory_works_above(expected):
@@ -152,12 +169,15 @@ def test_password_and_key_are_required(tmp_path, monkeypatch, expected):
     with redis("--requirepass", "open sesame") as port:
         monkeypatch.setenv("QUIRE_KV_REMOTE", f"redis://:open%20sesame@127.0.0.1:{port}")
         with running(*TINY, "--kv-remote-key", str(keys[0])) as url:
-            assert ask(url, "rivers") == (expected["rivers"], 0)
-            wait_for(url, lambda told: told["stored_blocks_total"] >= 10)
+            for topic in TOPICS:
+                assert ask(url, topic) == (expected[topic], 0)
+            wait_for(url, lambda told: told["stored_blocks_total"] >= 10 * len(TOPICS))
         for key, finds in zip(keys, (True, False)):
             with running(*TINY, "--kv-remote-key", str(key)) as url:
-                text, cached = ask(url, "rivers")
-                assert text == expected["rivers"] and (cached > 0) == finds
+                if finds:
+                    ask_until_found(url, expected, "remote")
+                else:
+                    assert all(ask(url, topic) == (expected[topic], 0) for topic in TOPICS)
 
 
 def certificate(folder):

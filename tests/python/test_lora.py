@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from quire_server import running, started
+from test_kv_disk import wait_until_stored
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
 from lora import read_shape, write_adapter  # noqa: E402
@@ -135,6 +136,7 @@ def test_blocks_on_disk_after_a_kill_hit_for_the_same_weights_only(folders, tmp_
         assert first[1] == 0
         cached_tokens(url, "sea")
         client_of(url).completions.create(model="sea", prompt="Now something else, so that steps go on. " * 4, max_tokens=32)
+        wait_until_stored(url, 4)
         process.kill()
         process.wait()
     # The adapter has another name: only the bytes of its weights count.

@@ -72,7 +72,7 @@ def test_pause_keep_resumes_requests(url):
 
 
 def test_pause_abort_ends_requests_and_wait_finishes_them(url):
-    for mode, reason, max_tokens in [("abort", "abort", 8000), ("wait", "length", 60)]:
+    for mode, reason, max_tokens in [("abort", "abort", 8000), ("wait", "length", 600)]:
         answers = []
         body = {"prompt": "Count:", "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
         client = threading.Thread(target=lambda: answers.append(call(url + "/v1/completions", body)))

@@ -404,7 +404,7 @@ class FakeEngine final : public Engine {
   template <class Condition>
   bool wait(const Condition& condition) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10), condition);
+    return changed_.wait_for(lock, std::chrono::seconds(60), condition);
   }
 
   static std::shared_ptr<const std::vector<PositionLogprobs>> prompt_logprobs_of(const EngineRequest& request) {

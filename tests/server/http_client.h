@@ -47,7 +47,7 @@ class HttpClient {
   }
   void connect_to(std::uint16_t port) {
     host_ = "127.0.0.1:" + std::to_string(port);
-    const timeval timeout{10, 0};
+    const timeval timeout{30, 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     sockaddr_in address{};
     address.sin_family = AF_INET;

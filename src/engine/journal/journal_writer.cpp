@@ -132,7 +132,7 @@ JournalWriter::~JournalWriter() {
 }
 
 std::optional<JournalEnd> JournalWriter::end() const {
-  const JournalEnd end = end_.load(std::memory_order_relaxed);
+  const JournalEnd end = end_.load(std::memory_order_acquire);
   return end == JournalEnd::cut ? std::nullopt : std::optional(end);
 }
 
@@ -323,9 +323,10 @@ Result<SavedJournal> JournalWriter::save_ring(const JournalProgress& until) {
 
 void JournalWriter::finish(JournalEnd end) {
   QUIRE_CHECK(file_.has_value(), "a journal file is open when it is finished");
-  end_.store(end, std::memory_order_relaxed);
   file_->finish(end);
   num_bytes_.store(file_->total_size(), std::memory_order_relaxed);
+  // Last: a reader of the end also finds the file and its size complete.
+  end_.store(end, std::memory_order_release);
 }
 
 }  // namespace quire

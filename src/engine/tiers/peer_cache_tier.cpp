@@ -76,7 +76,8 @@ Result<void> check_peer_cache(const KvPeerCacheOptions& options, bool has_block_
 }
 
 Result<std::shared_ptr<RemoteTier>> open_peer_cache(const KvPeerCacheOptions& options, const CoreConfig& config, const KvLayout& layout,
-                                                    const TierFingerprint& fingerprint, std::shared_ptr<PeerBlockSource> block_source) {
+                                                    const TierFingerprint& fingerprint, std::shared_ptr<PeerBlockSource> block_source,
+                                                    const RemoteTimeouts& timeouts) {
   if (Result<void> checked = check_tier(config, options.peers.empty() ? "kv_share" : "kv_peers"); !checked)
     return std::unexpected(std::move(checked.error()));
   auto addresses = read_addresses(options, block_source != nullptr);
@@ -105,14 +106,14 @@ Result<std::shared_ptr<RemoteTier>> open_peer_cache(const KvPeerCacheOptions& op
                                                    .engine_id = engine_id,
                                                    .num_places = std::clamp(4 * config.kv.num_blocks, kMinTrackedHashes, kMaxTrackedHashes),
                                                    .group_bytes = std::move(group_bytes),
-                                                   .timeout_s = kPeerTimeouts.reply_s},
+                                                   .timeout_s = timeouts.reply_s},
                                   std::move(server));
   return RemoteTier::open_on(std::move(store),
                              {.name = "peer_cache",
                               .policy = options.policy,
                               .join_loads = options.join_loads,
                               .place_bytes = block_bytes,
-                              .timeouts = kPeerTimeouts,
+                              .timeouts = timeouts,
                               .holds_blocks = false},
                              config);
 }

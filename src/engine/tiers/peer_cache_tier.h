@@ -17,8 +17,9 @@ inline constexpr RemoteTimeouts kPeerTimeouts{.lookup_timeout_s = 0.2, .reply_s 
 // EngineBuilder::kv_peer_cache() requires. `has_block_source`: this server has blocks to give.
 Result<void> check_peer_cache(const KvPeerCacheOptions& options, bool has_block_source);
 
-// Opens the tier. `block_source`: the blocks that this server gives if KvPeerCacheOptions::share is set.
+// Opens the tier. `block_source`: the blocks that this server gives if KvPeerCacheOptions::share is set. Tests change the timeouts.
 Result<std::shared_ptr<RemoteTier>> open_peer_cache(const KvPeerCacheOptions& options, const CoreConfig& config, const KvLayout& layout,
-                                                    const TierFingerprint& fingerprint, std::shared_ptr<PeerBlockSource> block_source);
+                                                    const TierFingerprint& fingerprint, std::shared_ptr<PeerBlockSource> block_source,
+                                                    const RemoteTimeouts& timeouts = kPeerTimeouts);
 
 }  // namespace quire

@@ -25,7 +25,7 @@ std::unique_ptr<KvEventPublisher> publisher_with(std::uint32_t max_queue_size) {
 std::uint64_t wait_for_count(const KvEventPublisher& publisher, std::uint64_t expected) {
   const auto begin = std::chrono::steady_clock::now();
   const auto count = [&] { return publisher.num_published() + publisher.num_without_subscriber() + publisher.num_dropped(); };
-  while (count() < expected && std::chrono::steady_clock::now() - begin < std::chrono::seconds(10))
+  while (count() < expected && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return count();
 }

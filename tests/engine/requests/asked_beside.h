@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "engine/paused_engine.h"
 #include "engine/simulated_engine.h"
 
 namespace quire {
@@ -25,10 +26,13 @@ inline void expect_for_any_chunking(const Mode& mode, std::initializer_list<std:
       const auto engine = start(mode, {.options = options});
       Random random(chunk);
       std::vector<std::pair<RequestId, EngineRequest>> submitted;
-      for (std::uint32_t i = 0; i < 40; ++i) {
-        EngineRequest request = random_request(random);
-        ask(request, i);
-        submitted.emplace_back(engine->submit(request, sink).value(), request);
+      {
+        const PausedEngine paused(*engine);
+        for (std::uint32_t i = 0; i < 40; ++i) {
+          EngineRequest request = random_request(random);
+          ask(request, i);
+          submitted.emplace_back(engine->submit(request, sink).value(), request);
+        }
       }
       for (const auto& [id, request] : submitted) {
         const Collector::Answer answer = sink.wait(id);
@@ -63,10 +67,13 @@ inline void expect_for_siblings(const Mode& mode, const std::function<EngineRequ
     Collector sink;
     const auto engine = start(mode, {.options = options});
     std::vector<std::pair<RequestId, EngineRequest>> submitted;
-    for (std::uint32_t i = 0; i < 12; ++i) {
-      EngineRequest request = asking(20 + 3 * i);
-      request.n = 4;
-      submitted.emplace_back(engine->submit(request, sink).value(), request);
+    {
+      const PausedEngine paused(*engine);
+      for (std::uint32_t i = 0; i < 12; ++i) {
+        EngineRequest request = asking(20 + 3 * i);
+        request.n = 4;
+        submitted.emplace_back(engine->submit(request, sink).value(), request);
+      }
     }
     for (const auto& [first, request] : submitted) {
       std::vector<Collector::Answer> answers;

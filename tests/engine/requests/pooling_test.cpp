@@ -1,6 +1,7 @@
 // Pooling requests around the simulated worker: they end with the hidden row of their last token.
 #include <gtest/gtest.h>
 
+#include "engine/paused_engine.h"
 #include "engine/simulated_engine.h"
 
 namespace quire {
@@ -35,13 +36,16 @@ TEST_P(Pooling, ReturnsTheRowOfTheLastTokenAmongSamplingRequests) {
       const auto engine = start(GetParam(), {.options = options});
       Random random(num_blocks + chunk);
       std::vector<std::pair<RequestId, EngineRequest>> submitted;
-      for (std::uint32_t i = 0; i < 60; ++i) {
-        EngineRequest request = random_request(random);
-        request.pooling = i % 3 == 0;
-        if (request.pooling) request.sampling.logprobs.reset();
-        if (request.pooling) request.sampling.pooling.kind = kKinds[i / 3 % 4];
-        if (request.pooling && i % 12 == 0) request.sampling.pooling.logits_of = {7, 3};
-        submitted.emplace_back(engine->submit(request, sink).value(), request);
+      {
+        const PausedEngine paused(*engine);
+        for (std::uint32_t i = 0; i < 60; ++i) {
+          EngineRequest request = random_request(random);
+          request.pooling = i % 3 == 0;
+          if (request.pooling) request.sampling.logprobs.reset();
+          if (request.pooling) request.sampling.pooling.kind = kKinds[i / 3 % 4];
+          if (request.pooling && i % 12 == 0) request.sampling.pooling.logits_of = {7, 3};
+          submitted.emplace_back(engine->submit(request, sink).value(), request);
+        }
       }
       for (const auto& [id, request] : submitted)
         if (request.pooling)
@@ -89,10 +93,13 @@ TEST_P(Pooling, OfAllRowsIsRecomputedWhenOtherRequestsAreSwapped) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = options});
   std::vector<std::pair<RequestId, EngineRequest>> submitted;
-  for (TokenId i = 0; i < 30; ++i) {
-    EngineRequest request = i % 2 == 0 ? pooled_request(120, i * 7) : make_request(30, 60, i * 5);
-    if (request.pooling) request.sampling.pooling.kind = i % 4 == 0 ? PoolingKind::mean : PoolingKind::all;
-    submitted.emplace_back(engine->submit(request, sink).value(), request);
+  {
+    const PausedEngine paused(*engine);
+    for (TokenId i = 0; i < 30; ++i) {
+      EngineRequest request = i % 2 == 0 ? pooled_request(120, i * 7) : make_request(30, 60, i * 5);
+      if (request.pooling) request.sampling.pooling.kind = i % 4 == 0 ? PoolingKind::mean : PoolingKind::all;
+      submitted.emplace_back(engine->submit(request, sink).value(), request);
+    }
   }
   for (const auto& [id, request] : submitted)
     if (request.pooling)

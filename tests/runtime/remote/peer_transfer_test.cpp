@@ -158,7 +158,7 @@ TEST(PeerTransfer, LoadsBlocksAndEndsTheLease) {
     EXPECT_EQ(loaded.outcome, TransferOutcome::done);
     EXPECT_EQ(loaded.bytes, (kNumBlocks - first) * kToyBlock);
     EXPECT_TRUE(consumer.holds_all(first, 100 * round));
-    EXPECT_TRUE(producer.is_over(round, 5.0));
+    EXPECT_TRUE(producer.is_over(round, kMuchTooLong_s));
   }
   EXPECT_EQ(producer.store().server()->stats().num_sent, 45U);
   EXPECT_EQ(producer.store().server()->stats().bytes_sent, 45 * kToyBlock);
@@ -204,7 +204,7 @@ TEST(PeerTransfer, EndWaitsForACopyInFlight) {
 TEST(PeerTransfer, EndsALeaseOnTimeoutReleaseOrCancel) {
   PeerSide producer({.lease_s = 0.2}), consumer;
   producer.keep(1, "late");
-  EXPECT_TRUE(producer.is_over(1, 5.0));
+  EXPECT_TRUE(producer.is_over(1, kMuchTooLong_s));
   EXPECT_EQ(producer.store().server()->stats().num_expired_leases, 1U);
   consumer.load(1, producer.source("late"));
   const TransferCompletion gone = consumer.end_of(1);
@@ -229,7 +229,7 @@ TEST(PeerTransfer, RenewsALease) {
     consumer.store().fetcher()->renew(producer.source("request"));
     EXPECT_FALSE(producer.is_over(1, 0.1));
   }
-  EXPECT_TRUE(producer.is_over(1, 5.0));
+  EXPECT_TRUE(producer.is_over(1, kMuchTooLong_s));
 }
 
 TEST(PeerTransfer, RefusesAnotherKeyModelOrServer) {
@@ -262,7 +262,7 @@ TEST(PeerTransfer, RefusesBlocksOfOtherTokens) {
   EXPECT_EQ(loaded.outcome, TransferOutcome::failed);
   EXPECT_EQ(loaded.bad_blocks.size(), kNumBlocks);
   EXPECT_EQ(loaded.bytes, 0U);
-  EXPECT_TRUE(producer.is_over(1, 5.0)) << "the lease ends since no other consumer connects";
+  EXPECT_TRUE(producer.is_over(1, kMuchTooLong_s)) << "the lease ends since no other consumer connects";
 }
 
 TEST(PeerTransfer, ReportsFailedBlocksQuicklyWhenBytesAreFlippedCutOrStalled) {

@@ -38,9 +38,9 @@ inline std::vector<std::byte> tier_block(std::uint64_t number, std::size_t bytes
 }
 
 // The bound is safe on a busy machine: a wait that takes longer never ends.
-inline constexpr double kMuchTooLong_s = 10.0;
+inline constexpr double kMuchTooLong_s = 30.0;
 
-// Waits until another thread makes the condition true. Returns false after ten seconds.
+// Waits until another thread makes the condition true. Returns false after kMuchTooLong_s.
 template <class Condition>
 bool comes_true(const Condition& condition) {
   const auto begin = std::chrono::steady_clock::now();

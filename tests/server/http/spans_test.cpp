@@ -211,7 +211,7 @@ TEST(SpanExporter, SendsSpansInBatches) {
   SpanExporter exporter({.endpoint = parse_span_endpoint(collector.url(), "endpoint").value(),
                          .model = "m",
                          .service = "quire",
-                         .delay = std::chrono::milliseconds(50)},
+                         .delay = std::chrono::seconds(2)},
                         logger);
   exporter.ended(span_of("\"1\"\n"));
   exporter.ended(span_of("2"));
