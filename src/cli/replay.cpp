@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "cli/command.h"
 #include "cli/progress_bar.h"
 #include "quire/base/version.h"
@@ -32,24 +32,19 @@ struct ReplayFlags {
   }
 };
 
-std::string json_string(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
 std::string json_of(const std::string& path, const ReplayReport& r) {
-  std::string out = fmt::format(
-      R"({{"journal":{},"quire_version":{},"decision_profile":{},"identical":{},"decisions":{},"steps":{},"requests":{},"forks":{},)"
-      R"("tokens":{},"preemptions":{},"first_step":{},"states":{},"recorded_s":{:.6f},"replay_s":{:.6f},"end":"{}","damage":{})",
-      json_string(path), json_string(r.header.quire_version), json_string(r.header.decision_profile), !r.difference.has_value(),
-      r.num_calls, r.num_steps, r.num_requests, r.num_forks, r.num_tokens, r.num_preemptions, r.start ? r.start->progress.num_steps : 0,
-      r.num_checkpoints, r.recorded_s, r.replay_s, journal_end_name(r.end), r.damage.empty() ? "null" : json_string(r.damage));
-  if (r.difference) {
-    out += fmt::format(R"(,"difference":{{"step":{},"call":{},"what":{},"state":{}}})", r.difference->step.value, r.difference->call,
-                       json_string(r.difference->what), json_string(r.difference->state));
-  }
-  return out + "}\n";
+  const std::string out = json_object([&](JsonWriter& json) {
+    json.field("journal", path).field("quire_version", r.header.quire_version).field("decision_profile", r.header.decision_profile);
+    json.field("identical", !r.difference.has_value()).field("decisions", r.num_calls).field("steps", r.num_steps);
+    json.field("requests", r.num_requests).field("forks", r.num_forks).field("tokens", r.num_tokens);
+    json.field("preemptions", r.num_preemptions).field("first_step", r.start ? r.start->progress.num_steps : 0);
+    json.field("states", r.num_checkpoints).fixed_field("recorded_s", r.recorded_s, 6).fixed_field("replay_s", r.replay_s, 6);
+    json.field("end", journal_end_name(r.end)).field("damage", unless_empty(r.damage));
+    if (!r.difference) return;
+    json.begin_object("difference").field("step", r.difference->step.value).field("call", r.difference->call);
+    json.field("what", r.difference->what).field("state", r.difference->state).end_object();
+  });
+  return out + "\n";
 }
 
 // Steps are counted from the start of the run.
@@ -91,18 +86,22 @@ std::string text_of(const std::string& path, const ReplayReport& r) {
   return out + fmt::format("{}\n{}\n", r.difference->what, r.difference->state);
 }
 
-std::string json_of(const WhatIfRun& r) {
-  return fmt::format(
-      R"({{"steps":{},"preemptions":{},"refused":{},"prompt_tokens":{},"hit_tokens":{},"mean_ttft_steps":{:.3f},"mean_ttft_s":{:.6f},)"
-      R"("p50_ttft_s":{:.6f},"p90_ttft_s":{:.6f},"end_s":{:.6f}}})",
-      r.num_steps, r.num_preemptions, r.num_refused, r.num_prompt_tokens, r.num_hit_tokens, r.mean_ttft_steps, r.mean_ttft_s, r.p50_ttft_s,
-      r.p90_ttft_s, r.end_s);
+void write_run(JsonWriter& json, const char* name, const WhatIfRun& r) {
+  json.begin_object(name).field("steps", r.num_steps).field("preemptions", r.num_preemptions).field("refused", r.num_refused);
+  json.field("prompt_tokens", r.num_prompt_tokens).field("hit_tokens", r.num_hit_tokens);
+  json.fixed_field("mean_ttft_steps", r.mean_ttft_steps, 3).fixed_field("mean_ttft_s", r.mean_ttft_s, 6);
+  json.fixed_field("p50_ttft_s", r.p50_ttft_s, 6).fixed_field("p90_ttft_s", r.p90_ttft_s, 6).fixed_field("end_s", r.end_s, 6);
+  json.end_object();
 }
 
 std::string json_of(const std::string& path, const WhatIf& w) {
-  return fmt::format("{{\"journal\":{},\"requests\":{},\"before\":{},\"after\":{},\"first_difference\":{}}}\n", json_string(path),
-                     w.num_requests, json_of(w.before), json_of(w.after),
-                     w.first_difference ? fmt::format("{}", w.first_difference->value) : "null");
+  const std::string out = json_object([&](JsonWriter& json) {
+    json.field("journal", path).field("requests", w.num_requests);
+    write_run(json, "before", w.before);
+    write_run(json, "after", w.after);
+    json.field("first_difference", w.first_difference ? std::optional(w.first_difference->value) : std::nullopt);
+  });
+  return out + "\n";
 }
 
 std::string text_of(const std::string& path, const WhatIf& w) {

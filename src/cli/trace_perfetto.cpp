@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
-#include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "cli/trace_run.h"
 
 namespace quire {
@@ -27,13 +27,13 @@ class Events {
   explicit Events(const TraceRun& run) : run_(run) {}
 
   std::string write() {
-    out_ = R"({"displayTimeUnit":"ms","traceEvents":[)";
+    json_.begin_object().field("displayTimeUnit", "ms").begin_array("traceEvents");
     name("process_name", 1, 0, "requests");
     name("process_name", 2, 0, fmt::format("scheduler ({})", run_.policy));
     for (std::size_t i = 0; i < run_.lanes.size(); ++i) lane(i);
     for (std::size_t row = 0; row < run_.rows.size(); ++row) counters(row);
-    out_.back() = ']';  // replaces the last comma
-    return out_ + "}\n";
+    json_.end_array().end_object();
+    return out_ + "\n";
   }
 
  private:
@@ -44,12 +44,9 @@ class Events {
     return us(row) + (row > 0 ? us(row) - us(row - 1) : 0.0);
   }
 
-  template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    append_format(out_, format, std::forward<Args>(args)...);
-  }
   void name(const char* what, int process, std::size_t thread, std::string_view text) {
-    add(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}},)", what, process, thread, json_string(text));
+    json_.begin_object().field("ph", "M").field("name", what).field("pid", process).field("tid", thread);
+    json_.begin_object("args").field("name", text).end_object().end_object();
   }
 
   // Returns the name of the state. A prompt is computed in chunks; from the first step of one token on, the request decodes, with or
@@ -96,22 +93,31 @@ class Events {
 
   void put(std::size_t lane, const Slice& slice) {
     if (slice.name.empty()) return;
-    add(R"({{"ph":"X","name":"{}","pid":1,"tid":{},"ts":{:.1f},"dur":{:.1f},"args":{{"tokens":{},"first_step":{},"last_step":{}}}}},)",
-        slice.name, lane, us(slice.first), end_us(slice.last) - us(slice.first), slice.num_tokens, run_.rows[slice.first].step,
-        run_.rows[slice.last].step);
+    json_.begin_object().field("ph", "X").field("name", slice.name).field("pid", 1).field("tid", lane);
+    json_.fixed_field("ts", us(slice.first), 1).fixed_field("dur", end_us(slice.last) - us(slice.first), 1);
+    json_.begin_object("args").field("tokens", slice.num_tokens).field("first_step", run_.rows[slice.first].step);
+    json_.field("last_step", run_.rows[slice.last].step).end_object().end_object();
   }
 
   void counters(std::size_t row) {
     const TraceRow& r = run_.rows[row];
-    add(R"({{"ph":"C","name":"requests","pid":2,"ts":{:.1f},"args":{{"running":{},"waiting":{},"pinned":{}}}}},)", us(row), r.num_running,
-        r.num_waiting, r.num_pinned);
-    add(R"({{"ph":"C","name":"blocks","pid":2,"ts":{:.1f},"args":{{"used":{},"free":{}}}}},)", us(row),
-        r.total_blocks - std::min(r.total_blocks, r.free_blocks), r.free_blocks);
-    add(R"({{"ph":"C","name":"tokens per step","pid":2,"ts":{:.1f},"args":{{"tokens":{}}}}},)", us(row), r.num_tokens);
+    begin_counter("requests", row).field("running", r.num_running).field("waiting", r.num_waiting).field("pinned", r.num_pinned);
+    end_counter();
+    begin_counter("blocks", row).field("used", r.total_blocks - std::min(r.total_blocks, r.free_blocks)).field("free", r.free_blocks);
+    end_counter();
+    begin_counter("tokens per step", row).field("tokens", r.num_tokens);
+    end_counter();
   }
+
+  JsonWriter& begin_counter(const char* name, std::size_t row) {
+    json_.begin_object().field("ph", "C").field("name", name).field("pid", 2).fixed_field("ts", us(row), 1);
+    return json_.begin_object("args");
+  }
+  void end_counter() { json_.end_object().end_object(); }
 
   const TraceRun& run_;
   std::string out_;
+  JsonWriter json_{out_};
 };
 
 }  // namespace

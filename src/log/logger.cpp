@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/utf8.h"
 
 namespace quire {

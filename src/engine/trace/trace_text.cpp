@@ -1,14 +1,15 @@
 // Writes the lines of the trace (docs/trace.md). The names are part of an interface, so existing ones never change. Runs on the thread of
 // TraceWriter, one step after another. It must see every step that was followed, because facts are sent once and outputs come in parts. All
-// text from a client passes through the JSON escaping of base/json_text.
+// text from a client passes through the JSON escaping of base/json_writer.
 #include "engine/trace/trace_text.h"
 
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
+#include <string_view>
 
-#include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 
 namespace quire {
 namespace {
@@ -69,69 +70,43 @@ const char* word(EventCause cause) {
   return kWords.at(static_cast<std::size_t>(cause));
 }
 
-// Writes the fields of one JSON object in sequence.
+// One JSON object in a line.
 class Line {
  public:
-  explicit Line(std::string& out) : out_(out) { out_ += '{'; }
-
-  template <class... Args>
-  void add(fmt::format_string<Args...> format, Args&&... args) {
-    append_format(out_, format, std::forward<Args>(args)...);
-  }
-  // Writes null for an empty value.
-  void text(const char* name, std::string_view value) {
-    add("\"{}\":", name);
-    text_or_null(value);
-  }
-  void text_or_null(std::string_view value) {
-    if (value.empty())
-      out_ += "null";
-    else
-      append_json_string(out_, value);
-    out_ += ',';
-  }
-  // Writes the pairs as a JSON object.
-  void texts(const char* name, const std::vector<std::pair<std::string, std::string>>& values) {
-    add("\"{}\":{{", name);
-    for (const auto& [key, value] : values) {
-      append_json_string(out_, key);
-      out_ += ':';
-      append_json_string(out_, value);
-      out_ += ',';
-    }
-    close('}');
-    out_ += ',';
-  }
-  void tokens(const char* name, std::span<const TokenId> tokens) { add("\"{}\":[{}],", name, fmt::join(tokens, ",")); }
-  void id(RequestId id) {
-    out_ += '"';
-    add("{}", id.value);
-    out_ += "\",";
-  }
-  // Writes a list; `item` appends each element with a comma after it.
-  template <class Range, class Item>
-  void list(const char* name, const Range& range, Item item) {
-    add("\"{}\":[", name);
-    for (const auto& one : range) item(one);
-    close(']');
-    out_ += ',';
-  }
-  void end() {
-    close('}');
+  explicit Line(std::string& out) : json(out), out_(out) { json.begin_object(); }
+  ~Line() {
+    json.end_object();
     out_ += '\n';
   }
-  // Writes the bracket in place of the last comma.
-  void close(char bracket) {
-    if (out_.back() == ',') out_.pop_back();
-    out_ += bracket;
-  }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  JsonWriter json;
 
  private:
   std::string& out_;
 };
 
-void begin(Line& line, const char* event, const TraceStep& step, const TraceFacts& facts) {
-  line.add("\"event\":\"{}\",\"step\":{},\"ts\":{:.6f},\"policy\":\"{}\",", event, step.step.value, step.time_s, word(facts.policy));
+// Short text without an allocation: steps must not allocate.
+class ShortText {
+ public:
+  explicit ShortText(RequestId id) : end_(fmt::format_to(text_.data(), "{}", id.value)) {}
+  explicit ShortText(const BlockHashBytes& name) : end_(fmt::format_to(text_.data(), "{:02x}", fmt::join(name, ""))) {}
+  operator std::string_view() const { return {text_.data(), end_}; }
+
+ private:
+  std::array<char, 2 * sizeof(BlockHashBytes)> text_;
+  char* end_;
+};
+
+void write_time(JsonWriter& json, const TraceStep& step) {
+  json.field("step", step.step.value).fixed_field("ts", step.time_s, 6);
+}
+
+void begin(JsonWriter& json, const char* event, const TraceStep& step, const TraceFacts& facts) {
+  json.field("event", event);
+  write_time(json, step);
+  json.field("policy", word(facts.policy));
 }
 
 }  // namespace
@@ -145,64 +120,63 @@ void TraceText::append_snapshot(const TraceStep& step, std::string& out) const {
   std::uint32_t pinned_blocks = 0;
   for (const TracedRequest& r : step.requests) pinned_blocks += r.queue == QueueKind::pinned ? r.num_blocks : 0;
   Line line(out);
+  JsonWriter& json = line.json;
   const auto ids = [&](const char* name, QueueKind queue) {
-    line.list(name, step.requests, [&](const TracedRequest& r) { r.queue == queue ? line.id(known_[r.place].facts.id) : void(); });
+    json.begin_array(name);
+    for (const TracedRequest& r : step.requests)
+      if (r.queue == queue) json.value(ShortText(known_[r.place].facts.id));
+    json.end_array();
   };
   const auto jobs = [&](const char* name, QueueKind queue) {
-    line.list(name, step.requests,
-              [&](const TracedRequest& r) { r.queue == queue ? line.text_or_null(known_[r.place].facts.job) : void(); });
+    json.begin_array(name);
+    for (const TracedRequest& r : step.requests)
+      if (r.queue == queue) json.value(unless_empty(known_[r.place].facts.job));
+    json.end_array();
   };
-  begin(line, "step_snapshot", step, facts_);
-  line.add("\"free_blocks\":{},\"total_blocks\":{},\"num_running\":{},\"num_waiting\":{},\"num_pinned\":{},", step.num_free_blocks,
-           step.num_blocks, count(QueueKind::running), count(QueueKind::waiting), count(QueueKind::pinned));
+  begin(json, "step_snapshot", step, facts_);
+  json.field("free_blocks", step.num_free_blocks).field("total_blocks", step.num_blocks).field("num_running", count(QueueKind::running));
+  json.field("num_waiting", count(QueueKind::waiting)).field("num_pinned", count(QueueKind::pinned));
   ids("running_req_ids", QueueKind::running);
   ids("waiting_req_ids", QueueKind::waiting);
   jobs("running_job_ids", QueueKind::running);
   jobs("waiting_job_ids", QueueKind::waiting);
-  line.add("\"gpu_cached_blocks\":{},", step.num_cached_blocks);
-  if (step.tier)
-    line.add("\"cpu_free_blocks\":{},\"cpu_total_blocks\":{},\"cpu_cached_blocks\":{},", step.tier->num_free, step.tier->num_places,
-             step.tier->num_held);
-  else
-    line.add("\"cpu_free_blocks\":null,\"cpu_total_blocks\":null,\"cpu_cached_blocks\":null,");
-  line.add("\"pinned_blocks\":{},", pinned_blocks);
+  json.field("gpu_cached_blocks", step.num_cached_blocks);
+  const auto tier = [&](const char* name, auto member) {
+    json.field(name, step.tier ? std::optional((*step.tier).*member) : std::nullopt);
+  };
+  tier("cpu_free_blocks", &TracedTier::num_free);
+  tier("cpu_total_blocks", &TracedTier::num_places);
+  tier("cpu_cached_blocks", &TracedTier::num_held);
+  json.field("pinned_blocks", pinned_blocks);
   jobs("pinned_job_ids", QueueKind::pinned);
-  line.add("\"max_num_running_reqs\":{},\"max_num_scheduled_tokens\":{},\"quire\":{{", facts_.max_num_seqs, facts_.max_num_batched_tokens);
+  json.field("max_num_running_reqs", facts_.max_num_seqs).field("max_num_scheduled_tokens", facts_.max_num_batched_tokens);
+  json.begin_object("quire");
   ids("skipped_waiting_req_ids", QueueKind::skipped_waiting);
   ids("pinned_req_ids", QueueKind::pinned);
-  line.close('}');
-  line.end();
+  json.end_object();
 }
 
 void TraceText::append_request(const TracedRequest& r, const Known& known, const TraceStep& step, std::string& out) {
   const TracedFacts& f = known.facts;
   Line line(out);
-  line.add("\"step\":{},\"ts\":{:.6f},\"queue\":\"{}\",\"req_id\":\"{}\",", step.step.value, step.time_s, word(r.queue), f.id.value);
-  line.text("job_id", f.job);
-  line.add("\"is_last_step\":{},\"status\":\"{}\",\"priority\":{},\"arrival_time\":{:.6f},\"client_index\":{},\"max_tokens\":{},",
-           f.is_last_step, word(r.status), f.priority, f.arrival_time, f.client_index, f.max_tokens);
-  line.add("\"num_prompt_tokens\":{},\"num_tokens\":{},\"num_output_tokens\":{},\"num_computed_tokens\":{},\"num_cached_tokens\":{},",
-           f.num_prompt_tokens, r.num_tokens, r.num_tokens - f.num_prompt_tokens, r.num_computed_tokens, r.num_cached_tokens);
-  line.add("\"num_preemptions\":{},\"num_external_computed_tokens\":{},\"num_nans_in_logits\":0,\"num_encoder_inputs\":{},",
-           r.num_preemptions, r.num_external_computed_tokens, f.num_encoder_inputs);
-  line.add("\"is_prefill_chunk\":{},\"resumable\":{},", r.is_prefill_chunk, r.resumable);
-  line.text("cache_salt", f.cache_salt);
-  if (r.stop_token)
-    line.add("\"stop_reason\":{},", *r.stop_token);
-  else
-    line.add("\"stop_reason\":null,");
-  line.add("\"kv_transfer_params\":null,");
-  line.tokens("prompt_prefix", f.prompt_prefix);
-  line.tokens("prompt_suffix", f.prompt_suffix);
-  line.tokens("output_tail", known.output_tail);
-  line.add("\"prompt_prefix_text\":null,\"prompt_suffix_text\":null,\"output_tail_text\":null,");
-  line.add("\"spec_tokens_count\":{},\"block_hashes_count\":{},\"quire\":{{\"num_blocks\":{},", r.num_drafts, r.num_block_hashes,
-           r.num_blocks);
-  line.text("name", f.name);
-  line.text("tenant", f.tenant);
-  line.texts("hints", f.hints);
-  line.close('}');
-  line.end();
+  JsonWriter& json = line.json;
+  write_time(json, step);
+  json.field("queue", word(r.queue)).field("req_id", ShortText(f.id)).field("job_id", unless_empty(f.job));
+  json.field("is_last_step", f.is_last_step).field("status", word(r.status)).field("priority", f.priority);
+  json.fixed_field("arrival_time", f.arrival_time, 6).field("client_index", f.client_index).field("max_tokens", f.max_tokens);
+  json.field("num_prompt_tokens", f.num_prompt_tokens).field("num_tokens", r.num_tokens);
+  json.field("num_output_tokens", r.num_tokens - f.num_prompt_tokens).field("num_computed_tokens", r.num_computed_tokens);
+  json.field("num_cached_tokens", r.num_cached_tokens).field("num_preemptions", r.num_preemptions);
+  json.field("num_external_computed_tokens", r.num_external_computed_tokens).field("num_nans_in_logits", 0);
+  json.field("num_encoder_inputs", f.num_encoder_inputs).field("is_prefill_chunk", r.is_prefill_chunk).field("resumable", r.resumable);
+  json.field("cache_salt", unless_empty(f.cache_salt)).field("stop_reason", r.stop_token).field("kv_transfer_params", nullptr);
+  json.field("prompt_prefix", f.prompt_prefix).field("prompt_suffix", f.prompt_suffix).field("output_tail", known.output_tail);
+  for (const char* name : {"prompt_prefix_text", "prompt_suffix_text", "output_tail_text"}) json.field(name, nullptr);
+  json.field("spec_tokens_count", r.num_drafts).field("block_hashes_count", r.num_block_hashes).begin_object("quire");
+  json.field("num_blocks", r.num_blocks).field("name", unless_empty(f.name)).field("tenant", unless_empty(f.tenant));
+  json.begin_object("hints");
+  for (const auto& [name, value] : f.hints) json.field(name, value);
+  json.end_object().end_object();
 }
 
 namespace {
@@ -210,52 +184,50 @@ namespace {
 void append_lookup(const TracedLookup& lookup, const TraceStep& step, const TraceFacts& facts, std::string& out) {
   const Event& e = lookup.event;
   Line line(out);
-  begin(line, "prefix_cache_lookup", step, facts);
-  line.add("\"req_id\":\"{}\",", e.owner.value);
-  line.text("job_id", lookup.job);
-  line.add("\"local_hit_tokens\":{},\"external_hit_tokens\":{},\"total_hit_tokens\":{},", e.amount, e.external, e.amount + e.external);
-  line.add("\"total_prompt_tokens\":{},\"num_tokens\":{},", lookup.num_prompt_tokens, e.total);
-  if (facts.connector.empty())
-    line.add("\"connector\":null,");
-  else
-    line.text("connector", facts.connector);
-  line.add("\"load_kv_async\":{},", e.load_async);
-  line.end();
+  begin(line.json, "prefix_cache_lookup", step, facts);
+  line.json.field("req_id", ShortText(e.owner)).field("job_id", unless_empty(lookup.job)).field("local_hit_tokens", e.amount);
+  line.json.field("external_hit_tokens", e.external).field("total_hit_tokens", e.amount + e.external);
+  line.json.field("total_prompt_tokens", lookup.num_prompt_tokens).field("num_tokens", e.total);
+  line.json.field("connector", unless_empty(facts.connector)).field("load_kv_async", e.load_async);
 }
 
 // Writes an event that only quire has.
 void append_event(const Event& e, std::string& out) {
   Line line(out);
-  line.add("\"event\":\"quire\",\"step\":{},\"what\":\"{}\",\"cause\":\"{}\",", e.step.value, word(e.what), word(e.cause));
+  JsonWriter& json = line.json;
+  json.field("event", "quire").field("step", e.step.value).field("what", word(e.what)).field("cause", word(e.cause));
   const bool of_block = e.what == EventKind::block_cached || e.what == EventKind::block_evicted || e.what == EventKind::block_forgotten;
   const bool of_all = e.what == EventKind::pressure_high || e.what == EventKind::pressure_low;
   const bool has_no_owner = e.what == EventKind::block_evicted || e.what == EventKind::block_forgotten || e.what == EventKind::cache_reset;
-  if (!has_no_owner && !of_all) line.add("\"owner\":\"{}\",", e.owner.value);
+  if (!has_no_owner && !of_all) json.field("owner", ShortText(e.owner));
   const bool for_another = e.what == EventKind::preempted || e.what == EventKind::forked || e.what == EventKind::gave_way;
-  if (for_another || e.what == EventKind::block_evicted) line.add("\"beneficiary\":\"{}\",", e.beneficiary.value);
-  if (of_block) line.add("\"block\":{},\"name\":\"{:02x}\",", e.block.value, fmt::join(e.name, ""));
-  if (e.what == EventKind::block_cached && e.parent != BlockHashBytes{}) line.add("\"parent\":\"{:02x}\",", fmt::join(e.parent, ""));
+  if (for_another || e.what == EventKind::block_evicted) json.field("beneficiary", ShortText(e.beneficiary));
+  if (of_block) json.field("block", e.block.value).field("name", ShortText(e.name));
+  if (e.what == EventKind::block_cached && e.parent != BlockHashBytes{}) json.field("parent", ShortText(e.parent));
   const bool of_order = e.what == EventKind::passed_over || e.what == EventKind::queue_held || e.what == EventKind::cache_reset;
-  if (!of_block && !of_order) line.add("\"blocks\":{},", e.amount);
-  if (of_all) line.add("\"of_blocks\":{},", e.total);
-  line.end();
+  if (!of_block && !of_order) json.field("blocks", e.amount);
+  if (of_all) json.field("of_blocks", e.total);
 }
 
 void append_decision(const TraceStep& step, const TraceFacts& facts, std::string& out) {
   Line line(out);
-  begin(line, "step_decision", step, facts);
-  const auto id = [&](const auto& scheduled) { line.id(scheduled.first); };
-  line.list("scheduled_new_req_ids", step.fresh, id);
-  line.list("scheduled_resumed_req_ids", step.resumed, id);
-  line.list("scheduled_running_req_ids", step.running, id);
-  line.list("preempted_req_ids", step.preempted, [&](RequestId preempted) { line.id(preempted); });
-  line.add("\"num_scheduled_tokens\":{{");
+  JsonWriter& json = line.json;
+  begin(json, "step_decision", step, facts);
+  const auto ids = [&](const char* name, const auto& scheduled) {
+    json.begin_array(name);
+    for (const auto& [request, num_tokens] : scheduled) json.value(ShortText(request));
+    json.end_array();
+  };
+  ids("scheduled_new_req_ids", step.fresh);
+  ids("scheduled_resumed_req_ids", step.resumed);
+  ids("scheduled_running_req_ids", step.running);
+  json.begin_array("preempted_req_ids");
+  for (const RequestId request : step.preempted) json.value(ShortText(request));
+  json.end_array().begin_object("num_scheduled_tokens");
   for (const auto* part : {&step.running, &step.fresh, &step.resumed})
-    for (const auto& [request, num_tokens] : *part) line.add("\"{}\":{},", request.value, num_tokens);
-  line.close('}');
-  if (facts.counts_common_prefix)
-    line.add(",\"quire\":{{\"num_common_prefix_blocks\":[{}]}}", fmt::join(step.num_common_prefix_blocks, ","));
-  line.end();
+    for (const auto& [request, num_tokens] : *part) json.field(ShortText(request), num_tokens);
+  json.end_object();
+  if (facts.counts_common_prefix) json.begin_object("quire").field("num_common_prefix_blocks", step.num_common_prefix_blocks).end_object();
 }
 
 }  // namespace

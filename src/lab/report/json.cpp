@@ -1,92 +1,55 @@
 // Writes results as JSON for programs. Times are in seconds. Called by the lab's commands after a run; pure functions. Field names are an
 // interface: existing names do not change.
-#include <fmt/format.h>
-
+#include <string>
+#include <string_view>
 #include <utility>
 
-#include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "lab/report/figures.h"
 
 namespace quire {
 namespace {
 
-// Builds an object member by member.
-class Object {
- public:
-  void number(std::string_view name, double value) { raw(name, fmt::format("{:.9g}", value)); }
-  void count(std::string_view name, std::uint64_t value) { raw(name, std::to_string(value)); }
-  void text(std::string_view name, std::string_view value) { raw(name, json_string(value)); }
-  void raw(std::string_view name, std::string_view json) {
-    text_ += text_.empty() ? "{" : ", ";
-    text_ += json_string(name);
-    text_ += ": ";
-    text_ += json;
-  }
-  std::string take() { return text_.empty() ? "{}" : std::exchange(text_, {}) + "}"; }
-
- private:
-  std::string text_;
-};
-
-std::string distribution_json(const Distribution& values) {
-  Object object;
-  object.count("count", values.count);
-  for (const auto& [name, value] :
+void write_distribution(JsonWriter& json, std::string_view name, const Distribution& values) {
+  json.begin_object(name).field("count", values.count);
+  for (const auto& [part, value] :
        {std::pair("mean", values.mean), {"p50", values.p50}, {"p90", values.p90}, {"p99", values.p99}, {"max", values.max}})
-    object.number(name, value);
-  return object.take();
+    json.field(part, value);
+  json.end_object();
 }
 
-std::string options_json(const SimulationOptions& options) {
-  Object object;
-  object.count("num_instances", options.num_instances);
-  object.text("routing", routing_name(options.routing));
-  object.count("block_size", options.block_size);
-  object.count("num_blocks", options.num_blocks);
-  object.count("max_num_seqs", options.scheduler.max_num_seqs);
-  object.count("max_num_batched_tokens", options.scheduler.max_num_batched_tokens);
-  object.raw("async_scheduling", options.scheduler.async_scheduling ? "true" : "false");
-  object.count("kv_dram_bytes", options.tier.bytes);
-  object.count("kv_swap_bytes", options.tier.swap_bytes);
-  object.number("slo_ttft_s", options.slo_ttft_s);
-  object.number("slo_tpot_s", options.slo_tpot_s);
-  object.raw("worker", worker_model_json(options.worker));
-  return object.take();
+void write_options(JsonWriter& json, const SimulationOptions& options) {
+  json.begin_object("options").field("num_instances", options.num_instances).field("routing", routing_name(options.routing));
+  json.field("block_size", options.block_size).field("num_blocks", options.num_blocks);
+  json.field("max_num_seqs", options.scheduler.max_num_seqs).field("max_num_batched_tokens", options.scheduler.max_num_batched_tokens);
+  json.field("async_scheduling", options.scheduler.async_scheduling).field("kv_dram_bytes", options.tier.bytes);
+  json.field("kv_swap_bytes", options.tier.swap_bytes).field("slo_ttft_s", options.slo_ttft_s).field("slo_tpot_s", options.slo_tpot_s);
+  json.raw_field("worker", worker_model_json(options.worker)).end_object();
 }
 
-std::string samples_json(const SimulationResult& result) {
-  std::string text;
+void write_samples(JsonWriter& json, const SimulationResult& result) {
+  json.begin_array("samples");
   for (const LoadSample& sample : result.samples)
-    append_format(text, "{}[{:.6g}, {}, {}, {:.4g}]", text.empty() ? "[" : ", ", sample.time_s, sample.num_running, sample.num_waiting,
-                  sample.kv_usage);
-  return text.empty() ? "[]" : text + "]";
+    json.begin_array().value(sample.time_s).value(sample.num_running).value(sample.num_waiting).value(sample.kv_usage).end_array();
+  json.end_array();
 }
 
-// Returns the curve's rows: blocks, bytes, hit rate, and savings per second.
-std::string curve_json(const HitRateCurve& curve, const SimulationOptions& options) {
-  std::string rows;
+// Writes the curve's rows: blocks, bytes, hit rate, and savings per second.
+void write_curve(JsonWriter& json, const HitRateCurve& curve, const SimulationOptions& options) {
+  json.begin_object("curve").field("sampling_rate", curve.sampling_rate).field("num_tracked", curve.num_tracked);
+  json.field("memory_bytes", curve.num_bytes).field("seconds", curve.seconds).begin_array("rows");
   for (const CurveRow& row : curve_rows(curve, curve.all, curve_costs(curve, options))) {
-    Object object;
-    if (!row.label.empty()) object.text("label", row.label);
-    object.count("blocks", row.num_blocks);
-    object.count("bytes", row.num_bytes);
-    object.number("hit_rate", row.hit_rate);
-    object.number("saved_tokens_per_s", row.saved_tokens_per_s);
-    if (row.saved_s_per_s) object.number("saved_s_per_s", *row.saved_s_per_s);
-    rows += (rows.empty() ? "" : ", ") + object.take();
+    json.begin_object();
+    if (!row.label.empty()) json.field("label", row.label);
+    json.field("blocks", row.num_blocks).field("bytes", row.num_bytes).field("hit_rate", row.hit_rate);
+    json.field("saved_tokens_per_s", row.saved_tokens_per_s);
+    if (row.saved_s_per_s) json.field("saved_s_per_s", *row.saved_s_per_s);
+    json.end_object();
   }
-  Object object;
-  object.number("sampling_rate", curve.sampling_rate);
-  object.count("num_tracked", curve.num_tracked);
-  object.count("memory_bytes", curve.num_bytes);
-  object.number("seconds", curve.seconds);
-  object.raw("rows", "[" + rows + "]");
-  return object.take();
+  json.end_array().end_object();
 }
 
-Object result_object(const SimulationResult& result) {
-  Object object;
+void write_result(JsonWriter& json, const SimulationResult& result) {
   for (const auto& [name, value] : {std::pair("num_finished", result.num_finished),
                                     {"num_refused", result.num_refused},
                                     {"num_stuck", result.num_stuck},
@@ -101,7 +64,7 @@ Object result_object(const SimulationResult& result) {
                                     {"loaded_bytes", result.loaded_bytes},
                                     {"stored_bytes", result.stored_bytes},
                                     {"num_swapped_out", result.num_swapped_out}})
-    object.count(name, value);
+    json.field(name, value);
   for (const auto& [name, value] : {std::pair("makespan_s", result.makespan_s),
                                     {"hit_rate", hit_rate(result)},
                                     {"goodput_per_s", result.goodput_per_s},
@@ -112,36 +75,40 @@ Object result_object(const SimulationResult& result) {
                                     {"held_by_batch_s", result.held_by_batch_s},
                                     {"held_by_budget_s", result.held_by_budget_s},
                                     {"held_by_blocks_s", result.held_by_blocks_s}})
-    object.number(name, value);
+    json.field(name, value);
   for (const auto& [name, values] : {std::pair("ttft_s", &result.ttft_s),
                                      {"tpot_s", &result.tpot_s},
                                      {"end_to_end_s", &result.end_to_end_s},
                                      {"queue_s", &result.queue_s}})
-    object.raw(name, distribution_json(*values));
-  if (!result.first_refusal.empty()) object.text("first_refusal", result.first_refusal);
-  return object;
+    write_distribution(json, name, *values);
+  if (!result.first_refusal.empty()) json.field("first_refusal", result.first_refusal);
 }
 
 }  // namespace
 
 std::string simulation_json(const SimulationResult& result, const SimulationOptions& options) {
-  Object object = result_object(result);
-  object.raw("options", options_json(options));
-  object.raw("samples", samples_json(result));
-  if (result.curve) object.raw("curve", curve_json(*result.curve, options));
-  return object.take() + "\n";
+  const std::string out = json_object([&](JsonWriter& json) {
+    write_result(json, result);
+    write_options(json, options);
+    write_samples(json, result);
+    if (result.curve) write_curve(json, *result.curve, options);
+  });
+  return out + "\n";
 }
 
 std::string sweep_json(std::span<const SweepAxis> axes, std::span<const SweepPoint> points, std::span<const SimulationResult> results) {
-  std::string text = "[";
+  std::string text;
+  JsonWriter json(text);
+  json.begin_array();
   for (std::size_t i = 0; i < points.size() && i < results.size(); ++i) {
-    Object at;
-    for (std::size_t axis = 0; axis < axes.size(); ++axis) at.text(axes[axis].name, points[i].values[axis]);
-    Object object = result_object(results[i]);
-    object.raw("at", at.take());
-    text += (i == 0 ? "\n" : ",\n") + object.take();
+    json.begin_object();
+    write_result(json, results[i]);
+    json.begin_object("at");
+    for (std::size_t axis = 0; axis < axes.size(); ++axis) json.field(axes[axis].name, points[i].values[axis]);
+    json.end_object().end_object();
   }
-  return text + "\n]\n";
+  json.end_array();
+  return text + "\n";
 }
 
 }  // namespace quire

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "quire/simulation.h"
 
 namespace quire {

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/http/error_response.h"
 #include "text/utf8.h"
 
@@ -373,10 +373,9 @@ std::vector<std::uint32_t> Completion::best() const {
 }
 
 std::string warnings_json(const AnswerHead& head) {
-  if (head.warnings.empty()) return {};
-  std::string all;
-  for (const std::string& warning : head.warnings) all += (all.empty() ? "" : ",") + json_string(warning);
-  return R"(,"warnings":[)" + all + "]";
+  std::string out;
+  if (!head.warnings.empty()) JsonWriter(out).field("warnings", head.warnings);
+  return out;
 }
 
 std::string Completion::ignored_fields() const {

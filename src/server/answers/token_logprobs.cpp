@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
-#include <utility>
+#include <span>
 
-#include "base/append_format.h"
-#include "base/json_text.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -14,16 +11,10 @@ namespace quire {
 namespace {
 
 // Writes {"token": ..., "logprob": ..., "bytes": [...]. The caller closes the object.
-void open_chat_entry(std::string& out, const TokenNames& names, const TokenLogprob& entry) {
-  const std::string_view bytes = names.tokenizer.token_bytes(entry.token);
-  out += R"({"token":)";
-  append_json_string(out, names.name(entry.token));
-  out += R"(,"logprob":)";
-  append_json_float(out, entry.logprob);
-  out += R"(,"bytes":[)";
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    append_format(out, "{}{}", i == 0 ? "" : ",", static_cast<unsigned>(static_cast<unsigned char>(bytes[i])));
-  out += ']';
+void open_chat_entry(JsonWriter& json, const TokenNames& names, const TokenLogprob& entry) {
+  json.begin_object().field("token", names.name(entry.token)).field("logprob", entry.logprob).begin_array("bytes");
+  for (const char byte : names.tokenizer.token_bytes(entry.token)) json.value(unsigned{static_cast<unsigned char>(byte)});
+  json.end_array();
 }
 
 }  // namespace
@@ -36,23 +27,19 @@ std::string TokenNames::name(TokenId token) const {
   return by_id ? fmt::format("token_id:{}", token) : text(token);
 }
 
-void append_token_logprobs(std::string& out, const TokenNames& names, const std::vector<PositionLogprobs>& positions) {
-  out += '[';
-  bool first = true;
+void write_token_logprobs(JsonWriter& json, const TokenNames& names, const std::vector<PositionLogprobs>& positions) {
+  json.begin_array();
   for (const PositionLogprobs& position : positions) {
-    const auto& entries = position.entries;
-    if (entries.empty()) continue;
-    if (!std::exchange(first, false)) out += ',';
-    open_chat_entry(out, names, entries.front());
-    out += R"(,"top_logprobs":[)";
-    for (std::size_t k = 1; k < entries.size(); ++k) {
-      if (k > 1) out += ',';
-      open_chat_entry(out, names, entries[k]);
-      out += '}';
+    if (position.entries.empty()) continue;
+    open_chat_entry(json, names, position.entries.front());
+    json.begin_array("top_logprobs");
+    for (const TokenLogprob& entry : std::span(position.entries).subspan(1)) {
+      open_chat_entry(json, names, entry);
+      json.end_object();
     }
-    out += "]}";
+    json.end_array().end_object();
   }
-  out += ']';
+  json.end_array();
 }
 
 }  // namespace quire

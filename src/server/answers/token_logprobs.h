@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "quire/base/sampling.h"
 #include "quire/text/tokenizer.h"
 
@@ -19,7 +20,7 @@ struct TokenNames {
   [[nodiscard]] std::string name(TokenId token) const;
 };
 
-// Appends an array with one object per position. `bytes` are always the bytes of the token, however it is named.
-void append_token_logprobs(std::string& out, const TokenNames& names, const std::vector<PositionLogprobs>& positions);
+// Writes an array with one object per position. `bytes` are always the bytes of the token, however it is named.
+void write_token_logprobs(JsonWriter& json, const TokenNames& names, const std::vector<PositionLogprobs>& positions);
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #pragma once
 // State that the routes of all APIs use: the model and its engine, keys, the pool that reads bodies, and answers in progress.
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "quire/base/cancellation_point.h"
 #include "quire/server_options.h"
 #include "server/answers/engine_client.h"
@@ -65,6 +67,11 @@ class Serving {
   // Return the reply for an error, and for a JSON body. Called on any thread.
   [[nodiscard]] Reply refuse(const Error& error) const;
   [[nodiscard]] static Reply json_reply(std::string body);
+  // Returns the object whose fields `write(json)` writes.
+  template <std::invocable<JsonWriter&> Write>
+  [[nodiscard]] static Reply json_reply(Write write) {
+    return json_reply(json_object(write));
+  }
   // Names the ignored fields of the request in a header of the reply and in the log.
   [[nodiscard]] Reply with_ignored_fields(Reply reply, const std::string& id, const std::vector<std::string>& ignored);
   // Returns the reply of `handler`. If it throws, returns status 500 and writes to the log.

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/context_overflow.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -76,8 +76,10 @@ std::string error_body(const Error& error, unsigned status) {
   // A message may quote bytes from outside, but the answer must be UTF-8.
   // Clients compare the beginning of an overflow's message, so its field appears in "param" only.
   const std::string message = overflow_of(error) ? error.message : error.to_string();
-  return fmt::format(R"({{"error":{{"message":{},"type":"{}","param":{},"code":{}}}}})", json_string(repair_utf8(message)),
-                     error_type(status), error.field.empty() ? "null" : json_string(repair_utf8(error.field)), error_code(error, status));
+  return json_object([&](JsonWriter& json) {
+    json.begin_object("error").field("message", repair_utf8(message)).field("type", error_type(status));
+    json.field("param", unless_empty(repair_utf8(error.field))).raw_field("code", error_code(error, status)).end_object();
+  });
 }
 
 HttpResponse error_response(unsigned status, const Error& error, std::uint32_t retry_after_s) {

@@ -1,13 +1,10 @@
 #include "server/http/span_json.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <iterator>
+#include <concepts>
+#include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "quire/base/version.h"
 
 namespace quire {
@@ -17,20 +14,19 @@ constexpr unsigned kServerFault = 500;
 
 class Attributes {
  public:
-  void text(std::string_view key, std::string_view value) { add(key, R"("stringValue")", json_string(value)); }
+  explicit Attributes(JsonWriter& json) : json_(json) { json_.begin_array("attributes"); }
+  void text(std::string_view key, std::string_view value) { add(key, "stringValue", value); }
   // In the JSON of protocol buffers, 64-bit integers are strings.
-  void count(std::string_view key, std::uint64_t value) { add(key, R"("intValue")", fmt::format("\"{}\"", value)); }
-  template <class Number>
-  void number(std::string_view key, Number value) {
-    add(key, R"("doubleValue")", fmt::format("{}", value));
-  }
-  [[nodiscard]] std::string take() { return fmt::format("[{}]", fmt::join(items_, ",")); }
+  void count(std::string_view key, std::uint64_t value) { add(key, "intValue", std::to_string(value)); }
+  void number(std::string_view key, std::floating_point auto value) { add(key, "doubleValue", value); }
+  void end() { json_.end_array(); }
 
  private:
-  void add(std::string_view key, std::string_view type, std::string_view value) {
-    items_.push_back(fmt::format(R"({{"key":"{}","value":{{{}:{}}}}})", key, type, value));
+  template <class Value>
+  void add(std::string_view key, std::string_view type, const Value& value) {
+    json_.begin_object().field("key", key).begin_object("value").field(type, value).end_object().end_object();
   }
-  std::vector<std::string> items_;
+  JsonWriter& json_;
 };
 
 std::uint64_t nanoseconds(std::chrono::system_clock::time_point time) {
@@ -58,7 +54,14 @@ void add_progress(Attributes& attributes, const RequestSpan& span, const AnswerS
 }  // namespace
 
 std::string span_json(const RequestSpan& span, const SpanIds& ids, const std::string& model) {
-  Attributes attributes;
+  const auto end = span.begin + std::chrono::duration_cast<std::chrono::system_clock::duration>(span.duration);
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("traceId", span.parent ? span.parent->trace_id : ids.trace_id).field("spanId", ids.span_id);
+  json.field("parentSpanId", span.parent ? span.parent->parent_id : "").field("name", "llm_request").field("kind", 2);
+  json.field("startTimeUnixNano", std::to_string(nanoseconds(span.begin)));
+  json.field("endTimeUnixNano", std::to_string(nanoseconds(end)));
+  Attributes attributes(json);
   attributes.text("gen_ai.request.id", span.request_id);
   attributes.text("gen_ai.response.id", span.answer_id);
   attributes.text("gen_ai.response.model", model);
@@ -70,19 +73,23 @@ std::string span_json(const RequestSpan& span, const SpanIds& ids, const std::st
   attributes.text("http.request.method", span.method);
   attributes.text("url.path", span.path);
   attributes.count("http.response.status_code", span.status);
-  const auto end = span.begin + std::chrono::duration_cast<std::chrono::system_clock::duration>(span.duration);
-  return fmt::format(R"({{"traceId":"{}","spanId":"{}","parentSpanId":"{}","name":"llm_request","kind":2,"startTimeUnixNano":"{}",)"
-                     R"("endTimeUnixNano":"{}","attributes":{},"status":{{"code":{}}}}})",
-                     span.parent ? span.parent->trace_id : ids.trace_id, ids.span_id, span.parent ? span.parent->parent_id : "",
-                     nanoseconds(span.begin), nanoseconds(end), attributes.take(), span.status >= kServerFault ? 2 : 0);
+  attributes.end();
+  json.begin_object("status").field("code", span.status >= kServerFault ? 2 : 0).end_object().end_object();
+  return out;
 }
 
 std::string spans_body(std::span<const std::string> spans, const std::string& service) {
-  Attributes resource;
-  resource.text("service.name", service);
-  return fmt::format(R"({{"resourceSpans":[{{"resource":{{"attributes":{}}},"scopeSpans":[{{"scope":{{"name":"quire","version":"{}"}},)"
-                     R"("spans":[{}]}}]}}]}})",
-                     resource.take(), kVersion, fmt::join(spans, ","));
+  return json_object([&](JsonWriter& json) {
+    json.begin_array("resourceSpans").begin_object().begin_object("resource");
+    Attributes resource(json);
+    resource.text("service.name", service);
+    resource.end();
+    json.end_object().begin_array("scopeSpans").begin_object();
+    json.begin_object("scope").field("name", "quire").field("version", kVersion).end_object();
+    json.begin_array("spans");
+    for (const std::string& span : spans) json.raw(span);
+    json.end_array().end_object().end_array().end_object().end_array();
+  });
 }
 
 }  // namespace quire

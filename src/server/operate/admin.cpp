@@ -2,11 +2,19 @@
 
 #include <fmt/format.h>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/http/query.h"
 #include "text/utf8.h"
 
 namespace quire {
+
+namespace {
+
+std::string reset_body() {
+  return json_object([](JsonWriter& json) { json.field("reset", true); });
+}
+
+}  // namespace
 
 Result<void> admit_operator(const HttpRequest& request, const ServerOptions& options) {
   if (!request.is_local && !options.allow_remote_admin) {
@@ -48,27 +56,26 @@ Result<void> parse_no_parameters(const HttpRequest& request) {
 }
 
 std::string cache_reset_body(bool was_reset) {
-  return was_reset ? R"({"reset":true})" : not_reset_body("requests hold blocks; wait for them, or send reset_running_requests=true");
+  return was_reset ? reset_body() : not_reset_body("requests hold blocks; wait for them, or send reset_running_requests=true");
 }
 
 std::string encoder_reset_body(bool was_reset) {
-  return was_reset ? R"({"reset":true})" : not_reset_body("the model does not support images, so no encoder output is cached");
+  return was_reset ? reset_body() : not_reset_body("the model does not support images, so no encoder output is cached");
 }
 
 std::string not_reset_body(std::string_view reason) {
-  std::string body = R"({"reset":false,"reason":)";
-  append_json_string(body, reason);
-  return body + "}";
+  return json_object([&](JsonWriter& json) { json.field("reset", false).field("reason", reason); });
 }
 
 std::string pause_body(bool paused) {
-  return paused ? R"({"status":"paused"})" : R"({"status":"resumed"})";
+  return json_object([&](JsonWriter& json) { json.field("status", paused ? "paused" : "resumed"); });
 }
 
 std::string saved_journal_body(const SavedJournal& saved) {
-  std::string body = R"({"path":)";
-  append_json_string(body, saved.path);
-  return body + fmt::format(R"(,"bytes":{},"steps":{},"seconds":{:.3f}}})", saved.num_bytes, saved.num_steps, saved.covered_s);
+  return json_object([&](JsonWriter& json) {
+    json.field("path", saved.path).field("bytes", saved.num_bytes).field("steps", saved.num_steps);
+    json.fixed_field("seconds", saved.covered_s, 3);
+  });
 }
 
 }  // namespace quire

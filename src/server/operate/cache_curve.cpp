@@ -9,46 +9,34 @@
 #include <utility>
 #include <vector>
 
-#include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/serving.h"
 #include "server/http/query.h"
 
 namespace quire {
 namespace {
 
-std::string number_or_null(const std::optional<double>& value) {
-  return value.has_value() ? fmt::format("{:.6g}", *value) : "null";
-}
-
-std::string text_or_null(std::string_view text) {
-  return text.empty() ? "null" : json_string(text);
-}
-
-void write_row(std::string& out, const HitRateCurve& curve, const CurveRow& row) {
-  append_format(out,
-                R"({{"label":{},"bytes":{},"blocks":{},"factor":{:.4g},"hit_rate":{:.6f},"saved_prefill_tokens_per_s":{:.6g},)"
-                R"("saved_prefill_seconds_per_s":{}}})",
-                text_or_null(row.label), row.num_bytes, row.num_blocks, static_cast<double>(row.num_blocks) / curve.num_blocks,
-                row.hit_rate, row.saved_tokens_per_s, number_or_null(row.saved_s_per_s));
+void write_row(JsonWriter& json, const HitRateCurve& curve, const CurveRow& row) {
+  json.begin_object().field("label", unless_empty(row.label)).field("bytes", row.num_bytes).field("blocks", row.num_blocks);
+  json.field("factor", static_cast<double>(row.num_blocks) / curve.num_blocks).fixed_field("hit_rate", row.hit_rate, 6);
+  json.field("saved_prefill_tokens_per_s", row.saved_tokens_per_s).field("saved_prefill_seconds_per_s", row.saved_s_per_s);
+  json.end_object();
 }
 
 // `more`: the requested cache size in blocks.
-void write_counts(std::string& out, const EngineHitRateCurve& known, const CurveCounts& counts, std::optional<std::uint64_t> more) {
-  append_format(out, R"({{"tenant":{},"requests":{:.6g},"prompt_tokens":{:.9g},"found_tokens":{:.9g},"external_tokens":{:.9g},"rows":[)",
-                text_or_null(counts.tenant), counts.num_requests, counts.query_tokens, counts.found_tokens, counts.external_tokens);
+void write_counts(JsonWriter& json, const EngineHitRateCurve& known, const CurveCounts& counts, std::optional<std::uint64_t> more) {
+  json.begin_object().field("tenant", unless_empty(counts.tenant)).field("requests", counts.num_requests);
+  json.field("prompt_tokens", counts.query_tokens).field("found_tokens", counts.found_tokens);
+  json.field("external_tokens", counts.external_tokens).begin_array("rows");
   const std::vector<CurveRow> rows = curve_rows(known.curve, counts, known.costs);
-  for (const CurveRow& row : rows) {
-    if (out.back() != '[') out += ',';
-    write_row(out, known.curve, row);
-  }
-  out += ']';
+  for (const CurveRow& row : rows) write_row(json, known.curve, row);
+  json.end_array();
   const std::optional<CurveRow> asked = more.has_value() ? curve_row_at(rows, *more) : std::nullopt;
   if (asked.has_value()) {
-    out += R"(,"more":)";
-    write_row(out, known.curve, *asked);
+    json.key("more");
+    write_row(json, known.curve, *asked);
   }
-  out += '}';
+  json.end_object();
 }
 
 Result<CurveRequest> read_request(const Serving& serving, const HttpRequest& request) {
@@ -74,19 +62,17 @@ Result<std::string> cache_curve_json(const EngineHitRateCurve& known, const Curv
                   fmt::format("send at most {}", most));
     more = curve.num_blocks + *request.more_bytes / std::max<std::uint64_t>(known.costs.block_bytes, 1);
   }
-  std::string out =
-      fmt::format(R"({{"object":"cache.curve","block_size":{},"block_bytes":{},"blocks":{},"seconds":{:.6g},"prefill_tokens_per_s":{},)"
-                  R"("sampling_rate":{:.6g},"followed_blocks":{},"memory_bytes":{},"curves":[)",
-                  curve.block_size, known.costs.block_bytes, curve.num_blocks, curve.seconds,
-                  number_or_null(rate > 0.0 ? std::optional(rate) : std::nullopt), curve.sampling_rate, curve.num_tracked, curve.num_bytes);
-  if (!request.tenant.has_value()) write_counts(out, known, curve.all, more);
-  // Requests without a tenant have no separate curve.
-  for (const CurveCounts& counts : curve.tenants) {
-    if (request.tenant.has_value() ? counts.tenant != *request.tenant : counts.tenant.empty()) continue;
-    if (out.back() != '[') out += ',';
-    write_counts(out, known, counts, more);
-  }
-  return out + "]}";
+  return json_object([&](JsonWriter& json) {
+    json.field("object", "cache.curve").field("block_size", curve.block_size).field("block_bytes", known.costs.block_bytes);
+    json.field("blocks", curve.num_blocks).field("seconds", curve.seconds);
+    json.field("prefill_tokens_per_s", rate > 0.0 ? std::optional(rate) : std::nullopt).field("sampling_rate", curve.sampling_rate);
+    json.field("followed_blocks", curve.num_tracked).field("memory_bytes", curve.num_bytes).begin_array("curves");
+    if (!request.tenant.has_value()) write_counts(json, known, curve.all, more);
+    // Requests without a tenant have no separate curve.
+    for (const CurveCounts& counts : curve.tenants)
+      if (request.tenant.has_value() ? counts.tenant == *request.tenant : !counts.tenant.empty()) write_counts(json, known, counts, more);
+    json.end_array();
+  });
 }
 
 Reply show_cache_curve(Serving& serving, HttpRequest& request, const Wake& wake) {

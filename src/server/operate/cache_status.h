@@ -3,12 +3,13 @@
 #include <span>
 #include <string>
 
+#include "base/json_writer.h"
 #include "quire/engine.h"
 
 namespace quire {
 
 [[nodiscard]] std::string cache_status(const EngineStats& engine, std::uint32_t block_size);
-// Appends one object per tier, joined by commas.
-void append_tiers(std::string& text, std::span<const KvTierStats> tiers);
+// Writes the field "tiers", with one object per tier.
+void write_tiers(JsonWriter& json, std::span<const KvTierStats> tiers);
 
 }  // namespace quire

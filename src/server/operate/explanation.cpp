@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <memory>
 #include <numeric>
 #include <utility>
 
-#include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "quire/text/tokenizer.h"
 #include "server/api/serving.h"
 #include "server/request/served_model.h"
@@ -66,67 +64,28 @@ const CauseText& cause_text(EventCause cause) {
   return kEventCauseTexts.at(static_cast<std::size_t>(cause));
 }
 
-// Writes the members of one JSON object.
-class Object {
- public:
-  explicit Object(std::string& out) : out_(out) { out_ += '{'; }
-  void text(std::string_view name, std::string_view value) { add(name, json_string(value)); }
-  // Writes null for an empty value.
-  void text_or_null(std::string_view name, std::string_view value) { add(name, value.empty() ? std::string("null") : json_string(value)); }
-  template <class Number>
-  void number(std::string_view name, Number value) {
-    add(name, fmt::format("{}", value));
-  }
-  void flag(std::string_view name, bool value) { add(name, value ? "true" : "false"); }
-  void seconds(std::string_view name, double value) { add(name, fmt::format("{:.6f}", value)); }
-  template <class Items, class Write>
-  void list(std::string_view name, const Items& items, Write write) {
-    key(name);
-    out_ += '[';
-    for (const auto& item : items) {
-      if (&item != &*std::begin(items)) out_ += ',';
-      write(item);
-    }
-    out_ += ']';
-  }
-  void key(std::string_view name) { append_format(out_, R"({}"{}":)", out_.back() == '{' ? "" : ",", name); }
-  void end() { out_ += '}'; }
-
- private:
-  void add(std::string_view name, std::string_view value) {
-    key(name);
-    out_ += value;
-  }
-  std::string& out_;
-};
-
 double sum_s(const std::vector<WaitFact>& waits) {
   return std::accumulate(waits.begin(), waits.end(), 0.0, [](double sum, const WaitFact& wait) { return sum + wait.seconds; });
 }
 
 class ExplanationWriter {
  public:
-  ExplanationWriter(const Tokenizer& tokenizer, bool includes_other_prompts)
-      : tokenizer_(tokenizer), includes_other_prompts_(includes_other_prompts) {}
-
-  std::string out;
+  ExplanationWriter(JsonWriter& json, const Tokenizer& tokenizer, bool includes_other_prompts)
+      : json_(json), tokenizer_(tokenizer), includes_other_prompts_(includes_other_prompts) {}
 
   void request(const RequestExplanation& facts) {
-    Object object(out);
-    object.text("state", facts.ended_s ? "ended" : facts.admitted_s ? "admitted" : "waiting");
-    object.text("summary", summary(facts));
-    object.seconds("waited_s", sum_s(facts.waits));
-    object.list("waits", facts.waits, [this](const WaitFact& fact) { wait(fact); });
-    object.seconds("waited_again_s", sum_s(facts.later_waits));
-    object.list("waits_again", facts.later_waits, [this](const WaitFact& fact) { wait(fact); });
-    object.text_or_null("blocked_by", facts.blocked_by_name);
-    object.text_or_null("behind", facts.blocked_by_name);  // the name in version 0.1
-    object.key("prompt");
+    json_.begin_object().field("state", facts.ended_s ? "ended" : facts.admitted_s ? "admitted" : "waiting");
+    json_.field("summary", summary(facts));
+    waits("waited_s", "waits", facts.waits);
+    waits("waited_again_s", "waits_again", facts.later_waits);
+    json_.field("blocked_by", unless_empty(facts.blocked_by_name));
+    json_.field("behind", unless_empty(facts.blocked_by_name));  // the name in version 0.1
     prompt(facts);
-    object.list("misses", facts.misses, [this](const MissFact& fact) { miss(fact); });
-    object.number("num_preemptions", facts.num_preemptions);
-    object.list("preemptions", facts.preemptions, [this](const PreemptionFact& fact) { preemption(fact); });
-    object.end();
+    json_.begin_array("misses");
+    for (const MissFact& fact : facts.misses) miss(fact);
+    json_.end_array().field("num_preemptions", facts.num_preemptions).begin_array("preemptions");
+    for (const PreemptionFact& fact : facts.preemptions) preemption(fact);
+    json_.end_array().end_object();
   }
 
  private:
@@ -146,62 +105,49 @@ class ExplanationWriter {
     return text;
   }
 
-  void wait(const WaitFact& fact) {
-    Object object(out);
-    object.text("cause", cause_text(fact.cause).name);
-    object.text("text", cause_text(fact.cause).text);
-    object.seconds("seconds", fact.seconds);
-    object.number("steps", fact.num_steps);
-    object.end();
+  void cause(const CauseText& words) { json_.begin_object().field("cause", words.name).field("text", words.text); }
+
+  void waits(std::string_view sum_name, std::string_view name, const std::vector<WaitFact>& facts) {
+    json_.fixed_field(sum_name, sum_s(facts), 6).begin_array(name);
+    for (const WaitFact& fact : facts) {
+      cause(cause_text(fact.cause));
+      json_.fixed_field("seconds", fact.seconds, 6).field("steps", fact.num_steps).end_object();
+    }
+    json_.end_array();
   }
 
   void prompt(const RequestExplanation& facts) {
-    Object object(out);
-    object.number("tokens", facts.num_tokens);
-    object.number("cached", facts.num_cached);
-    object.number("from_tiers", facts.num_external);
-    object.number("shared", facts.num_shared);
-    object.number("missed", facts.num_missed);
-    object.key("missed_by_cause");
-    Object causes(out);
+    json_.begin_object("prompt").field("tokens", facts.num_tokens).field("cached", facts.num_cached);
+    json_.field("from_tiers", facts.num_external).field("shared", facts.num_shared).field("missed", facts.num_missed);
+    json_.begin_object("missed_by_cause");
     for (std::size_t i = 0; i < kNumMissCauses; ++i)
-      if (facts.missed.at(i) > 0) causes.number(kMissCauseTexts.at(i).name, facts.missed.at(i));
-    causes.end();
-    if (facts.remembered_since.value > 0) object.number("remembered_since_step", facts.remembered_since.value);
-    object.end();
+      if (facts.missed.at(i) > 0) json_.field(kMissCauseTexts.at(i).name, facts.missed.at(i));
+    json_.end_object();
+    if (facts.remembered_since.value > 0) json_.field("remembered_since_step", facts.remembered_since.value);
+    json_.end_object();
   }
 
   void miss(const MissFact& fact) {
-    const CauseText& words = kMissCauseTexts.at(static_cast<std::size_t>(fact.cause));
-    Object object(out);
-    object.text("cause", words.name);
-    object.text("text", words.text);
-    object.number("first_token", fact.first_token);
-    object.number("tokens", fact.num_tokens);
+    cause(kMissCauseTexts.at(static_cast<std::size_t>(fact.cause)));
+    json_.field("first_token", fact.first_token).field("tokens", fact.num_tokens);
     if (fact.cause == MissCause::evicted || fact.cause == MissCause::forgotten || fact.cause == MissCause::reset)
-      object.number("step", fact.step.value);
-    if (fact.cause == MissCause::evicted) object.text_or_null("by", fact.by_name);
+      json_.field("step", fact.step.value);
+    if (fact.cause == MissCause::evicted) json_.field("by", unless_empty(fact.by_name));
     if (fact.differs_at) {
-      object.number("differs_at", *fact.differs_at);
-      object.text("before", tokenizer_.decode(fact.before, false));
-      object.text("own", tokenizer_.decode(fact.own, false));
-      if (includes_other_prompts_) object.text("stored", tokenizer_.decode(fact.stored, false));
+      json_.field("differs_at", *fact.differs_at).field("before", tokenizer_.decode(fact.before, false));
+      json_.field("own", tokenizer_.decode(fact.own, false));
+      if (includes_other_prompts_) json_.field("stored", tokenizer_.decode(fact.stored, false));
     }
-    object.end();
+    json_.end_object();
   }
 
   void preemption(const PreemptionFact& fact) {
-    Object object(out);
-    object.text("cause", cause_text(fact.cause).name);
-    object.text("text", cause_text(fact.cause).text);
-    object.number("step", fact.step.value);
-    object.text_or_null("by", fact.by_name);
-    object.number("missing_blocks", fact.num_missing_blocks);
-    object.flag("swapped_out", fact.swapped_out);
-    object.number("lost_tokens", fact.num_lost_tokens);
-    object.end();
+    cause(cause_text(fact.cause));
+    json_.field("step", fact.step.value).field("by", unless_empty(fact.by_name)).field("missing_blocks", fact.num_missing_blocks);
+    json_.field("swapped_out", fact.swapped_out).field("lost_tokens", fact.num_lost_tokens).end_object();
   }
 
+  JsonWriter& json_;
   const Tokenizer& tokenizer_;
   const bool includes_other_prompts_;
 };
@@ -218,13 +164,12 @@ std::string_view name_of(MissCause cause) {
 
 std::string explanation_json(std::string_view id, std::span<const RequestExplanation> requests, const Tokenizer& tokenizer,
                              bool includes_other_prompts) {
-  ExplanationWriter writer(tokenizer, includes_other_prompts);
-  Object object(writer.out);
-  object.text("object", "request.explanation");
-  object.text("id", id);
-  object.list("requests", requests, [&](const RequestExplanation& facts) { writer.request(facts); });
-  object.end();
-  return std::move(writer.out);
+  return json_object([&](JsonWriter& json) {
+    json.field("object", "request.explanation").field("id", id).begin_array("requests");
+    ExplanationWriter writer(json, tokenizer, includes_other_prompts);
+    for (const RequestExplanation& facts : requests) writer.request(facts);
+    json.end_array();
+  });
 }
 
 Reply explain_request(Serving& serving, HttpRequest& request, const Wake& wake) {

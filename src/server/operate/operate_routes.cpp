@@ -44,7 +44,7 @@ Reply page_reply(std::string_view html) {
 
 Reply health(const Serving& serving) {
   if (serving.is_draining()) return serving.refuse({ErrorCode::shutting_down, "", "the server is shutting down", ""});
-  return Serving::json_reply(R"({"status":"ok"})");
+  return Serving::json_reply([](JsonWriter& json) { json.field("status", "ok"); });
 }
 
 Reply ready(Serving& serving) {
@@ -53,7 +53,7 @@ Reply ready(Serving& serving) {
   if (engine.is_stopping) return serving.refuse({ErrorCode::shutting_down, "", "the engine has been stopped", "restart the server"});
   if (engine.is_paused)
     return {error_response(503, {ErrorCode::overloaded, "", "the engine is paused", "send POST /resume"}, serving.options().retry_after_s)};
-  return Serving::json_reply(R"({"status":"ready"})");
+  return Serving::json_reply([](JsonWriter& json) { json.field("status", "ready"); });
 }
 
 // vLLM caches images as they are before the encoder. quire has no such cache: it decodes an image for its request only.
@@ -153,7 +153,7 @@ Reply Operator::save_journal(const HttpRequest& request, const Wake& wake) {
 }
 
 Reply Operator::is_paused() const {
-  return Serving::json_reply(fmt::format(R"({{"is_paused":{}}})", engine().stats().is_paused));
+  return Serving::json_reply([&](JsonWriter& json) { json.field("is_paused", engine().stats().is_paused); });
 }
 
 }  // namespace
@@ -176,7 +176,7 @@ ApiRoutes operate_routes(Serving& serving) {
               {"/health", "GET", Access::open, [&serving](HttpRequest&, const Wake&) { return health(serving); }},
               {"/ready", "GET", Access::open, [&serving](HttpRequest&, const Wake&) { return ready(serving); }},
               {"/version", "GET", Access::key,
-               [](HttpRequest&, const Wake&) { return Serving::json_reply(fmt::format(R"({{"version":"{}"}})", kVersion)); }},
+               [](HttpRequest&, const Wake&) { return Serving::json_reply([](JsonWriter& json) { json.field("version", kVersion); }); }},
               {"/metrics", "GET", Access::server_key, [&serving](HttpRequest&, const Wake&) { return metrics(serving); }},
               {"/v1/cache", "GET", Access::server_key, cache},
               {kCurvePath, "GET", Access::key,

@@ -12,9 +12,8 @@
 #include <span>
 #include <string_view>
 
-#include "base/append_format.h"
 #include "base/base64.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/serving.h"
 #include "server/http/query.h"
 #include "server/operate/cache_status.h"
@@ -47,45 +46,45 @@ void append_run(std::string& out, std::size_t num_passed, std::size_t num_blocks
 }
 
 template <class Cause, class Values>
-void append_causes(std::string& out, std::string_view name, const Values& values) {
-  append_format(out, R"(,"{}":{{)", name);
+void write_causes(JsonWriter& json, std::string_view name, const Values& values) {
+  json.begin_object(name);
   for (std::size_t i = 0; i < values.size(); ++i)
-    if (values[i] > 0) append_format(out, R"({}"{}":{})", out.back() == '{' ? "" : ",", name_of(static_cast<Cause>(i)), values[i]);
-  out += '}';
+    if (values[i] > 0) json.field(name_of(static_cast<Cause>(i)), values[i]);
+  json.end_object();
 }
 
-std::string engine_json(const EngineStats& engine) {
-  return fmt::format(
-      R"({{"running":{},"waiting":{},"pinned":{},"blocks":{},"free_blocks":{},"open_transfers":{},"paused":{},"admission_stopped":{},)"
-      R"("steps":{},"forks":{},"preemptions":{},"evicted_blocks":{},"prompt_tokens":{},"prompt_tokens_cached":{},"generation_tokens":{},)"
-      R"("query_tokens":{},"hit_tokens":{},"tier_query_tokens":{},"tier_hit_tokens":{},)"
-      R"("ended":{{"stop":{},"length":{},"abort":{},"error":{}}}}})",
-      engine.num_running, engine.num_waiting, engine.num_pinned, engine.num_blocks, engine.num_free_blocks, engine.num_open_transfers,
-      engine.is_paused, engine.is_admission_stopped, engine.num_steps, engine.num_forks, engine.num_preemptions, engine.num_evicted_blocks,
-      engine.prompt_tokens, engine.prompt_tokens_cached, engine.generation_tokens, engine.prefix_cache_queries, engine.prefix_cache_hits,
-      engine.external_prefix_cache_queries, engine.external_prefix_cache_hits, engine.finished_stop + engine.finished_repetition,
-      engine.finished_length, engine.finished_abort, engine.finished_error);
+void write_engine(JsonWriter& json, const EngineStats& engine) {
+  json.begin_object("engine").field("running", engine.num_running).field("waiting", engine.num_waiting).field("pinned", engine.num_pinned);
+  json.field("blocks", engine.num_blocks).field("free_blocks", engine.num_free_blocks).field("open_transfers", engine.num_open_transfers);
+  json.field("paused", engine.is_paused).field("admission_stopped", engine.is_admission_stopped).field("steps", engine.num_steps);
+  json.field("forks", engine.num_forks).field("preemptions", engine.num_preemptions).field("evicted_blocks", engine.num_evicted_blocks);
+  json.field("prompt_tokens", engine.prompt_tokens).field("prompt_tokens_cached", engine.prompt_tokens_cached);
+  json.field("generation_tokens", engine.generation_tokens).field("query_tokens", engine.prefix_cache_queries);
+  json.field("hit_tokens", engine.prefix_cache_hits).field("tier_query_tokens", engine.external_prefix_cache_queries);
+  json.field("tier_hit_tokens", engine.external_prefix_cache_hits).begin_object("ended");
+  json.field("stop", engine.finished_stop + engine.finished_repetition).field("length", engine.finished_length);
+  json.field("abort", engine.finished_abort).field("error", engine.finished_error).end_object().end_object();
 }
+
+constexpr const char* kRequestFields[] = {"id",          "name",          "tenant", "state",           "waits_for",
+                                          "arrival_s",   "prompt_tokens", "tokens", "computed_tokens", "cached_tokens",
+                                          "tier_tokens", "preemptions",   "blocks"};
 
 // Writes rows, because field names in each request would be most of the bytes.
-void append_requests(std::string& out, const WatchFrame& frame, bool has_causes) {
-  out += R"(,"request_fields":["id","name","tenant","state","waits_for","arrival_s","prompt_tokens","tokens","computed_tokens",)"
-         R"("cached_tokens","tier_tokens","preemptions","blocks"],"requests":[)";
+void write_requests(JsonWriter& json, const WatchFrame& frame, bool has_causes) {
+  json.field("request_fields", kRequestFields).begin_array("requests");
   std::string_view text = frame.text;
   for (const WatchedRequest& request : frame.requests) {
     const std::string_view name = text.substr(0, request.name_size), tenant = text.substr(request.name_size, request.tenant_size);
     text.remove_prefix(name.size() + tenant.size());
-    append_format(out, "{}[{},", &request == frame.requests.data() ? "" : ",", request.id.value);
-    append_json_string(out, name);
-    out += ',';
-    append_json_string(out, tenant);
-    const bool waits = request.state < WatchedState::prefill;
-    const std::string cause = waits && has_causes ? fmt::format("\"{}\"", name_of(request.waits_for)) : "null";
-    append_format(out, R"(,"{}",{},{:.3f},{},{},{},{},{},{},{}])", kStates.at(static_cast<std::size_t>(request.state)), cause,
-                  request.arrival_s, request.num_prompt_tokens, request.num_tokens, request.num_computed_tokens, request.num_cached_tokens,
-                  request.num_external_tokens, request.num_preemptions, request.num_blocks);
+    const bool has_cause = has_causes && request.state < WatchedState::prefill;
+    json.begin_array().value(request.id.value).value(name).value(tenant).value(kStates.at(static_cast<std::size_t>(request.state)));
+    json.value(has_cause ? std::optional(name_of(request.waits_for)) : std::nullopt).value(request.arrival_s);
+    json.value(request.num_prompt_tokens).value(request.num_tokens).value(request.num_computed_tokens);
+    json.value(request.num_cached_tokens).value(request.num_external_tokens).value(request.num_preemptions).value(request.num_blocks);
+    json.end_array();
   }
-  out += ']';
+  json.end_array();
 }
 
 }  // namespace
@@ -176,35 +175,39 @@ void WatchRoute::compare() {
 std::string WatchRoute::write_head() const {
   const Engine& engine = serving_->engine().engine();
   const EngineStats stats = engine.stats();
-  std::string out = fmt::format(R"("time_s":{:.3f},"interval_ms":{},"block_size":{},"engine":{})", newest_->now_s, kInterval.count(),
-                                engine.options().cache.block_size, engine_json(stats));
-  append_causes<MissCause>(out, "missed_tokens", stats.explained.missed_tokens);
-  append_causes<EventCause>(out, "waited_s", stats.explained.waited_s);
-  append_causes<EventCause>(out, "preemptions_by_cause", stats.explained.preemptions);
-  out += R"(,"tiers":[)";
-  append_tiers(out, stats.kv_tiers);
-  out += ']';
-  if (stats.kv_swap)
-    append_format(out, R"(,"swap":{{"slots":{},"used_slots":{},"out_blocks":{},"in_blocks":{},"slot_bytes":{}}})",
-                  stats.kv_swap->num_places, stats.kv_swap->num_used_slots, stats.kv_swap->num_out_blocks, stats.kv_swap->num_in_blocks,
-                  stats.kv_swap->place_bytes);
-  append_requests(out, *newest_, engine.options().explained_requests > 0);
-  append_format(out, R"(,"requests_left_out":{})", newest_->num_left_out);
+  std::string out;
+  JsonWriter json(out);
+  json.fixed_field("time_s", newest_->now_s, 3).field("interval_ms", kInterval.count());
+  json.field("block_size", engine.options().cache.block_size);
+  write_engine(json, stats);
+  write_causes<MissCause>(json, "missed_tokens", stats.explained.missed_tokens);
+  write_causes<EventCause>(json, "waited_s", stats.explained.waited_s);
+  write_causes<EventCause>(json, "preemptions_by_cause", stats.explained.preemptions);
+  write_tiers(json, stats.kv_tiers);
+  if (const auto& swap = stats.kv_swap) {
+    json.begin_object("swap").field("slots", swap->num_places).field("used_slots", swap->num_used_slots);
+    json.field("out_blocks", swap->num_out_blocks).field("in_blocks", swap->num_in_blocks).field("slot_bytes", swap->place_bytes);
+    json.end_object();
+  }
+  write_requests(json, *newest_, engine.options().explained_requests > 0);
+  json.field("requests_left_out", newest_->num_left_out);
   return out;
 }
 
 Reply WatchRoute::answer(std::uint32_t since) {
-  const std::string frames = fmt::format(R"({{"object":"watch","frame":{},"since":{})", first_frame_ + frame_,
-                                         since == 0 ? "null" : fmt::format("{}", first_frame_ + since));
-  // There is nothing new: this client polls more often than the engine is called.
-  if (since == frame_) return Serving::json_reply(frames + "}");
-  if (changes_.empty() || written_since_ != since) {
+  // There is nothing new if since == frame_: this client polls more often than the engine is called.
+  if (since != frame_ && (changes_.empty() || written_since_ != since)) {
     const std::string bytes = changed_blocks(newest_->blocks, changed_, since, newest_->now_s);
-    changes_ =
-        fmt::format(R"("blocks":{{"count":{},"changes":"{}"}}}})", newest_->blocks.size(), base64_of(std::as_bytes(std::span(bytes))));
+    changes_ = json_object([&](JsonWriter& json) {
+      json.field("count", newest_->blocks.size()).field("changes", base64_of(std::as_bytes(std::span(bytes))));
+    });
     written_since_ = since;
   }
-  return Serving::json_reply(frames + "," + head_ + "," + changes_);
+  return Serving::json_reply([&](JsonWriter& json) {
+    json.field("object", "watch").field("frame", first_frame_ + frame_);
+    json.field("since", since == 0 ? std::nullopt : std::optional(first_frame_ + since));
+    if (since != frame_) json.raw(head_).raw_field("blocks", changes_);
+  });
 }
 
 }  // namespace quire

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/request/answer_shape.h"
 #include "server/request/completion_request.h"
 #include "server/request/served_model.h"

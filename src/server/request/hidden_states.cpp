@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/request/served_model.h"
 namespace quire {
 
@@ -33,9 +33,13 @@ constexpr ::mode_t kFileMode = 0600, kFolderMode = 0700;
 // Returns the header after its length. The header is padded so that the values after it are aligned.
 std::string safetensors_header(std::size_t num_tokens, std::size_t num_numbers) {
   const std::size_t width = num_numbers / num_tokens, rows_end = num_numbers * sizeof(float);
-  std::string header = fmt::format(
-      R"({{"hidden_states":{{"dtype":"F32","shape":[{},1,{}],"data_offsets":[0,{}]}},"token_ids":{{"dtype":"I64","shape":[{}],"data_offsets":[{},{}]}}}})",
-      num_tokens, width, rows_end, num_tokens, rows_end, rows_end + num_tokens * sizeof(std::int64_t));
+  using Sizes = std::vector<std::size_t>;
+  std::string header = json_object([&](JsonWriter& json) {
+    json.begin_object("hidden_states").field("dtype", "F32").field("shape", Sizes{num_tokens, 1, width});
+    json.field("data_offsets", Sizes{0, rows_end}).end_object();
+    json.begin_object("token_ids").field("dtype", "I64").field("shape", Sizes{num_tokens});
+    json.field("data_offsets", Sizes{rows_end, rows_end + num_tokens * sizeof(std::int64_t)}).end_object();
+  });
   header.resize((header.size() + 7) / 8 * 8, ' ');
   std::string out;
   for (std::uint64_t length = header.size(), i = 0; i < 8; ++i) out += static_cast<char>(length >> 8 * i & 0xFFU);
@@ -197,7 +201,7 @@ Result<std::string> write_hidden_states(const HiddenStatesFolder& destination, c
 }
 
 std::string hidden_states_params(const std::string& path) {
-  return fmt::format(R"({{"hidden_states_path":{}}})", json_string(path));
+  return json_object([&](JsonWriter& json) { json.field("hidden_states_path", path); });
 }
 
 }  // namespace quire

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 
 namespace quire {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 
 namespace quire {
 
@@ -81,12 +81,14 @@ void read_transfer_params(ObjectReader& reader, CompletionRequest& request) {
 }
 
 std::string transfer_params_json(const KvTransferParams& params) {
-  return fmt::format(
-      R"({{"do_remote_prefill":{},"do_remote_decode":{},"remote_block_ids":[[{}]],"remote_engine_id":{},"remote_request_id":{},"remote_host":{},"remote_port":{},"tp_size":{}}})",
-      params.do_remote_prefill, params.do_remote_decode,
-      fmt::join(params.remote_block_ids.empty() ? std::vector<std::uint32_t>() : params.remote_block_ids.front(), ","),
-      json_string(params.remote_engine_id), json_string(params.remote_request_id), json_string(params.remote_host), params.remote_port,
-      params.tp_size);
+  const std::vector<std::uint32_t> blocks =
+      params.remote_block_ids.empty() ? std::vector<std::uint32_t>() : params.remote_block_ids.front();
+  return json_object([&](JsonWriter& json) {
+    json.field("do_remote_prefill", params.do_remote_prefill).field("do_remote_decode", params.do_remote_decode);
+    json.begin_array("remote_block_ids").value(blocks).end_array().field("remote_engine_id", params.remote_engine_id);
+    json.field("remote_request_id", params.remote_request_id).field("remote_host", params.remote_host);
+    json.field("remote_port", params.remote_port).field("tp_size", params.tp_size);
+  });
 }
 
 }  // namespace quire

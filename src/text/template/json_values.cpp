@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/template/builtin.h"
 #include "text/template/merge_sort.h"
 #include "text/template/unicode.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/tool_calls/loose_schema.h"
 #include "text/tool_calls/tagged_value.h"
 

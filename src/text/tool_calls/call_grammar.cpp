@@ -10,7 +10,7 @@
 #include <boost/json/serialize.hpp>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/tool_calls/argument_rules.h"
 #include "text/tool_calls/harmony_delimiters.h"
 #include "text/tool_calls/loose_schema.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/tool_calls/call_reader.h"
 #include "text/tool_calls/tagged_value.h"
 

@@ -2,7 +2,7 @@
 // one thread at a time.
 #include <string>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/tool_calls/call_reader.h"
 #include "text/tool_calls/python_value.h"
 

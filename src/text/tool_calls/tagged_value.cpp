@@ -3,7 +3,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/tool_calls/python_value.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/tool_calls/call_rounds.h"
 #include "text/tool_calls/harmony_delimiters.h"
 #include "text/tool_calls/message_text.h"

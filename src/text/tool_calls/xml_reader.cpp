@@ -3,7 +3,7 @@
 // on one thread at a time.
 #include <string>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "text/tool_calls/call_reader.h"
 #include "text/tool_calls/tagged_value.h"
 

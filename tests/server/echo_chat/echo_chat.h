@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/api/routes.h"
 #include "server/api/serving.h"

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <boost/json/parse.hpp>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/http/answer_id.h"
 #include "server/http/error_response.h"
 #include "text/tool_calls/json_object.h"
@@ -38,25 +40,42 @@ std::string_view messages_error_type(unsigned status) {
 }
 
 std::string messages_error_body(const std::string& message, unsigned status) {
-  return fmt::format(R"({{"type":"error","error":{{"type":"{}","message":{}}}}})", messages_error_type(status),
-                     json_string(repair_utf8(message)));
+  return json_object([&](JsonWriter& json) {
+    json.field("type", "error").begin_object("error").field("type", messages_error_type(status));
+    json.field("message", repair_utf8(message)).end_object();
+  });
 }
 
 // Reports cached prompt tokens separately from the other prompt tokens. cache_creation is null, because cache writes have no separate
 // price.
-std::string messages_usage(const Usage& usage) {
-  return fmt::format(R"({{"input_tokens":{},"cache_creation":null,"cache_creation_input_tokens":0,"cache_read_input_tokens":{},)"
-                     R"("output_tokens":{},"output_tokens_details":null,"inference_geo":null,"server_tool_use":null,"service_tier":null}})",
-                     usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens, usage.completion_tokens);
+void write_usage(JsonWriter& json, const Usage& usage) {
+  json.begin_object("usage").field("input_tokens", usage.prompt_tokens - usage.cached_tokens).field("cache_creation", nullptr);
+  json.field("cache_creation_input_tokens", 0).field("cache_read_input_tokens", usage.cached_tokens);
+  json.field("output_tokens", usage.completion_tokens);
+  for (const char* absent : {"output_tokens_details", "inference_geo", "server_tool_use", "service_tier"}) json.field(absent, nullptr);
+  json.end_object();
 }
 
-std::string stop_json(const AnswerEnd& end) {
-  return fmt::format(R"("stop_reason":"{}","stop_sequence":{})", stop_reason_name(end.reason, end.cause, end.calls_tools),
-                     end.cause.text ? json_string(*end.cause.text) : "null");
+// `end`: null before the answer has ended.
+void write_stop(JsonWriter& json, const AnswerEnd* end) {
+  using Text = std::optional<std::string_view>;
+  json.field("stop_reason", end == nullptr ? Text() : stop_reason_name(end->reason, end->cause, end->calls_tools));
+  json.field("stop_sequence", end == nullptr || !end->cause.text ? Text() : *end->cause.text);
 }
 
-void append_event(std::string& events, std::string_view type, std::string_view fields) {
-  append_format(events, "event: {0}\ndata: {{\"type\":\"{0}\"{1}}}\n\n", type, fields);
+// `write(json)` writes the fields after the type.
+template <class Write>
+void append_event(std::string& events, std::string_view type, Write write) {
+  append_format(events, "event: {}\ndata: ", type);
+  JsonWriter json(events);
+  json.begin_object().field("type", type);
+  write(json);
+  json.end_object();
+  events += "\n\n";
+}
+
+void append_event(std::string& events, std::string_view type) {
+  append_event(events, type, [](JsonWriter&) {});
 }
 
 }  // namespace
@@ -68,10 +87,15 @@ std::string_view stop_reason_name(FinishReason reason, const StopCause& cause, b
 }
 
 std::string diagnostics_json(const PromptComparison* compared) {
-  const auto reason = [](std::string_view type) { return fmt::format(R"({{"cache_miss_reason":{{"type":"{}"}}}})", type); };
-  const auto changed = [&](std::string_view type) {
-    return fmt::format(R"({{"cache_miss_reason":{{"type":"{}","cache_missed_input_tokens":{}}}}})", type, compared->num_missed_tokens);
+  const auto outcome = [](std::string_view type, const std::uint64_t* num_missed_tokens) {
+    return json_object([&](JsonWriter& json) {
+      json.begin_object("cache_miss_reason").field("type", type);
+      if (num_missed_tokens != nullptr) json.field("cache_missed_input_tokens", *num_missed_tokens);
+      json.end_object();
+    });
   };
+  const auto reason = [&](std::string_view type) { return outcome(type, nullptr); };
+  const auto changed = [&](std::string_view type) { return outcome(type, &compared->num_missed_tokens); };
   switch (compared != nullptr ? compared->change : PromptChange::none) {
     case PromptChange::none:
       return "null";
@@ -98,16 +122,22 @@ HttpResponse as_messages_error(HttpResponse response) {
   return response;
 }
 
-std::string MessageWriter::message_json(std::string_view content, std::string_view stop, const Usage& usage) const {
-  return fmt::format(
-      R"({{"id":{},"type":"message","role":"assistant","model":{},"content":[{}],{},"stop_details":null,"container":null,"usage":{}{}{}{}}})",
-      json_string(head_.id), json_string(head_.model), content, stop, messages_usage(usage),
-      diagnostics_.empty() ? "" : R"(,"diagnostics":)", diagnostics_, warnings_json(head_));
+void MessageWriter::write_message(JsonWriter& json, const AnswerEnd* end, const Usage& usage) const {
+  json.begin_object().field("id", head_.id).field("type", "message").field("role", "assistant").field("model", head_.model);
+  json.begin_array("content").raw(content()).end_array();
+  write_stop(json, end);
+  json.field("stop_details", nullptr).field("container", nullptr);
+  write_usage(json, usage);
+  if (!diagnostics_.empty()) json.raw_field("diagnostics", diagnostics_);
+  json.raw(warnings_json(head_)).end_object();
 }
 
 void MessageWriter::begin(std::string& events, const Usage& usage) {
-  append_event(events, "message_start", R"(,"message":)" + message_json("", R"("stop_reason":null,"stop_sequence":null)", usage));
-  append_event(events, "ping", "");
+  append_event(events, "message_start", [&](JsonWriter& json) {
+    json.key("message");
+    write_message(json, nullptr, usage);
+  });
+  append_event(events, "ping");
 }
 
 void MessageWriter::add(std::string& events, const AnswerPart& part) {
@@ -147,16 +177,21 @@ void MessageWriter::open(std::string& events, Kind kind, Block block) {
     blocks_.push_back(std::move(block));
     return;
   }
-  std::string shown = R"({"type":"text","text":""})";
-  if (kind == Kind::thinking) shown = R"({"type":"thinking","thinking":"","signature":""})";
-  if (kind == Kind::tool_use)
-    shown = fmt::format(R"({{"type":"tool_use","id":{},"name":{},"input":{{}}}})", json_string(block.id), json_string(block.name));
-  append_event(events, "content_block_start", fmt::format(R"(,"index":{},"content_block":{})", num_blocks_, shown));
+  append_event(events, "content_block_start", [&](JsonWriter& json) {
+    json.field("index", num_blocks_).begin_object("content_block");
+    if (kind == Kind::thinking)
+      json.field("type", "thinking").field("thinking", "").field("signature", "");
+    else if (kind == Kind::tool_use)
+      json.field("type", "tool_use").field("id", block.id).field("name", block.name).begin_object("input").end_object();
+    else
+      json.field("type", "text").field("text", "");
+    json.end_object();
+  });
 }
 
 void MessageWriter::close(std::string& events) {
   if (std::exchange(open_, Kind::none) == Kind::none) return;
-  if (is_stream_) append_event(events, "content_block_stop", fmt::format(R"(,"index":{})", num_blocks_));
+  if (is_stream_) append_event(events, "content_block_stop", [&](JsonWriter& json) { json.field("index", num_blocks_); });
   ++num_blocks_;
 }
 
@@ -168,18 +203,25 @@ void MessageWriter::append_text(std::string& events, std::string_view text) {
   std::string_view type = "text_delta", field = "text";
   if (open_ == Kind::thinking) type = "thinking_delta", field = "thinking";
   if (open_ == Kind::tool_use) type = "input_json_delta", field = "partial_json";
-  append_event(events, "content_block_delta",
-               fmt::format(R"(,"index":{},"delta":{{"type":"{}","{}":{}}})", num_blocks_, type, field, json_string(text)));
+  append_event(events, "content_block_delta", [&](JsonWriter& json) {
+    json.field("index", num_blocks_).begin_object("delta").field("type", type).field(field, text).end_object();
+  });
 }
 
 void MessageWriter::end(std::string& events, const AnswerEnd& end) {
   close(events);
   if (!is_stream_) {
-    whole_ = message_json(content(), stop_json(end), end.usage);
+    JsonWriter json(whole_);
+    write_message(json, &end, end.usage);
     return;
   }
-  append_event(events, "message_delta", fmt::format(R"(,"delta":{{{}}},"usage":{})", stop_json(end), messages_usage(end.usage)));
-  append_event(events, "message_stop", "");
+  append_event(events, "message_delta", [&](JsonWriter& json) {
+    json.begin_object("delta");
+    write_stop(json, &end);
+    json.end_object();
+    write_usage(json, end.usage);
+  });
+  append_event(events, "message_stop");
 }
 
 void MessageWriter::fail(std::string& events, const Error& error) {
@@ -188,15 +230,18 @@ void MessageWriter::fail(std::string& events, const Error& error) {
 
 std::string MessageWriter::content() const {
   std::string content;
+  JsonWriter json(content);
   for (const Block& block : blocks_) {
-    if (!content.empty()) content += ',';
-    if (block.kind == Kind::thinking)
-      content += fmt::format(R"({{"type":"thinking","thinking":{},"signature":""}})", json_string(block.text));
-    else if (block.kind == Kind::tool_use)
-      content += fmt::format(R"({{"type":"tool_use","id":{},"name":{},"input":{},"caller":{{"type":"direct"}}}})", json_string(block.id),
-                             json_string(block.name), block.text.empty() ? "{}" : block.text);
-    else
-      content += fmt::format(R"({{"type":"text","text":{},"citations":null}})", json_string(block.text));
+    json.begin_object();
+    if (block.kind == Kind::thinking) {
+      json.field("type", "thinking").field("thinking", block.text).field("signature", "");
+    } else if (block.kind == Kind::tool_use) {
+      json.field("type", "tool_use").field("id", block.id).field("name", block.name);
+      json.raw_field("input", block.text.empty() ? "{}" : block.text).begin_object("caller").field("type", "direct").end_object();
+    } else {
+      json.field("type", "text").field("text", block.text).field("citations", nullptr);
+    }
+    json.end_object();
   }
   return content;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "quire/base/error.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/http/http.h"
@@ -43,7 +44,8 @@ class MessageWriter final : public SingleAnswerWriter {
     std::string id, name, text;
   };
   [[nodiscard]] std::string content() const;
-  [[nodiscard]] std::string message_json(std::string_view content, std::string_view stop, const Usage& usage) const;
+  // `end`: null before the answer has ended.
+  void write_message(JsonWriter& json, const AnswerEnd* end, const Usage& usage) const;
   void open(std::string& events, Kind kind, Block block);
   void close(std::string& events);
   void append_text(std::string& events, std::string_view text);

@@ -69,7 +69,7 @@ Result<std::string> count_tokens(std::string body, const RequestContext& context
   if (!parsed) return std::unexpected(parsed.error());
   const auto count = count_prompt_tokens(*std::move(parsed), context);
   if (!count) return std::unexpected(count.error());
-  return fmt::format(R"({{"input_tokens":{}}})", *count);
+  return json_object([&](JsonWriter& json) { json.field("input_tokens", *count); });
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "base/trim.h"
 
 namespace quire {
@@ -20,29 +20,35 @@ std::string clock_time(double seconds, char point) {
 }
 
 std::string usage_json(const Transcript& transcript) {
-  return fmt::format(R"({{"type":"duration","seconds":{}}})", static_cast<std::uint64_t>(std::ceil(transcript.duration_s)));
+  return json_object([&](JsonWriter& json) {
+    json.field("type", "duration").field("seconds", static_cast<std::uint64_t>(std::ceil(transcript.duration_s)));
+  });
 }
 
-std::string number_or_null(const std::optional<double>& number) {
-  return number ? fmt::format("{:.6f}", *number) : "null";
-}
-
-std::string segment_json(const SpeechSegment& segment, std::size_t id) {
+void write_segment(JsonWriter& json, const SpeechSegment& segment, std::size_t id) {
   const WindowScores& scores = segment.scores;
   // Whisper counts in frames of 10 ms.
-  return fmt::format(R"({{"id":{},"seek":{},"start":{:.2f},"end":{:.2f},"text":{},"tokens":[{}],"temperature":{},"avg_logprob":{:.6f},)"
-                     R"("compression_ratio":{},"no_speech_prob":{}}})",
-                     id, std::llround(segment.window_s * 100.0), segment.start_s, segment.end_s, json_string(segment.text),
-                     fmt::join(segment.tokens, ","), scores.temperature, scores.mean_logprob, number_or_null(scores.compression_ratio),
-                     number_or_null(scores.no_speech_prob));
+  json.begin_object().field("id", id).field("seek", std::llround(segment.window_s * 100.0));
+  json.fixed_field("start", segment.start_s, 2).fixed_field("end", segment.end_s, 2).field("text", segment.text);
+  json.field("tokens", segment.tokens).field("temperature", scores.temperature).fixed_field("avg_logprob", scores.mean_logprob, 6);
+  json.field("compression_ratio", scores.compression_ratio).field("no_speech_prob", scores.no_speech_prob).end_object();
 }
 
 std::string verbose_json(const Transcript& transcript) {
-  std::string body = fmt::format(R"({{"task":"{}","language":{},"duration":{:.2f},"text":{},"segments":[)",
-                                 transcript.is_translation ? "translate" : "transcribe", json_string(transcript.language),
-                                 transcript.duration_s, json_string(transcript.text()));
-  for (std::size_t i = 0; i < transcript.segments.size(); ++i) body += (i > 0 ? "," : "") + segment_json(transcript.segments[i], i);
-  return body + fmt::format(R"(],"usage":{}}})", usage_json(transcript));
+  return json_object([&](JsonWriter& json) {
+    json.field("task", transcript.is_translation ? "translate" : "transcribe").field("language", transcript.language);
+    json.fixed_field("duration", transcript.duration_s, 2).field("text", transcript.text()).begin_array("segments");
+    for (std::size_t i = 0; i < transcript.segments.size(); ++i) write_segment(json, transcript.segments[i], i);
+    json.end_array().raw_field("usage", usage_json(transcript));
+  });
+}
+
+std::string event_of(std::string_view type, const char* field, std::string_view text, std::string_view usage) {
+  const std::string event = json_object([&](JsonWriter& json) {
+    json.field("type", type).field(field, text);
+    if (!usage.empty()) json.raw_field("usage", usage);
+  });
+  return "data: " + event + "\n\n";
 }
 
 // A player would read "-->" within a cue as the cue's times.
@@ -76,7 +82,7 @@ std::string Transcript::text() const {
 std::string write_transcript(const Transcript& transcript, TranscriptForm form) {
   switch (form) {
     case TranscriptForm::json:
-      return fmt::format(R"({{"text":{},"usage":{}}})", json_string(transcript.text()), usage_json(transcript));
+      return json_object([&](JsonWriter& json) { json.field("text", transcript.text()).raw_field("usage", usage_json(transcript)); });
     case TranscriptForm::verbose_json:
       return verbose_json(transcript);
     case TranscriptForm::text:
@@ -94,12 +100,11 @@ std::string_view media_type(TranscriptForm form) {
 }
 
 std::string delta_event(std::string_view text) {
-  return fmt::format("data: {{\"type\":\"transcript.text.delta\",\"delta\":{}}}\n\n", json_string(text));
+  return event_of("transcript.text.delta", "delta", text, {});
 }
 
 std::string done_event(const Transcript& transcript) {
-  return fmt::format("data: {{\"type\":\"transcript.text.done\",\"text\":{},\"usage\":{}}}\n\ndata: [DONE]\n\n",
-                     json_string(transcript.text()), usage_json(transcript));
+  return event_of("transcript.text.done", "text", transcript.text(), usage_json(transcript)) + "data: [DONE]\n\n";
 }
 
 TranscribedWindow cut_window(std::span<const TokenId> outputs, double window_s, const SpeechVocabulary& words) {

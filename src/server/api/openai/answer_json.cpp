@@ -1,15 +1,13 @@
 // Writes answers and events in OpenAI's formats, with vLLM's additions. Runs on the server's thread for each token of each stream, so it
-// appends to one string and allocates little. All text is escaped as JSON. Bytes of single tokens are made valid UTF-8 first, because a
+// appends to one string and allocates little. Bytes of single tokens are made valid UTF-8 first, because a
 // token may end within a character.
 #include "server/api/openai/answer_json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <span>
+#include <utility>
 
-#include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/answers/token_logprobs.h"
 #include "server/api/openai/chat_fields.h"
 #include "server/api/openai/routed_experts_json.h"
@@ -28,29 +26,24 @@ struct CompletionLists {
 
   // No entries: the log probabilities of the token are unknown.
   void add(TokenId token, std::span<const TokenLogprob> entries) {
-    const char* comma = tokens.empty() ? "" : ",";
-    for (std::string* list : {&tokens, &values, &tops}) *list += comma;
-    append_json_string(tokens, names.name(token));
-    append_format(offsets, "{}{}", comma, offset);
+    JsonWriter(tokens).value(names.name(token));
+    JsonWriter(offsets).value(offset);
     offset += count_characters(names.text(token));
+    JsonWriter top(tops);
     if (entries.empty()) {
-      values += "null";
-      tops += "null";
+      JsonWriter(values).value(nullptr);
+      top.value(nullptr);
       return;
     }
-    append_json_float(values, entries.front().logprob);
-    for (std::size_t k = 0; k < entries.size(); ++k) {
-      if (k > 0 && entries[k].token == token) continue;
-      tops += k == 0 ? '{' : ',';
-      append_json_string(tops, names.name(entries[k].token));
-      tops += ':';
-      append_json_float(tops, entries[k].logprob);
-    }
-    tops += '}';
+    JsonWriter(values).value(entries.front().logprob);
+    top.begin_object();
+    for (std::size_t k = 0; k < entries.size(); ++k)
+      if (k == 0 || entries[k].token != token) top.field(names.name(entries[k].token), entries[k].logprob);
+    top.end_object();
   }
 };
 
-void append_completion_logprobs(std::string& out, const TokenNames& names, const ChoiceText& choice) {
+void write_completion_logprobs(JsonWriter& json, const TokenNames& names, const ChoiceText& choice) {
   CompletionLists lists{names, choice.text_offset};
   if (choice.echoed) {
     lists.add(*choice.echoed, {});
@@ -61,119 +54,129 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, const
   }
   for (const PositionLogprobs& position : *choice.logprobs)
     if (!position.entries.empty()) lists.add(position.entries.front().token, position.entries);
-  append_format(out, R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", lists.tokens, lists.values,
-                lists.tops, lists.offsets);
+  json.begin_object();
+  for (const auto& [name, list] : {std::pair("tokens", &lists.tokens),
+                                   {"token_logprobs", &lists.values},
+                                   {"top_logprobs", &lists.tops},
+                                   {"text_offset", &lists.offsets}})
+    json.begin_array(name).raw(*list).end_array();
+  json.end_object();
 }
 
 // Writes vLLM's form: for each token an object by token id, with the token itself first. The first token has null.
-void append_prompt_logprobs(std::string& out, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>* prompt) {
-  out += R"(,"prompt_logprobs":)";
+void write_prompt_logprobs(JsonWriter& json, const Tokenizer& tokenizer, const std::vector<PositionLogprobs>* prompt) {
+  json.key("prompt_logprobs");
   if (prompt == nullptr) {
-    out += "null";
+    json.value(nullptr);
     return;
   }
-  out += "[null";
+  json.begin_array().value(nullptr);
   for (const PositionLogprobs& position : *prompt) {
     const auto& entries = position.entries;
+    json.begin_object();
     for (std::size_t k = 0; k < entries.size(); ++k) {
       if (k > 0 && entries[k].token == entries.front().token) continue;
-      append_format(out, R"({}"{}":{{"logprob":)", k == 0 ? ",{" : ",", entries[k].token);
-      append_json_float(out, entries[k].logprob);
-      append_format(out, R"(,"rank":{},"decoded_token":)", entries[k].rank);
-      append_json_string(out, repair_utf8(tokenizer.token_bytes(entries[k].token)));
-      out += '}';
+      json.begin_object(std::to_string(entries[k].token)).field("logprob", entries[k].logprob).field("rank", entries[k].rank);
+      json.field("decoded_token", repair_utf8(tokenizer.token_bytes(entries[k].token))).end_object();
     }
-    out += '}';
+    json.end_object();
   }
-  out += ']';
+  json.end_array();
 }
 
-void append_logprobs(std::string& out, Api api, const TokenNames& names, const ChoiceText& choice) {
-  out += R"(,"logprobs":)";
+void write_logprobs(JsonWriter& json, Api api, const TokenNames& names, const ChoiceText& choice) {
+  json.key("logprobs");
   if (choice.logprobs == nullptr) {
-    out += "null";
+    json.value(nullptr);
   } else if (api == Api::chat) {
-    out += R"({"content":)";
-    append_token_logprobs(out, names, *choice.logprobs);
-    out += '}';
+    json.begin_object().key("content");
+    write_token_logprobs(json, names, *choice.logprobs);
+    json.end_object();
   } else {
-    append_completion_logprobs(out, names, choice);
+    write_completion_logprobs(json, names, choice);
   }
 }
 
-void append_finish(std::string& out, const ChoiceText& choice) {
-  out += R"(,"finish_reason":)";
+void write_finish(JsonWriter& json, const ChoiceText& choice) {
+  json.key("finish_reason");
   if (choice.calls_tools && choice.finish == FinishReason::stop)
-    out += R"("tool_calls")";
+    json.value("tool_calls");
+  else if (choice.finish)
+    json.value(finish_reason_name(*choice.finish));
   else
-    out += choice.finish ? fmt::format("\"{}\"", finish_reason_name(*choice.finish)) : "null";
-  out += R"(,"stop_reason":)";
+    json.value(nullptr);
+  json.key("stop_reason");
   if (choice.cause.text)
-    append_json_string(out, *choice.cause.text);
+    json.value(*choice.cause.text);
   else
-    out += choice.cause.token ? std::to_string(*choice.cause.token) : "null";
+    json.value(choice.cause.token);
 }
 
-void append_prompt_token_ids(std::string& out, const std::vector<TokenId>& tokens) {
-  out += fmt::format(R"(,"prompt_token_ids":[{}])", fmt::join(tokens, ","));
-}
-
-// Writes a choice with its "text", "message" or "delta". `fields` replaces the text of a chat: fields of a message, or a delta.
-void append_choice(std::string& out, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, std::string_view fields, bool whole) {
-  append_format(out, R"({{"index":{},)", choice.index);
+// Writes the "text", "message" or "delta" of a choice.
+void write_text(JsonWriter& json, Api api, const ChoiceText& choice, std::string_view fields, bool whole) {
   if (api == Api::completion) {
-    out += R"("text":)";
-    append_json_string(out, choice.text);
-  } else if (!fields.empty()) {
-    out += whole ? R"("message":{"role":"assistant",)" : R"("delta":)";
-    out += fields;
-    if (whole) out += R"(,"refusal":null})";
-  } else if (!whole && choice.text.empty() && choice.finish) {
-    out += R"("delta":{})";
-  } else {
-    out += whole ? R"("message":{"role":"assistant","content":)" : R"("delta":{"content":)";
-    append_json_string(out, choice.text);
-    if (whole) out += R"(,"refusal":null)";
-    out += '}';
+    json.field("text", choice.text);
+    return;
   }
-  append_logprobs(out, api, {tokenizer, choice.tokens_as_ids}, choice);
-  append_finish(out, choice);
-  if (choice.writes_prompt_logprobs && api == Api::completion) append_prompt_logprobs(out, tokenizer, choice.prompt);
-  if (choice.routed) append_routed_experts(out, *choice.routed);
-  if (choice.token_ids != nullptr) out += fmt::format(R"(,"token_ids":[{}])", fmt::join(*choice.token_ids, ","));
-  if (choice.prompt_token_ids != nullptr && api == Api::completion) append_prompt_token_ids(out, *choice.prompt_token_ids);
-  out += '}';
+  json.begin_object(whole ? "message" : "delta");
+  if (whole) json.field("role", "assistant");
+  if (!fields.empty())
+    json.raw(fields);
+  else if (whole || !choice.text.empty() || !choice.finish)
+    json.field("content", choice.text);
+  if (whole) json.field("refusal", nullptr);
+  json.end_object();
 }
 
+// `fields` replaces the text of a chat: fields of a message or of a delta.
+void write_choice(JsonWriter& json, Api api, const Tokenizer& tokenizer, const ChoiceText& choice, std::string_view fields, bool whole) {
+  json.begin_object().field("index", choice.index);
+  write_text(json, api, choice, fields, whole);
+  write_logprobs(json, api, {tokenizer, choice.tokens_as_ids}, choice);
+  write_finish(json, choice);
+  if (choice.writes_prompt_logprobs && api == Api::completion) write_prompt_logprobs(json, tokenizer, choice.prompt);
+  if (choice.routed) json.field("routed_experts", routed_experts_text(*choice.routed));
+  if (choice.token_ids != nullptr) json.field("token_ids", *choice.token_ids);
+  if (choice.prompt_token_ids != nullptr && api == Api::completion) json.field("prompt_token_ids", *choice.prompt_token_ids);
+  json.end_object();
+}
+
+// Returns the text of an answer up to its list of choices.
 std::string head_json(const AnswerHead& head, std::string_view object) {
-  return fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},"choices":[)", json_string(head.id), object, head.created_s,
-                     json_string(head.model));
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("id", head.id).field("object", object).field("created", head.created_s).field("model", head.model);
+  json.begin_array("choices");
+  return out;
 }
 
 }  // namespace
 
 std::string usage_json(const Usage& usage) {
-  std::string out =
-      fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},"prompt_tokens_details":{{"cached_tokens":{}}})",
-                  usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens, usage.cached_tokens);
-  if (usage.reasoning_tokens > 0) out += fmt::format(R"(,"completion_tokens_details":{{"reasoning_tokens":{}}})", usage.reasoning_tokens);
-  return out + '}';
+  return json_object([&](JsonWriter& json) {
+    json.field("prompt_tokens", usage.prompt_tokens).field("completion_tokens", usage.completion_tokens);
+    json.field("total_tokens", usage.prompt_tokens + usage.completion_tokens);
+    json.begin_object("prompt_tokens_details").field("cached_tokens", usage.cached_tokens).end_object();
+    if (usage.reasoning_tokens > 0)
+      json.begin_object("completion_tokens_details").field("reasoning_tokens", usage.reasoning_tokens).end_object();
+  });
 }
 
 std::string openai_answer(const AnswerHead& head, const Tokenizer& tokenizer, const std::vector<ChoiceText>& choices, const Usage& usage,
-                          const std::string& more) {
+                          std::string_view more) {
   std::string out = head_json(head, head.api == Api::chat ? "chat.completion" : "text_completion");
-  for (const ChoiceText& choice : choices) {
-    if (&choice != choices.data()) out += ',';
-    append_choice(out, head.api, tokenizer, choice,
-                  choice.parts != nullptr ? message_fields(*choice.parts, call_ids(head, choice.index)) : "", true);
+  JsonWriter json(out);
+  for (const ChoiceText& choice : choices)
+    write_choice(json, head.api, tokenizer, choice,
+                 choice.parts != nullptr ? message_fields(*choice.parts, call_ids(head, choice.index)) : "", true);
+  json.end_array().raw_field("usage", usage_json(usage));
+  if (head.api == Api::chat && !choices.empty()) {
+    const ChoiceText& first = choices.front();
+    if (first.writes_prompt_logprobs) write_prompt_logprobs(json, tokenizer, first.prompt);
+    if (first.prompt_token_ids != nullptr) json.field("prompt_token_ids", *first.prompt_token_ids);
   }
-  out += R"(],"usage":)" + usage_json(usage);
-  if (head.api == Api::chat && !choices.empty() && choices.front().writes_prompt_logprobs)
-    append_prompt_logprobs(out, tokenizer, choices.front().prompt);
-  if (head.api == Api::chat && !choices.empty() && choices.front().prompt_token_ids != nullptr)
-    append_prompt_token_ids(out, *choices.front().prompt_token_ids);
-  return out + more + "}";
+  json.raw(more).end_object();
+  return out;
 }
 
 EventWriter::EventWriter(const AnswerHead& head, const Tokenizer& tokenizer, bool include_usage)
@@ -183,24 +186,30 @@ EventWriter::EventWriter(const AnswerHead& head, const Tokenizer& tokenizer, boo
       prefix_("data: " + head_json(head, head.api == Api::chat ? "chat.completion.chunk" : "text_completion")) {}
 
 void EventWriter::close(std::string& out, const Usage* usage, const std::vector<TokenId>* prompt) const {
-  out += ']';
-  if (prompt != nullptr) append_prompt_token_ids(out, *prompt);
+  JsonWriter json(out);
+  json.end_array();
+  if (prompt != nullptr) json.field("prompt_token_ids", *prompt);
   if (usage != nullptr)
-    out += R"(,"usage":)" + usage_json(*usage);
+    json.raw_field("usage", usage_json(*usage));
   else if (include_usage_)
-    out += R"(,"usage":null)";
-  out += "}\n\n";
+    json.field("usage", nullptr);
+  json.end_object();
+  out += "\n\n";
 }
 
 void EventWriter::choice(std::string& out, const ChoiceText& choice, std::string_view delta, const Usage* usage) const {
   out += prefix_;
-  append_choice(out, api_, *tokenizer_, choice, delta, false);
+  JsonWriter json(out);
+  write_choice(json, api_, *tokenizer_, choice, delta, false);
   close(out, usage, api_ == Api::chat ? choice.prompt_token_ids : nullptr);
 }
 
 void EventWriter::role(std::string& out, std::uint32_t index) const {
   out += prefix_;
-  append_format(out, R"({{"index":{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null}})", index);
+  JsonWriter json(out);
+  json.begin_object().field("index", index);
+  json.begin_object("delta").field("role", "assistant").field("content", "").end_object();
+  json.field("logprobs", nullptr).field("finish_reason", nullptr).end_object();
   close(out, nullptr);
 }
 

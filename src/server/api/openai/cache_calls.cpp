@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/answers/pooling_call.h"
 #include "server/api/openai/deferred_call.h"
 #include "server/http/error_response.h"
@@ -21,27 +21,28 @@ namespace quire {
 
 namespace {
 
-std::string number_or_null(std::optional<double> seconds) {
-  return seconds ? fmt::format("{:.6f}", *seconds) : "null";
-}
-
 std::string predicted(const EngineProbe& probe) {
   std::optional<double> all;
   if (probe.wait_s && probe.load_s && probe.compute_s) all = *probe.wait_s + *probe.load_s + *probe.compute_s;
-  return fmt::format(R"({{"ttft_s":{},"wait_s":{},"load_s":{},"compute_s":{}}})", number_or_null(all), number_or_null(probe.wait_s),
-                     number_or_null(probe.load_s), number_or_null(probe.compute_s));
+  return json_object([&](JsonWriter& json) {
+    json.field("ttft_s", all).field("wait_s", probe.wait_s).field("load_s", probe.load_s).field("compute_s", probe.compute_s);
+  });
 }
 
 // Returns the number of the prompt's tokens in each tier, in the form that probing and warming share.
 std::string counts(const CacheProbe& cache, const EngineStats& stats) {
-  std::string text =
-      fmt::format(R"("prompt_tokens":{},"cached_tokens":{},"missed_tokens":{},"found":[{{"tier":"memory","tokens":{}}})", cache.num_tokens,
-                  cache.num_tokens - cache.num_missed_tokens(), cache.num_missed_tokens(), cache.num_local_tokens);
-  for (const TierMatch& match : cache.external) {
-    const std::string name = match.tier < stats.kv_tiers.size() ? stats.kv_tiers[match.tier].name : "connector";
-    append_format(text, R"(,{{"tier":{},"tokens":{}}})", json_string(name), match.num_tokens);
-  }
-  return fmt::format(R"({}],"tiers_known":{})", text, cache.is_external_known);
+  std::string text;
+  JsonWriter json(text);
+  const auto found = [&](std::string_view tier, std::uint64_t num_tokens) {
+    json.begin_object().field("tier", tier).field("tokens", num_tokens).end_object();
+  };
+  json.field("prompt_tokens", cache.num_tokens).field("cached_tokens", cache.num_tokens - cache.num_missed_tokens());
+  json.field("missed_tokens", cache.num_missed_tokens()).begin_array("found");
+  found("memory", cache.num_local_tokens);
+  for (const TierMatch& match : cache.external)
+    found(match.tier < stats.kv_tiers.size() ? stats.kv_tiers[match.tier].name : "connector", match.num_tokens);
+  json.end_array().field("tiers_known", cache.is_external_known);
+  return text;
 }
 
 using Then = std::function<Reply(const std::shared_ptr<DeferredCall>& call, const EngineProbe& probe)>;

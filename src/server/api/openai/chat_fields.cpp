@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
-#include "base/json_text.h"
+#include "server/answers/function_call.h"
 #include "server/http/answer_id.h"
 
 namespace quire {
@@ -57,36 +58,44 @@ std::string message_fields(const std::vector<AnswerPart>& parts, const std::stri
   for (const AnswerPart& part : parts) message.add(part, call_ids);
   const auto& [content, reasoning, calls] = message;
   const bool is_null = content.empty() && (!calls.empty() || !reasoning.empty());
-  std::string out = R"("content":)" + (is_null ? "null" : json_string(content));
-  if (!reasoning.empty()) out += R"(,"reasoning_content":)" + json_string(reasoning);
-  for (const MessageOfParts::Call& call : calls) {
-    out += &call == calls.data() ? R"(,"tool_calls":[)" : ",";
-    out += fmt::format(R"({{"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}})", json_string(call.id),
-                       json_string(call.name), json_string(call.arguments));
-  }
-  if (!calls.empty()) out += ']';
+  std::string out;
+  JsonWriter json(out);
+  json.field("content", is_null ? std::nullopt : std::optional(content));
+  if (!reasoning.empty()) json.field("reasoning_content", reasoning);
+  if (calls.empty()) return out;
+  json.begin_array("tool_calls");
+  for (const MessageOfParts::Call& call : calls) write_function_call(json, call.id, call.name, call.arguments);
+  json.end_array();
   return out;
 }
 
 // The order is OpenAI's: a call's id and name come first, with empty arguments. A call that breaks off cannot be taken back. Its text
 // follows as content, and the finish reason counts only complete calls.
-std::string delta_of(const AnswerPart& part, const std::string& call_ids) {
+std::string delta_fields(const AnswerPart& part, const std::string& call_ids) {
+  std::string out;
+  JsonWriter json(out);
   switch (part.kind) {
     case AnswerPart::Kind::content:
-      return fmt::format(R"({{"content":{}}})", json_string(part.text));
+      json.field("content", part.text);
+      break;
     case AnswerPart::Kind::reasoning:
-      return fmt::format(R"({{"reasoning_content":{}}})", json_string(part.text));
+      json.field("reasoning_content", part.text);
+      break;
     case AnswerPart::Kind::call:
-      return fmt::format(R"({{"tool_calls":[{{"index":{},"id":{},"type":"function","function":{{"name":{},"arguments":""}}}}]}})",
-                         part.call, json_string(call_id(call_ids, part.call)), json_string(part.text));
+      json.begin_array("tool_calls").begin_object().field("index", part.call).field("id", call_id(call_ids, part.call));
+      json.field("type", "function").begin_object("function").field("name", part.text).field("arguments", "").end_object();
+      json.end_object().end_array();
+      break;
     case AnswerPart::Kind::arguments:
-      return fmt::format(R"({{"tool_calls":[{{"index":{},"function":{{"arguments":{}}}}}]}})", part.call, json_string(part.text));
+      json.begin_array("tool_calls").begin_object().field("index", part.call);
+      json.begin_object("function").field("arguments", part.text).end_object().end_object().end_array();
+      break;
     case AnswerPart::Kind::call_end:
     case AnswerPart::Kind::call_broken:
     case AnswerPart::Kind::call_truncated:
-      return {};
+      break;
   }
-  return {};
+  return out;
 }
 
 }  // namespace quire

@@ -16,7 +16,7 @@ namespace quire {
 // Returns the fields of a message after its role: "content":..., and the other fields that are not empty.
 [[nodiscard]] std::string message_fields(const std::vector<AnswerPart>& parts, const std::string& call_ids);
 
-// Streams: returns the object of a delta, or an empty string if there is nothing to write.
-[[nodiscard]] std::string delta_of(const AnswerPart& part, const std::string& call_ids);
+// Streams: returns the fields of a delta, or an empty string if there is nothing to write.
+[[nodiscard]] std::string delta_fields(const AnswerPart& part, const std::string& call_ids);
 
 }  // namespace quire

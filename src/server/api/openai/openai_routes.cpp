@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/openai/cache_calls.h"
 #include "server/api/openai/hidden_states_call.h"
 #include "server/api/openai/openai_shape.h"
@@ -77,23 +77,26 @@ std::vector<ModelCard> model_cards(Serving& serving) {
   const Engine& engine = serving.engine().engine();
   std::vector<ModelCard> cards;
   const std::time_t started = serving.started_s();
-  const auto add = [&](const std::string& name, const std::string& root, const std::string& parent) {
-    cards.push_back(
-        {name, fmt::format(R"({{"id":{0},"object":"model","created":{1},"owned_by":"quire","root":{2},"parent":{3},"max_model_len":{4},)"
-                           R"("type":"model","display_name":{0},"created_at":"{5:%Y-%m-%dT%H:%M:%SZ}"}})",
-                           json_string(name), started, json_string(root), parent, serving.model().max_model_len(), fmt::gmtime(started))});
+  const auto add = [&](const std::string& name, const std::string& root, std::optional<std::string_view> parent) {
+    cards.push_back({name, json_object([&](JsonWriter& json) {
+                       json.field("id", name).field("object", "model").field("created", started).field("owned_by", "quire");
+                       json.field("root", root).field("parent", parent).field("max_model_len", serving.model().max_model_len());
+                       json.field("type", "model").field("display_name", name);
+                       json.field("created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started)));
+                     })});
   };
-  for (const std::string& name : serving.model().names()) add(name, engine.model().name, "null");
-  for (const AdapterInfo& adapter : engine.adapters()) add(adapter.name, adapter.path, json_string(serving.model().name()));
+  for (const std::string& name : serving.model().names()) add(name, engine.model().name, std::nullopt);
+  for (const AdapterInfo& adapter : engine.adapters()) add(adapter.name, adapter.path, serving.model().name());
   return cards;
 }
 
 Reply list_models(Serving& serving) {
   const std::vector<ModelCard> cards = model_cards(serving);
-  std::string data;
-  for (const ModelCard& card : cards) append_format(data, "{}{}", data.empty() ? "" : ",", card.json);
-  return Serving::json_reply(fmt::format(R"({{"object":"list","data":[{}],"has_more":false,"first_id":{},"last_id":{}}})", data,
-                                         json_string(cards.front().id), json_string(cards.back().id)));
+  return Serving::json_reply([&](JsonWriter& json) {
+    json.field("object", "list").begin_array("data");
+    for (const ModelCard& card : cards) json.raw(card.json);
+    json.end_array().field("has_more", false).field("first_id", cards.front().id).field("last_id", cards.back().id);
+  });
 }
 
 constexpr std::string_view kModelPath = "/v1/models/**";

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/json_writer.h"
 #include "server/api/openai/chat_fields.h"
 #include "server/http/error_response.h"
 #include "server/request/completion_request.h"
@@ -13,7 +14,7 @@ namespace quire {
 std::unique_ptr<AnswerWriter> OpenAiShape::make_writer(AnswerHead head, const CompletionRequest& request,
                                                        const Tokenizer& tokenizer) const {
   OpenAiWriterOptions options{.include_usage = request.include_usage, .continuous_usage = request.continuous_usage};
-  if (!hidden_states_path_.empty()) options.more = R"(,"kv_transfer_params":)" + hidden_states_params(hidden_states_path_);
+  if (!hidden_states_path_.empty()) JsonWriter(options.more).raw_field("kv_transfer_params", hidden_states_params(hidden_states_path_));
   return std::make_unique<OpenAiWriter>(std::move(head), tokenizer, std::move(options));
 }
 
@@ -37,7 +38,7 @@ bool OpenAiWriter::write_choice(std::string& events, const ChoiceText& choice, c
   if (choice.parts != nullptr) {
     const std::string ids = call_ids(head_, choice.index);
     for (const AnswerPart& part : *choice.parts) {
-      const std::string delta = delta_of(part, ids);
+      const std::string delta = delta_fields(part, ids);
       if (delta.empty()) continue;
       writer_.choice(events, next, delta, usage);
       has_deltas = true;
@@ -65,9 +66,11 @@ void OpenAiWriter::end_stream(std::string& events, const Usage& usage, const Err
 
 std::string OpenAiWriter::whole_answer(const std::vector<ChoiceText>& choices, const Usage& usage) {
   std::string more = options_.more;
+  JsonWriter json(more);
   if (!choices.empty() && choices.front().kv_transfer != nullptr)
-    more += R"(,"kv_transfer_params":)" + transfer_params_json(*choices.front().kv_transfer);
-  return openai_answer(head_, *tokenizer_, choices, usage, more + warnings_json(head_));
+    json.raw_field("kv_transfer_params", transfer_params_json(*choices.front().kv_transfer));
+  json.raw(warnings_json(head_));
+  return openai_answer(head_, *tokenizer_, choices, usage, more);
 }
 
 }  // namespace quire

@@ -25,12 +25,8 @@ std::string npy_head(std::uint64_t num_tokens, const ExpertShape& shape, bool is
 
 }  // namespace
 
-void append_routed_experts(std::string& out, const ReportedExperts& routed) {
-  out += R"(,"routed_experts":)";
-  if (routed.experts.empty()) {
-    out += "null";
-    return;
-  }
+std::optional<std::string> routed_experts_text(const ReportedExperts& routed) {
+  if (routed.experts.empty()) return std::nullopt;
   const bool is_wide = routed.shape.num_experts > 256;
   std::string npy = npy_head(routed.experts.size() / routed.shape.per_token(), routed.shape, is_wide);
   npy.reserve(npy.size() + routed.experts.size() * (is_wide ? 2 : 1));
@@ -38,7 +34,7 @@ void append_routed_experts(std::string& out, const ReportedExperts& routed) {
     npy += static_cast<char>(expert & 0xFFU);
     if (is_wide) npy += static_cast<char>(expert >> 8U);
   }
-  out += '"' + base64_of(std::as_bytes(std::span(npy))) + '"';
+  return base64_of(std::as_bytes(std::span(npy)));
 }
 
 }  // namespace quire

@@ -1,12 +1,13 @@
 #pragma once
+#include <optional>
 #include <string>
 
 #include "server/answers/answer.h"
 
 namespace quire {
 
-// Appends `,"routed_experts":...` in vLLM's form: a NumPy file in base64, with an array [token][layer][expert] of the smallest sufficient
-// unsigned integers. null if there are no experts.
-void append_routed_experts(std::string& out, const ReportedExperts& routed);
+// Returns "routed_experts" in vLLM's form: a NumPy file in base64, with an array [token][layer][expert] of the smallest sufficient unsigned
+// integers. Empty if there are no experts.
+[[nodiscard]] std::optional<std::string> routed_experts_text(const ReportedExperts& routed);
 
 }  // namespace quire

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/openai/openai_shape.h"
 #include "server/api/openai/small_requests.h"
 #include "server/api/routes.h"
@@ -47,7 +47,7 @@ Reply submit_input(Serving& serving, const std::string& tenant, const std::strin
   if (!session) return serving.refuse(session.error());
   const std::size_t num_tokens = input.tokens.size();
   if (const auto given = (*session)->append(std::move(input.tokens), input.is_last); !given) return serving.refuse(given.error());
-  return Serving::json_reply(fmt::format(R"({{"id":{},"num_tokens":{},"end":{}}})", json_string(id), num_tokens, input.is_last));
+  return Serving::json_reply([&](JsonWriter& json) { json.field("id", id).field("num_tokens", num_tokens).field("end", input.is_last); });
 }
 
 }  // namespace

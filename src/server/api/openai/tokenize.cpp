@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/openai/small_requests.h"
 #include "text/utf8.h"
 
@@ -16,17 +16,16 @@ Result<std::string> answer_tokenize(std::string body, const ServedModel& model, 
   if (const auto named = model.adapter_of(parsed->model); !named) return std::unexpected(named.error());
   const auto tokens = model.encode_input(std::move(parsed->input), parsed->add_special_tokens, cancellation);
   if (!tokens) return std::unexpected(tokens.error());
-  std::string strings = "null";
-  if (parsed->return_token_strs) {
-    strings = "[";
-    for (const TokenId token : *tokens) {
-      if (strings.size() > 1) strings += ',';
-      append_json_string(strings, repair_utf8(model.tokenizer().token_bytes(token)));
+  return json_object([&](JsonWriter& json) {
+    json.field("count", tokens->size()).field("max_model_len", model.max_model_len()).field("tokens", *tokens);
+    if (!parsed->return_token_strs) {
+      json.field("token_strs", nullptr);
+      return;
     }
-    strings += ']';
-  }
-  return fmt::format(R"({{"count":{},"max_model_len":{},"tokens":[{}],"token_strs":{}}})", tokens->size(), model.max_model_len(),
-                     fmt::join(*tokens, ","), strings);
+    json.begin_array("token_strs");
+    for (const TokenId token : *tokens) json.value(repair_utf8(model.tokenizer().token_bytes(token)));
+    json.end_array();
+  });
 }
 
 Result<std::string> answer_detokenize(std::string body, const ServedModel& model, const CancellationPoint* cancellation) {
@@ -39,15 +38,16 @@ Result<std::string> answer_detokenize(std::string body, const ServedModel& model
                 "send them in parts");
   }
   pass(cancellation);
-  return fmt::format(R"({{"prompt":{}}})", json_string(model.tokenizer().decode(parsed->tokens, false)));
+  return json_object([&](JsonWriter& json) { json.field("prompt", model.tokenizer().decode(parsed->tokens, false)); });
 }
 
 std::string tokenizer_info(const ServedModel& model) {
-  const auto text_or_null = [](const std::string& text) { return text.empty() ? std::string("null") : json_string(text); };
-  return fmt::format(
-      R"({{"tokenizer_class":"quire","vocab_size":{},"model_max_length":{},"bos_token":{},"eos_token":{},"chat_template":{}}})",
-      model.tokenizer().vocab_size(), model.max_model_len(), text_or_null(model.bos()), text_or_null(model.eos()),
-      text_or_null(model.chat_template()));
+  return json_object([&](JsonWriter& json) {
+    json.field("tokenizer_class", "quire").field("vocab_size", model.tokenizer().vocab_size());
+    json.field("model_max_length", model.max_model_len());
+    json.field("bos_token", unless_empty(model.bos())).field("eos_token", unless_empty(model.eos()));
+    json.field("chat_template", unless_empty(model.chat_template()));
+  });
 }
 
 }  // namespace quire

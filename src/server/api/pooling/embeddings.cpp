@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/json_text.h"
 #include "server/api/pooling/vector_form.h"
 #include "server/request/served_model.h"
 namespace quire {
@@ -28,14 +27,10 @@ std::uint32_t read_size(ObjectReader& reader, const RequestContext& context) {
 
 std::string embeddings_answer(const PooledHead& head, std::span<const PooledVector> vectors, const VectorForm& form,
                               std::uint64_t num_prompt_tokens) {
-  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
-                                 json_string(head.model));
-  for (std::size_t i = 0; i < vectors.size(); ++i) {
-    body += fmt::format(R"({}{{"index":{},"object":"embedding","embedding":)", i > 0 ? "," : "", i);
-    append_vector(body, finished_vector(vectors[i], form.size, form.normalize), form.is_base64);
-    body += '}';
-  }
-  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+  return pooled_list(head, "embedding", vectors.size(), num_prompt_tokens, [&](JsonWriter& json, std::size_t i) {
+    json.key("embedding");
+    write_vector(json, finished_vector(vectors[i], form.size, form.normalize), form.is_base64);
+  });
 }
 
 }  // namespace

@@ -106,8 +106,23 @@ Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFie
   return {};
 }
 
-std::string pooled_usage(std::uint64_t num_prompt_tokens) {
-  return fmt::format(R"({{"prompt_tokens":{},"total_tokens":{},"completion_tokens":0}})", num_prompt_tokens, num_prompt_tokens);
+void write_pooled_usage(JsonWriter& json, std::uint64_t num_prompt_tokens) {
+  json.begin_object("usage").field("prompt_tokens", num_prompt_tokens).field("total_tokens", num_prompt_tokens);
+  json.field("completion_tokens", 0).end_object();
+}
+
+std::string pooled_list(const PooledHead& head, std::string_view object, std::size_t count, std::uint64_t num_prompt_tokens,
+                        const std::function<void(JsonWriter& json, std::size_t i)>& write) {
+  return json_object([&](JsonWriter& json) {
+    json.field("id", head.id).field("object", "list").field("created", head.created_s).field("model", head.model).begin_array("data");
+    for (std::size_t i = 0; i < count; ++i) {
+      json.begin_object().field("index", i).field("object", object);
+      write(json, i);
+      json.end_object();
+    }
+    json.end_array();
+    write_pooled_usage(json, num_prompt_tokens);
+  });
 }
 
 }  // namespace quire

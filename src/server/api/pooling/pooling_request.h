@@ -1,11 +1,14 @@
 #pragma once
 // Code that all calls for vectors of texts share: their fields, and their requests to the engine.
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "quire/base/error.h"
 #include "quire/engine.h"
 #include "quire/server_options.h"
@@ -41,6 +44,9 @@ Result<void> finish_fields(ObjectReader& reader, PoolingFields& fields, const Re
 // Adds the request for one text. `field` names the text in errors.
 Result<void> add_pooled(PreparedPooling& prepared, Prompt text, const PoolingFields& fields, PoolingParams params, const char* field,
                         const RequestContext& context);
-std::string pooled_usage(std::uint64_t num_prompt_tokens);
+void write_pooled_usage(JsonWriter& json, std::uint64_t num_prompt_tokens);
+// Returns a whole answer with a list of objects of this type; `write` writes the further fields of object i.
+[[nodiscard]] std::string pooled_list(const PooledHead& head, std::string_view object, std::size_t count, std::uint64_t num_prompt_tokens,
+                                      const std::function<void(JsonWriter& json, std::size_t i)>& write);
 
 }  // namespace quire

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/request/served_model.h"
 namespace quire {
 
@@ -142,11 +142,8 @@ Result<Scores> add_pairs(PreparedPooling& prepared, PairCall& call, const Reques
 }
 
 std::string score_answer(const PooledHead& head, const std::vector<double>& scores, std::uint64_t num_prompt_tokens) {
-  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
-                                 json_string(head.model));
-  for (std::size_t i = 0; i < scores.size(); ++i)
-    body += fmt::format(R"({}{{"index":{},"object":"score","score":{}}})", i > 0 ? "," : "", i, scores[i]);
-  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+  return pooled_list(head, "score", scores.size(), num_prompt_tokens,
+                     [&](JsonWriter& json, std::size_t i) { json.field("score", scores[i]); });
 }
 
 // Returns the answer with the `most` best documents. `documents` is empty if the answer must not repeat them.
@@ -156,15 +153,17 @@ std::string rerank_answer(const PooledHead& head, const std::vector<double>& sco
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, [&scores](std::size_t a, std::size_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
   order.resize(std::min(order.size(), most));
-  std::string body = fmt::format(R"({{"id":{},"model":{},"usage":{},"results":[)", json_string(head.id), json_string(head.model),
-                                 pooled_usage(num_prompt_tokens));
-  for (const std::size_t i : order) {
-    if (!body.ends_with('[')) body += ',';
-    body += fmt::format(R"({{"index":{},)", i);
-    if (!documents.empty()) body += fmt::format(R"("document":{{"text":{}}},)", json_string(documents[i]));
-    body += fmt::format(R"("relevance_score":{}}})", scores[i]);
-  }
-  return body + "]}";
+  return json_object([&](JsonWriter& json) {
+    json.field("id", head.id).field("model", head.model);
+    write_pooled_usage(json, num_prompt_tokens);
+    json.begin_array("results");
+    for (const std::size_t i : order) {
+      json.begin_object().field("index", i);
+      if (!documents.empty()) json.begin_object("document").field("text", documents[i]).end_object();
+      json.field("relevance_score", scores[i]).end_object();
+    }
+    json.end_array();
+  });
 }
 
 // Reads both sides of the pairs, under any of the names that vLLM has used for them.

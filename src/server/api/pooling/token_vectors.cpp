@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/pooling/vector_form.h"
 #include "server/http/error_response.h"
 #include "server/http/tenants.h"
@@ -74,38 +74,33 @@ Result<PoolingRequest> parse_pooling(std::string body, const RequestContext& con
 }
 
 // Writes [token][number], or in base64 the bytes of all numbers.
-void append_rows(std::string& out, std::span<const float> rows, std::uint32_t width, const VectorForm& form) {
+void write_rows(JsonWriter& json, std::span<const float> rows, std::uint32_t width, const VectorForm& form) {
   PooledVector all;
-  if (!form.is_base64) out += '[';
+  if (!form.is_base64) json.begin_array();
   for (std::size_t begin = 0; begin < rows.size(); begin += width) {
     const PooledVector row = finished_vector(rows.subspan(begin, width), 0, form.normalize);
     if (form.is_base64) {
       all.insert(all.end(), row.begin(), row.end());
       continue;
     }
-    if (begin > 0) out += ',';
-    append_vector(out, row, false);
+    json.value(row);
   }
   if (form.is_base64)
-    append_vector(out, all, true);
+    write_vector(json, all, true);
   else
-    out += ']';
+    json.end_array();
 }
 
 // `width`: size of each token's vector, if an answer has several vectors; 0: each answer has one vector.
 std::string pooling_answer(const PooledHead& head, std::span<const PooledVector> answers, const VectorForm& form, std::uint32_t width,
                            std::uint64_t num_prompt_tokens) {
-  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
-                                 json_string(head.model));
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    body += fmt::format(R"({}{{"index":{},"object":"pooling","data":)", i > 0 ? "," : "", i);
+  return pooled_list(head, "pooling", answers.size(), num_prompt_tokens, [&](JsonWriter& json, std::size_t i) {
+    json.key("data");
     if (width > 0)
-      append_rows(body, answers[i], width, form);
+      write_rows(json, answers[i], width, form);
     else
-      append_vector(body, finished_vector(answers[i], 0, form.normalize), form.is_base64);
-    body += '}';
-  }
-  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+      write_vector(json, finished_vector(answers[i], 0, form.normalize), form.is_base64);
+  });
 }
 
 Result<void> render_chat(PoolingRequest& request, const RequestContext& context) {
@@ -133,15 +128,15 @@ Result<void> render_chat(PoolingRequest& request, const RequestContext& context)
 Result<std::string> files_answer(const PooledHead& head, std::span<const PooledVector> answers,
                                  const std::vector<std::vector<TokenId>>& prompts, const HiddenStatesFolder& destination,
                                  std::uint64_t num_prompt_tokens) {
-  std::string body = fmt::format(R"({{"id":{},"object":"list","created":{},"model":{},"data":[)", json_string(head.id), head.created_s,
-                                 json_string(head.model));
+  std::vector<std::string> paths;
   for (std::size_t i = 0; i < answers.size(); ++i) {
-    const auto path = write_hidden_states(destination, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
+    auto path = write_hidden_states(destination, fmt::format("{}-{}", head.id, i), prompts[i], answers[i]);
     if (!path) return std::unexpected(path.error());
-    body += fmt::format(R"({}{{"index":{},"object":"pooling","data":[],"kv_transfer_params":{}}})", i > 0 ? "," : "", i,
-                        hidden_states_params(*path));
+    paths.push_back(*std::move(path));
   }
-  return body + fmt::format(R"(],"usage":{}}})", pooled_usage(num_prompt_tokens));
+  return pooled_list(head, "pooling", answers.size(), num_prompt_tokens, [&](JsonWriter& json, std::size_t i) {
+    json.begin_array("data").end_array().raw_field("kv_transfer_params", hidden_states_params(paths[i]));
+  });
 }
 
 // Returns the kind of pooling: every token's row, or the vector of a text as in /v1/embeddings.

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/base64.h"
-#include "base/json_text.h"
 #include "server/api/pooling/pooling_request.h"
 #include "server/http/error_response.h"
 
@@ -80,18 +79,12 @@ PooledVector finished_vector(std::span<const float> row, std::uint32_t size, boo
   return vector;
 }
 
-void append_vector(std::string& out, std::span<const float> values, bool is_base64) {
+void write_vector(JsonWriter& json, std::span<const float> values, bool is_base64) {
   static_assert(std::endian::native == std::endian::little, "the machine is little-endian, as clients expect");
-  if (is_base64) {
-    out += '"' + base64_of(std::as_bytes(values)) + '"';
-    return;
-  }
-  out += '[';
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (i > 0) out += ',';
-    append_json_float(out, values[i]);
-  }
-  out += ']';
+  if (is_base64)
+    json.value(base64_of(std::as_bytes(values)));
+  else
+    json.value(values);
 }
 
 }  // namespace quire

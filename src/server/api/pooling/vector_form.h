@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "server/answers/pooling_call.h"
 #include "server/request/completion_request.h"
 #include "server/request/object_reader.h"
@@ -24,7 +25,7 @@ void read_form(ObjectReader& reader, VectorForm& form);
 
 // Returns the first `size` numbers of a row (0: all), scaled to length 1 if `normalize` is set.
 PooledVector finished_vector(std::span<const float> row, std::uint32_t size, bool normalize);
-// Appends an array of numbers, or their bytes in base64.
-void append_vector(std::string& out, std::span<const float> values, bool is_base64);
+// Writes an array of numbers, or their bytes in base64.
+void write_vector(JsonWriter& json, std::span<const float> values, bool is_base64);
 
 }  // namespace quire

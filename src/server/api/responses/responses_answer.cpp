@@ -5,10 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <utility>
 
 #include "base/append_format.h"
-#include "base/json_text.h"
+#include "base/json_writer.h"
+#include "server/answers/function_call.h"
 #include "server/answers/token_logprobs.h"
 #include "server/api/serving.h"
 #include "server/http/answer_id.h"
@@ -18,13 +20,12 @@ namespace quire {
 
 namespace {
 
-constexpr std::string_view kEmptyEnding = R"("completed_at":null,"error":null,"incomplete_details":null,"output":[],"usage":null)";
-
-std::string responses_usage(const Usage& usage) {
-  return fmt::format(R"({{"input_tokens":{},"input_tokens_details":{{"cached_tokens":{},"cache_write_tokens":0}},"output_tokens":{},)"
-                     R"("output_tokens_details":{{"reasoning_tokens":{}}},"total_tokens":{}}})",
-                     usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, usage.reasoning_tokens,
-                     usage.prompt_tokens + usage.completion_tokens);
+void write_usage(JsonWriter& json, const Usage& usage) {
+  json.begin_object("usage").field("input_tokens", usage.prompt_tokens);
+  json.begin_object("input_tokens_details").field("cached_tokens", usage.cached_tokens).field("cache_write_tokens", 0).end_object();
+  json.field("output_tokens", usage.completion_tokens);
+  json.begin_object("output_tokens_details").field("reasoning_tokens", usage.reasoning_tokens).end_object();
+  json.field("total_tokens", usage.prompt_tokens + usage.completion_tokens).end_object();
 }
 
 // Returns the status of the answer, and of its last item if that is cut off.
@@ -36,17 +37,27 @@ std::string_view status_of(FinishReason reason) {
 // Returns the elements of an array without brackets, so that more can be added.
 std::string elements_of(const std::vector<PositionLogprobs>& logprobs, const Tokenizer& tokenizer) {
   std::string array;
-  append_token_logprobs(array, {tokenizer}, logprobs);
+  JsonWriter json(array);
+  write_token_logprobs(json, {tokenizer}, logprobs);
   return array.substr(1, array.size() - 2);
+}
+
+std::string fields(const std::function<void(JsonWriter&)>& write) {
+  std::string out;
+  JsonWriter json(out);
+  write(json);
+  return out;
 }
 
 }  // namespace
 
 std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t num_cached_tokens) {
-  const auto outcome = [](std::string_view type) { return fmt::format(R"({{"type":"{}"}})", type); };
+  const auto outcome = [](std::string_view type) { return json_object([&](JsonWriter& json) { json.field("type", type); }); };
   const auto miss = [&](std::string_view reason) {
-    return fmt::format(R"({{"type":"cache_miss","reason":"{}","cache_missed_tokens":{},"comparison_reusable_tokens":{}}})", reason,
-                       compared.num_missed_tokens, compared.num_reusable_tokens);
+    return json_object([&](JsonWriter& json) {
+      json.field("type", "cache_miss").field("reason", reason).field("cache_missed_tokens", compared.num_missed_tokens);
+      json.field("comparison_reusable_tokens", compared.num_reusable_tokens);
+    });
   };
   switch (compared.change) {
     case PromptChange::not_found:
@@ -67,48 +78,60 @@ std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t nu
 }
 
 void ResponseWriter::event(std::string& events, std::string_view type, const std::string& fields) {
-  append_format(events, "event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},{2}}}\n\n", type, num_events_++, fields);
+  append_format(events, "event: {}\ndata: ", type);
+  JsonWriter(events).begin_object().field("type", type).field("sequence_number", num_events_++).raw(fields).end_object();
+  events += "\n\n";
 }
 
 // Writes the event "response.WHAT" of the last item.
 void ResponseWriter::item_event(std::string& events, std::string_view what, const std::string& fields) {
-  event(events, fmt::format("response.{}", what),
-        fmt::format(R"("item_id":{},"output_index":{},{})", json_string(items_.back().id), items_.size() - 1, fields));
+  std::string all;
+  JsonWriter(all).field("item_id", items_.back().id).field("output_index", items_.size() - 1).raw(fields);
+  event(events, fmt::format("response.{}", what), all);
 }
 
 std::string ResponseWriter::part_json(const Item& item) {
-  if (item.kind == Kind::reasoning) return fmt::format(R"({{"type":"reasoning_text","text":{}}})", json_string(item.text));
-  return fmt::format(R"({{"type":"output_text","text":{},"annotations":[],"logprobs":[{}]}})", json_string(item.text), item.logprobs);
+  return json_object([&](JsonWriter& json) {
+    json.field("type", item.kind == Kind::reasoning ? "reasoning_text" : "output_text").field("text", item.text);
+    if (item.kind != Kind::reasoning) json.begin_array("annotations").end_array().begin_array("logprobs").raw(item.logprobs).end_array();
+  });
 }
 
 std::string ResponseWriter::item_json(const Item& item) {
-  const bool is_new = item.status == "in_progress";
-  const std::string content = is_new ? "" : part_json(item);
-  const std::string head = fmt::format(R"({{"id":{},"status":"{}",)", json_string(item.id), item.status);
-  if (item.kind == Kind::call)
-    return head + fmt::format(R"("type":"function_call","call_id":{},"name":{},"arguments":{}}})", json_string(item.call_id),
-                              json_string(item.name), json_string(item.text));
-  if (item.kind == Kind::reasoning) return head + fmt::format(R"("type":"reasoning","summary":[],"content":[{}]}})", content);
-  return head + fmt::format(R"("type":"message","role":"assistant","content":[{}]}})", content);
+  return json_object([&](JsonWriter& json) {
+    json.field("id", item.id).field("status", item.status);
+    if (item.kind == Kind::call) {
+      json.field("type", "function_call").field("call_id", item.call_id).field("name", item.name).field("arguments", item.text);
+      return;
+    }
+    if (item.kind == Kind::reasoning)
+      json.field("type", "reasoning").begin_array("summary").end_array();
+    else
+      json.field("type", "message").field("role", "assistant");
+    json.begin_array("content").raw(item.status == "in_progress" ? "" : part_json(item)).end_array();
+  });
 }
 
-std::string ResponseWriter::output_json() const {
-  std::string out = "[";
-  for (const Item& item : items_) {
-    if (out.size() > 1) out += ',';
-    out += item_json(item);
-  }
-  return out + "]";
+void ResponseWriter::write_output(JsonWriter& json) const {
+  json.begin_array("output");
+  for (const Item& item : items_) json.raw(item_json(item));
+  json.end_array();
 }
 
 std::string ResponseWriter::response_json(std::string_view status, const std::string& ending) const {
-  return fmt::format(R"({{"id":{},"object":"response","created_at":{},"status":"{}","model":{},{}{}}})", json_string(head_.id),
-                     head_.created_s, status, json_string(head_.model), ending, call_.settings);
+  return json_object([&](JsonWriter& json) {
+    json.field("id", head_.id).field("object", "response").field("created_at", head_.created_s).field("status", status);
+    json.field("model", head_.model).raw(ending).raw(call_.settings);
+  });
 }
 
 void ResponseWriter::begin(std::string& events, const Usage& /*usage*/) {
   if (std::exchange(has_begun_, true)) return;
-  const std::string response = R"("response":)" + response_json("in_progress", std::string(kEmptyEnding));
+  const std::string ending = fields([](JsonWriter& json) {
+    json.field("completed_at", nullptr).field("error", nullptr).field("incomplete_details", nullptr);
+    json.begin_array("output").end_array().field("usage", nullptr);
+  });
+  const std::string response = fields([&](JsonWriter& json) { json.raw_field("response", response_json("in_progress", ending)); });
   event(events, "response.created", response);
   event(events, "response.in_progress", response);
 }
@@ -149,8 +172,19 @@ void ResponseWriter::open(std::string& events, Kind kind, std::string name, std:
   Item& item = items_.back();
   if (kind == Kind::call) item.call_id = fmt::format("call_{}_{}", unique_part(head_.id), call);
   if (!is_stream_) return;
-  event(events, "response.output_item.added", fmt::format(R"("output_index":{},"item":{})", items_.size() - 1, item_json(item)));
-  if (kind != Kind::call) item_event(events, "content_part.added", R"("content_index":0,"part":)" + part_json(item));
+  whole_item_event(events, "response.output_item.added");
+  if (kind != Kind::call) part_event(events, "content_part.added");
+}
+
+// The last item as it is now.
+void ResponseWriter::whole_item_event(std::string& events, std::string_view type) {
+  event(events, type,
+        fields([&](JsonWriter& json) { json.field("output_index", items_.size() - 1).raw_field("item", item_json(items_.back())); }));
+}
+
+// The content of the last item as it is now.
+void ResponseWriter::part_event(std::string& events, std::string_view what) {
+  item_event(events, what, fields([&](JsonWriter& json) { json.field("content_index", 0).raw_field("part", part_json(items_.back())); }));
 }
 
 void ResponseWriter::append_text(std::string& events, std::string_view text, const std::string& logprobs) {
@@ -159,10 +193,16 @@ void ResponseWriter::append_text(std::string& events, std::string_view text, con
   if (!item.logprobs.empty() && !logprobs.empty()) item.logprobs += ',';
   item.logprobs += logprobs;
   if (!is_stream_) return;
-  const std::string delta = R"("delta":)" + json_string(text);
-  if (item.kind == Kind::call) return item_event(events, "function_call_arguments.delta", delta);
-  if (item.kind == Kind::reasoning) return item_event(events, "reasoning_text.delta", R"("content_index":0,)" + delta);
-  item_event(events, "output_text.delta", fmt::format(R"("content_index":0,"logprobs":[{}],{})", logprobs, delta));
+  const std::string delta = fields([&](JsonWriter& json) {
+    if (item.kind != Kind::call) json.field("content_index", 0);
+    if (item.kind == Kind::text) json.begin_array("logprobs").raw(logprobs).end_array();
+    json.field("delta", text);
+  });
+  item_event(events,
+             item.kind == Kind::call        ? "function_call_arguments.delta"
+             : item.kind == Kind::reasoning ? "reasoning_text.delta"
+                                            : "output_text.delta",
+             delta);
 }
 
 void ResponseWriter::close(std::string& events, std::string_view status) {
@@ -170,33 +210,44 @@ void ResponseWriter::close(std::string& events, std::string_view status) {
   Item& item = items_.back();
   item.status = status;
   if (!is_stream_) return;
-  const std::string text = json_string(item.text);
   if (item.kind == Kind::call) {
-    item_event(events, "function_call_arguments.done", fmt::format(R"("name":{},"arguments":{})", json_string(item.name), text));
+    item_event(events, "function_call_arguments.done",
+               fields([&](JsonWriter& json) { json.field("name", item.name).field("arguments", item.text); }));
   } else {
-    const std::string done = R"("content_index":0,"text":)" + text;
-    if (item.kind == Kind::reasoning)
-      item_event(events, "reasoning_text.done", done);
-    else
-      item_event(events, "output_text.done", fmt::format(R"({},"logprobs":[{}])", done, item.logprobs));
-    item_event(events, "content_part.done", R"("content_index":0,"part":)" + part_json(item));
+    const bool is_text = item.kind == Kind::text;
+    item_event(events, is_text ? "output_text.done" : "reasoning_text.done", fields([&](JsonWriter& json) {
+                 json.field("content_index", 0).field("text", item.text);
+                 if (is_text) json.begin_array("logprobs").raw(item.logprobs).end_array();
+               }));
+    part_event(events, "content_part.done");
   }
-  event(events, "response.output_item.done", fmt::format(R"("output_index":{},"item":{})", items_.size() - 1, item_json(item)));
+  whole_item_event(events, "response.output_item.done");
 }
 
 void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
   if (items_.empty()) open(events, Kind::text);  // agents expect a message
   const std::string_view status = status_of(end.reason);
   close(events, status == "completed" ? "completed" : "incomplete");
-  const std::string ending =
-      fmt::format(R"("completed_at":{},"error":null,"incomplete_details":{},"output":{},"usage":{})",
-                  status == "completed" ? std::to_string(unix_now_s()) : "null",
-                  status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null", output_json(), responses_usage(end.usage));
-  whole_ = response_json(
-      status,
-      ending + (compared_ == nullptr ? "" : R"(,"prompt_cache_diagnostics":)" + cache_diagnostics(*compared_, end.usage.cached_tokens)));
+  whole_ = response_json(status, fields([&](JsonWriter& json) {
+                           json.key("completed_at");
+                           if (status == "completed")
+                             json.value(unix_now_s());
+                           else
+                             json.value(nullptr);
+                           json.field("error", nullptr).key("incomplete_details");
+                           if (status == "incomplete")
+                             json.begin_object().field("reason", "max_output_tokens").end_object();
+                           else
+                             json.value(nullptr);
+                           write_output(json);
+                           write_usage(json, end.usage);
+                           if (compared_ != nullptr)
+                             json.raw_field("prompt_cache_diagnostics", cache_diagnostics(*compared_, end.usage.cached_tokens));
+                         }));
   if (status != "cancelled") keep(end);
-  if (is_stream_) event(events, status == "completed" ? "response.completed" : "response.incomplete", R"("response":)" + whole_);
+  if (is_stream_)
+    event(events, status == "completed" ? "response.completed" : "response.incomplete",
+          fields([&](JsonWriter& json) { json.raw_field("response", whole_); }));
 }
 
 // Stores the answer. The chat continues from one message that contains the content of all items.
@@ -207,23 +258,27 @@ void ResponseWriter::keep(const AnswerEnd& end) const {
     if (item.kind == Kind::text) text += item.text;
     if (item.kind == Kind::reasoning) thoughts += item.text;
     if (item.kind != Kind::call || item.is_broken) continue;
-    calls += fmt::format(R"({}{{"id":{},"type":"function","function":{{"name":{},"arguments":{}}}}})", calls.empty() ? "" : ",",
-                         json_string(item.call_id), json_string(item.name), json_string(item.text));
+    JsonWriter json(calls);
+    write_function_call(json, item.call_id, item.name, item.text);
   }
-  std::string message = R"({"role":"assistant","content":)" + json_string(text);
-  if (!thoughts.empty()) message += R"(,"reasoning_content":)" + json_string(thoughts);
-  if (!calls.empty()) message += R"(,"tool_calls":[)" + calls + "]";
-  // The conversation contains a message already, so a comma comes first.
-  std::string conversation = call_.conversation.substr(0, call_.conversation.size() - 1) + "," + message + "}]";
+  std::string conversation = call_.conversation.substr(0, call_.conversation.size() - 1);  // an array without its bracket
+  JsonWriter json(conversation);
+  json.begin_object().field("role", "assistant").field("content", text);
+  if (!thoughts.empty()) json.field("reasoning_content", thoughts);
+  if (!calls.empty()) json.begin_array("tool_calls").raw(calls).end_array();
+  json.end_object().end_array();
   store_callback_({head_.id, whole_, call_.input, std::move(conversation), end.tokens});
 }
 
 void ResponseWriter::fail(std::string& events, const Error& error) {
   begin(events, {});
-  const std::string ending = fmt::format(
-      R"("completed_at":null,"error":{{"code":"server_error","message":{}}},"incomplete_details":null,"output":{},"usage":null)",
-      json_string(repair_utf8(error.to_string())), output_json());
-  event(events, "response.failed", R"("response":)" + response_json("failed", ending));
+  const std::string ending = fields([&](JsonWriter& json) {
+    json.field("completed_at", nullptr).begin_object("error").field("code", "server_error");
+    json.field("message", repair_utf8(error.to_string())).end_object().field("incomplete_details", nullptr);
+    write_output(json);
+    json.field("usage", nullptr);
+  });
+  event(events, "response.failed", fields([&](JsonWriter& json) { json.raw_field("response", response_json("failed", ending)); }));
 }
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "quire/text/tokenizer.h"
 #include "server/answers/single_answer_writer.h"
 #include "server/api/responses/responses_request.h"
@@ -49,13 +50,15 @@ class ResponseWriter final : public SingleAnswerWriter {
   };
   void event(std::string& events, std::string_view type, const std::string& fields);
   void item_event(std::string& events, std::string_view what, const std::string& fields);
+  void whole_item_event(std::string& events, std::string_view type);
+  void part_event(std::string& events, std::string_view what);
   void open(std::string& events, Kind kind, std::string name = {}, std::uint32_t call = 0);
   void close(std::string& events, std::string_view status);
   void append_text(std::string& events, std::string_view text, const std::string& logprobs = {});
   void keep(const AnswerEnd& end) const;
   [[nodiscard]] static std::string part_json(const Item& item);
   [[nodiscard]] static std::string item_json(const Item& item);
-  [[nodiscard]] std::string output_json() const;
+  void write_output(JsonWriter& json) const;
   // `ending`: JSON text of completed_at, error, incomplete_details, output and usage.
   [[nodiscard]] std::string response_json(std::string_view status, const std::string& ending) const;
 

@@ -121,7 +121,7 @@ std::string Translation::settings() {
   settings_.emplace("service_tier", "default");
   settings_.emplace("store", call_.is_stored);
   const std::string text = json::serialize(settings_);
-  return "," + text.substr(1, text.size() - 2);
+  return text.substr(1, text.size() - 2);
 }
 
 void Translation::read_previous() {

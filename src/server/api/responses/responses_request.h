@@ -16,7 +16,7 @@ namespace quire {
 struct ResponseCall {
   bool is_stored = false;
   std::optional<std::string> compare_with{};  // prompt_cache_options.comparison_response_id
-  std::string settings;                       // JSON text with a leading comma: fields of the answer that repeat the request's
+  std::string settings;                       // JSON text: fields of the answer that repeat the request's
   std::string input;                          // StoredResponse::input; empty if the answer is not stored
   std::string conversation;                   // StoredResponse::conversation without the answer; empty if it is not stored
 };

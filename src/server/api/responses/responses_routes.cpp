@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/responses/responses_answer.h"
 #include "server/api/responses/responses_request.h"
 #include "server/api/responses/stored_pages.h"
@@ -77,7 +77,7 @@ Result<std::string> count_input_tokens(std::string body, const Store& store, con
   if (!parsed) return std::unexpected(parsed.error());
   const auto count = count_prompt_tokens(*std::move(parsed), context);
   if (!count) return std::unexpected(count.error());
-  return fmt::format(R"({{"object":"response.input_tokens","input_tokens":{}}})", *count);
+  return json_object([&](JsonWriter& json) { json.field("object", "response.input_tokens").field("input_tokens", *count); });
 }
 
 // Returns the number of bytes to read, including an earlier conversation: a small body may continue a large conversation.
@@ -121,7 +121,7 @@ Reply read_response(Serving& serving, ResponseStore& store, const HttpRequest& r
 Reply delete_response(Serving& serving, ResponseStore& store, const HttpRequest& request) {
   const std::string id(path_parameter(kResponse, request.path()));
   if (!store.erase(serving.tenant_of(request), id)) return serving.refuse(no_response(id));
-  return Serving::json_reply(fmt::format(R"({{"id":{},"object":"response","deleted":true}})", json_string(id)));
+  return Serving::json_reply([&](JsonWriter& json) { json.field("id", id).field("object", "response").field("deleted", true); });
 }
 
 Reply read_input(Serving& serving, ResponseStore& store, HttpRequest& request, const Wake& wake) {

@@ -38,12 +38,10 @@ std::string page_json(json::array items, const ItemPage& page) {
   if (!page.after.empty() && first != items.end()) ++first;
   json::array data;
   for (; first != items.end() && data.size() < page.limit; ++first) data.push_back(std::move(*first));
-  const auto id_of = [&](bool last) {
-    return data.empty() ? std::string("null") : json::serialize((last ? data.back() : data.front()).at("id"));
-  };
-  const std::string first_id = id_of(false), last_id = id_of(true);
-  return fmt::format(R"({{"object":"list","data":{},"first_id":{},"last_id":{},"has_more":{}}})", json::serialize(data), first_id, last_id,
-                     first != items.end());
+  const auto id_of = [&](bool last) { return data.empty() ? json::value() : (last ? data.back() : data.front()).at("id"); };
+  const json::value first_id = id_of(false), last_id = id_of(true);
+  return json::serialize(json::object{
+      {"object", "list"}, {"data", std::move(data)}, {"first_id", first_id}, {"last_id", last_id}, {"has_more", first != items.end()}});
 }
 
 }  // namespace

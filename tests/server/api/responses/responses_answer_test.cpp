@@ -32,7 +32,7 @@ class ResponsesAnswer : public ::testing::Test {
   ResponseWriter writer(bool is_stream, bool is_stored = true) {
     return {{.api = Api::chat, .id = "resp_1", .model = "m", .created_s = 5},
             is_stream,
-            {.is_stored = is_stored, .settings = R"(,"store":true)", .input = "[1]", .conversation = R"([{"role":"user","content":"q"}])"},
+            {.is_stored = is_stored, .settings = R"("store":true)", .input = "[1]", .conversation = R"([{"role":"user","content":"q"}])"},
             *tokenizer_,
             [this](StoredResponse response) { stored = std::move(response); }};
   }
