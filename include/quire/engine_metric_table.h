@@ -64,6 +64,8 @@ inline constexpr auto kEngineMetrics = [] { using S = EngineStats; return std::t
     {"vllm:num_requests_running", kGauge, "Current number of running requests.", &S::num_running, {.python = "num_running"}},
     {"vllm:num_requests_waiting", kGauge, "Current number of requests waiting for admission, including preempted and held-back requests.",
      &S::num_waiting, {.python = "num_waiting"}},
+    {"quire:num_queued_tokens", kGauge, "Current number of prompt tokens of requests without a first token.", &S::num_queued_tokens,
+     {.python = "num_queued_tokens"}},
     {"vllm:kv_cache_usage_perc", kGauge, "Current share of KV cache blocks in use; 1 means all blocks.", kv_cache_usage},
     {"vllm:prefix_cache_queries_total", kCounter, "Total number of prompt tokens looked up in the prefix cache.", &S::prefix_cache_queries,
      {.python = "prefix_cache_queries"}},

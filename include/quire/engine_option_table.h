@@ -152,6 +152,15 @@ inline constexpr auto kEngineOptions = std::to_array<Option<EngineOptions>>({
      .help = "Longest time in milliseconds that a step should take while requests generate tokens, at least twice as long as these tokens "
              "take alone. Prompts are computed in chunks that fit, and share them evenly; no answer changes. 0: no limit (serve: default "
              "100)", .note = "100 in `quire serve`"}},
+    {member<&EngineOptions::max_num_queued_reqs>, {.flag = "--max-num-queued-reqs", .group = OptionGroup::scheduling,
+     .help = "Maximum number of open requests, running or waiting; further ones get status 503, as in vLLM. 0: no limit"}},
+    {member<&EngineOptions::max_num_queued_tokens>, {.flag = "--max-num-queued-tokens", .group = OptionGroup::scheduling,
+     .help = "Maximum number of prompt tokens of requests without a first token; while it is reached, new requests get status 503, as in "
+             "vLLM. 0: no limit"}},
+    {member<&EngineOptions::max_ttft_ms>, {.flag = "--max-ttft", .group = OptionGroup::scheduling, .type = "MS",
+     .range = OptionRange{0, 3'600'000},
+     .help = "Reject a request (status 429, with Retry-After) if its first token is predicted to take longer than this many milliseconds "
+             "because of the prompts before it. 0: no limit"}},
     {member<&EngineOptions::max_fork_family>, {.flag = "--max-forks", .field = "max_fork_family", .group = OptionGroup::scheduling,
      .help = "Maximum number of open requests that descend from one request by forks, including that request"}},
     {member<&EngineOptions::num_threads>, {.flag = "--threads", .field = "num_threads", .range = OptionRange{0, kMaxThreads},

@@ -29,7 +29,11 @@ EngineImpl::EngineImpl(ResolvedEngine resolved, std::unique_ptr<Core> core, Step
       inbox_({.max_num_waiting = resolved_.options.scheduler.max_num_waiting,
               .max_tenant_waiting = resolved_.options.max_tenant_waiting,
               .max_num_seqs = resolved_.options.scheduler.max_num_seqs,
-              .max_num_batched_tokens = resolved_.options.scheduler.max_num_batched_tokens}),
+              .max_num_batched_tokens = resolved_.options.scheduler.max_num_batched_tokens,
+              .max_num_queued_reqs = resolved_.options.max_num_queued_reqs,
+              .max_num_queued_tokens = resolved_.options.max_num_queued_tokens,
+              .max_ttft_s = 1e-3 * resolved_.options.max_ttft_ms,
+              .shares_steps = resolved_.options.step_time_target_ms > 0}),
       loop_(std::move(core), std::move(parts.worker), std::move(loop)),
       stats_(stats_now()) {
   log_.started(resolved_.model, resolved_.options);
@@ -320,10 +324,12 @@ EngineStats EngineImpl::stats_now() {
 // Updates the statistics first, so that an output is already counted when a client sees it.
 void EngineImpl::publish(const InboxBatch& intake) {
   inbox_.admitted(loop_.admitted());
+  inbox_.prefilled(loop_.prefilled(), loop_.compute_tokens_per_s());
   {
     const std::lock_guard lock(stats_mutex_);
     stats_ = stats_now();
     stats_.num_waiting += intake.num_left;
+    stats_.num_queued_tokens = inbox_.num_queued_tokens();
     stats_.is_paused = controls_.is_paused();
   }
   log_.report(stats_);

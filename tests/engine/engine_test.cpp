@@ -150,6 +150,23 @@ TEST_P(EngineTest, BoundsTheWaitingQueue) {
   EXPECT_EQ(engine->stop(10.0), 0U);
 }
 
+TEST_P(EngineTest, CountsPromptTokensUntilTheFirstToken) {
+  Gate gate;
+  EngineOptions options;
+  options.max_num_queued_tokens = 12;
+  options.max_num_queued_reqs = 5;
+  const auto engine = start(GetParam(), {.options = options, .before_step = [&](const StepPlan&) { gate.pass(); }});
+  Collector sink;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(engine->submit(make_request(5, 3, i), sink).value());
+  EXPECT_EQ(engine->submit(make_request(5, 3), sink).error().code, ErrorCode::unavailable) << "15 prompt tokens are queued";
+  gate.open_for_good();
+  for (const RequestId id : ids) EXPECT_EQ(sink.wait(id).num_finals, 1U);
+  EXPECT_EQ(sink.wait(engine->submit(make_request(5, 3), sink).value()).num_finals, 1U);
+  EXPECT_EQ(engine->stop(10.0), 0U);
+  EXPECT_EQ(engine->stats().num_queued_tokens, 0U);
+}
+
 TEST_P(EngineTest, OnlyTheRequestWithoutADistributionFails) {
   Collector sink;
   const auto engine = start(GetParam(), {.options = {}, .poison = kPoison});

@@ -8,7 +8,7 @@
 namespace quire {
 
 // Kind of an error. The caller must act on invalid_argument, not_found, unsupported and too_large. A later retry may succeed after
-// overloaded and shutting_down. The operator of the machine must act on corrupt and io.
+// overloaded, shutting_down and unavailable. The operator of the machine must act on corrupt and io.
 enum class ErrorCode : std::uint8_t {
   invalid_argument,  // the caller can correct it (HTTP 400)
   not_found,         // no such file, model or request (HTTP 404)
@@ -18,14 +18,16 @@ enum class ErrorCode : std::uint8_t {
   corrupt,           // a file is inconsistent or truncated
   io,                // the operating system refused
   shutting_down,     // the engine takes no new work (HTTP 503)
+  unavailable,       // this engine has too much work; another one may have less (HTTP 503)
 };
 
 // Describes one failure.
 struct Error {
   ErrorCode code = ErrorCode::invalid_argument;
-  std::string field;    // the request field, option, file key or tensor; may be empty
-  std::string message;  // the problem, with the value seen
-  std::string remedy;   // suggested action; may be empty
+  std::string field;                // the request field, option, file key or tensor; may be empty
+  std::string message;              // the problem, with the value seen
+  std::string remedy;               // suggested action; may be empty
+  std::uint32_t retry_after_s = 0;  // when a retry may succeed; 0: not known
 
   // Returns "field: message; remedy", without the parts that are empty.
   [[nodiscard]] std::string to_string() const {

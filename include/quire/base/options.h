@@ -239,6 +239,14 @@ struct EngineOptions {
   // Longest time that a step should take while requests decode, at least twice the time of their decodes. Prompts are cut to fit. 0: no
   // limit.
   std::uint32_t step_time_target_ms = 0;
+  // Admission. 0: no limit. The first two are vLLM's, and so is their error (`unavailable`): the maximum of open requests, and of prompt
+  // tokens of requests that have no first token yet, after which no request is accepted.
+  std::uint32_t max_num_queued_reqs = 0;
+  std::uint32_t max_num_queued_tokens = 0;
+  // Longest predicted time in milliseconds until the first token. A request that would take longer, because of prompts before it, is
+  // refused
+  // (`overloaded`).
+  std::uint32_t max_ttft_ms = 0;
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one request, including that request
   // Limit of the new waiting requests of one tenant (RequestTags::tenant). 0: SchedulerOptions::max_num_waiting.
   std::uint32_t max_tenant_waiting = 0;

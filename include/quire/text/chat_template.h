@@ -24,7 +24,7 @@ namespace quire {
 struct TemplateLimits {
   std::uint64_t max_steps = 5'000'000;                           // evaluated expressions, statements and copied elements
   std::uint64_t max_output_bytes = std::uint64_t{16} << 20;      // limit for the rendered text and each intermediate text
-  std::uint64_t max_allocated_bytes = std::uint64_t{256} << 20;  // limit for all intermediate texts together
+  std::uint64_t max_allocated_bytes = std::uint64_t{256} << 20;  // limit for all intermediate texts and containers together
   std::uint32_t max_depth = 400;                                 // nested statements, expressions and macro calls
 };
 

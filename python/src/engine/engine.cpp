@@ -25,10 +25,11 @@ T engine_value_or_raise(Result<T> result) {
   Error error = result.error();
   if (const std::string_view flag = flag_of(error.field); !flag.empty())
     error = {error.code, keyword_of(flag), with_keywords(error.message), with_keywords(error.remedy)};
-  PyObject* const kind = error.code == ErrorCode::not_found                                              ? PyExc_FileNotFoundError
-                         : error.code == ErrorCode::io || error.code == ErrorCode::corrupt               ? PyExc_OSError
-                         : error.code == ErrorCode::overloaded || error.code == ErrorCode::shutting_down ? PyExc_RuntimeError
-                                                                                                         : nullptr;
+  const auto is_one_of = [&](auto... codes) { return ((error.code == codes) || ...); };
+  PyObject* const kind = is_one_of(ErrorCode::not_found)                                                      ? PyExc_FileNotFoundError
+                         : is_one_of(ErrorCode::io, ErrorCode::corrupt)                                       ? PyExc_OSError
+                         : is_one_of(ErrorCode::overloaded, ErrorCode::shutting_down, ErrorCode::unavailable) ? PyExc_RuntimeError
+                                                                                                              : nullptr;
   if (kind == nullptr) raise(error);
   PyErr_SetString(kind, error.to_string().c_str());
   throw nb::python_error();

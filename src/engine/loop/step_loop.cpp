@@ -396,7 +396,7 @@ void StepLoop::take_updates(const StepOutcome& outcome, const WorkerResult& resu
     }
     if (!update.tokens.empty()) output.prompt_logprobs = std::exchange(live.prompt_logprobs, nullptr);
     if (!update.tokens.empty()) RoutedExperts::give(*request, update.tokens.size(), live, output);
-    if (!update.tokens.empty()) live_.note_tokens(live, update.tokens.size(), now_s);
+    if (!update.tokens.empty()) live_.note_tokens(update.id, live, update.tokens.size(), now_s);
     if (live.session != nullptr) live.session->num_tokens += update.tokens.size();
     if (update.finished) {
       output.reason = update.reason;

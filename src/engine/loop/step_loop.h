@@ -132,8 +132,9 @@ class StepLoop {
   // Hands each sink its outputs since the last call, in one call per sink. A sink may be destroyed after its request's last output.
   void deliver() { live_.deliver(); }
 
-  // Return the requests that were first admitted, and the requests that ended, since the last clear_changes().
+  // Return the requests that were first admitted, got their first token, or ended, since the last clear_changes().
   [[nodiscard]] std::span<const RequestId> admitted() const { return live_.admitted(); }
+  [[nodiscard]] std::span<const RequestId> prefilled() const { return live_.prefilled(); }
   [[nodiscard]] std::span<const RequestId> ended() const { return live_.ended(); }
   void clear_changes() { live_.clear_changes(); }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -33,10 +34,34 @@ Result<void> Inbox::room(std::uint32_t num_requests, const Tenant* tenant) const
   const std::size_t num_waiting = std::max<std::size_t>(num_waiting_, num_beyond_batch);
   if (num_waiting + num_requests > limits_.max_num_waiting)
     return fail(ErrorCode::overloaded, "", fmt::format("{} requests are waiting already", num_waiting), "try again later");
+  if (limits_.max_num_queued_reqs > 0 && open_.size() + num_requests > limits_.max_num_queued_reqs)
+    return fail(ErrorCode::unavailable, "", fmt::format("{} requests are open already (--max-num-queued-reqs)", open_.size()),
+                "try again later, or on another server");
+  if (limits_.max_num_queued_tokens > 0 && num_queued_tokens_ >= limits_.max_num_queued_tokens)
+    return fail(ErrorCode::unavailable, "",
+                fmt::format("{} prompt tokens are queued already (--max-num-queued-tokens)", num_queued_tokens_),
+                "try again later, or on another server");
   const std::uint32_t num_own = tenant == nullptr ? 0 : tenant->num_waiting;
   if (num_own + num_requests > limits_.max_tenant_waiting)
     return fail(ErrorCode::overloaded, "", fmt::format("{} requests of this client are waiting already", num_own), "try again later");
   return {};
+}
+
+// Prompts that share steps delay this one by as many tokens as it has itself; otherwise they are computed before it.
+Result<void> Inbox::check_ttft(std::size_t num_prompt_tokens) const {
+  if (limits_.max_ttft_s <= 0.0 || prefill_tokens_per_s_ <= 0.0) return {};
+  std::uint64_t num_before = limits_.shares_steps ? 0 : num_queued_tokens_;
+  if (limits_.shares_steps)
+    for (const auto& [id, other] : open_) num_before += std::min(other.num_prefill_tokens, num_prompt_tokens);
+  const double wait_s = static_cast<double>(num_before) / prefill_tokens_per_s_;
+  const double late_s = wait_s + static_cast<double>(num_prompt_tokens) / prefill_tokens_per_s_ - limits_.max_ttft_s;
+  // A prompt that takes too long by itself is computed when no other one is.
+  if (late_s <= 0.0 || num_before == 0) return {};
+  Error error{ErrorCode::overloaded, "",
+              fmt::format("the first token is predicted {:.1f} s after the limit of {:.1f} s (--max-ttft)", late_s, limits_.max_ttft_s),
+              "try again later, or on another server"};
+  error.retry_after_s = static_cast<std::uint32_t>(std::ceil(std::min(std::min(late_s, wait_s), 3600.0)));
+  return std::unexpected(std::move(error));
 }
 
 Result<void> Inbox::check_room(std::uint32_t num_requests, std::string_view tenant) const {
@@ -51,12 +76,15 @@ Result<RequestId> Inbox::submit(Submission submission) {
   const auto known = tenants_.find(submission.request.tags.tenant);
   if (Result<void> free = room(n, known == tenants_.end() ? nullptr : &known->second); !free)
     return std::unexpected(std::move(free.error()));
+  if (Result<void> soon = check_ttft(submission.request.prompt.size()); !soon) return std::unexpected(std::move(soon.error()));
   Tenant& tenant = known == tenants_.end() ? tenants_[submission.request.tags.tenant] : known->second;
   const RequestId id = open(n, tenant);
+  Open& first = open_.at(id);
+  first.num_prefill_tokens = submission.request.prompt.size();
+  num_queued_tokens_ += first.num_prefill_tokens;
   if (submission.request.session) {
-    Open& session = open_.at(id);
-    session.is_session = session.takes_input = true;
-    session.num_tokens = submission.request.prompt.size();
+    first.is_session = first.takes_input = true;
+    first.num_tokens = submission.request.prompt.size();
   }
   submission.id = id;
   if (tenant.num_queued == 0) tenant.served = std::max(tenant.served, served_);
@@ -263,6 +291,22 @@ void Inbox::note_admitted(Open& open) {
   --open.tenant->num_waiting;
 }
 
+void Inbox::note_prefilled(Open& open) {
+  num_queued_tokens_ -= std::exchange(open.num_prefill_tokens, 0);
+}
+
+void Inbox::prefilled(std::span<const RequestId> ids, double tokens_per_s) {
+  const std::lock_guard lock(mutex_);
+  prefill_tokens_per_s_ = tokens_per_s;
+  for (const RequestId id : ids)
+    if (const auto found = open_.find(id); found != open_.end()) note_prefilled(found->second);
+}
+
+std::uint64_t Inbox::num_queued_tokens() const {
+  const std::lock_guard lock(mutex_);
+  return num_queued_tokens_;
+}
+
 void Inbox::admitted(std::span<const RequestId> ids) {
   if (ids.empty()) return;
   const std::lock_guard lock(mutex_);
@@ -277,6 +321,7 @@ void Inbox::ended(std::span<const RequestId> ids) {
     const auto found = open_.find(id);
     if (found == open_.end()) continue;
     note_admitted(found->second);
+    note_prefilled(found->second);
     --found->second.tenant->num_open;
     open_.erase(found);
   }

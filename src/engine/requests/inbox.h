@@ -140,6 +140,10 @@ class Inbox {
     // Preempted requests wait again without counting as new ones: at most max_num_waiting + max_num_seqs are open.
     std::uint32_t max_num_seqs = 128;
     std::uint32_t max_num_batched_tokens = 2048;
+    // EngineOptions; 0: no limit.
+    std::uint32_t max_num_queued_reqs = 0, max_num_queued_tokens = 0;
+    double max_ttft_s = 0.0;
+    bool shares_steps = false;  // prompts share steps evenly, so a short one overtakes long ones
   };
   // Bounds per take(). kMaxSubmissionsPerTake holds for questions, session inputs and submissions (unless the step has rows for more),
   // kMaxEndings for endings, which are cheap.
@@ -149,10 +153,11 @@ class Inbox {
 
   explicit Inbox(const Limits& limits) : limits_(limits) {}
 
-  // Client threads. Returns the error that submit() would return now for this many requests of the tenant. Saves costly preparation.
+  // Client threads. Returns the error that submit() would return now for this many requests of the tenant, without that of
+  // Limits::max_ttft_s. Saves costly preparation.
   [[nodiscard]] Result<void> check_room(std::uint32_t num_requests = 1, std::string_view tenant = {}) const;
   // Client threads. Gives the request its id, and its siblings the following ids. Errors: `overloaded`, `shutting_down`, `invalid_argument`
-  // (more siblings than may ever wait). A request that is accepted here is never refused later.
+  // (more siblings than may ever wait), `unavailable`. A request that is accepted here is never refused later.
   Result<RequestId> submit(Submission submission);
   // Client threads. Returns the first child's id. Errors: submit()'s, `not_found` (the parent has ended), and `overloaded` (the parent has
   // not been taken yet).
@@ -178,6 +183,10 @@ class Inbox {
   // Any thread. Makes take() return even if nothing is queued.
   void wake();
   void admitted(std::span<const RequestId> ids);
+  // These requests have their first token. Prompts are computed at this rate; 0: not known.
+  void prefilled(std::span<const RequestId> ids, double tokens_per_s);
+  // Any thread. Prompt tokens of requests without a first token.
+  [[nodiscard]] std::uint64_t num_queued_tokens() const;
   void ended(std::span<const RequestId> ids);
   // Engine thread. Called when the engine thread ends.
   void set_done();
@@ -211,12 +220,16 @@ class Inbox {
     bool is_session = false;
     bool takes_input = false;    // a session with input that has not ended
     std::size_t num_tokens = 0;  // tokens given to a session
+    // Tokens of the prompt until it has its first token. Siblings compute one prompt, which the first of them counts.
+    std::size_t num_prefill_tokens = 0;
   };
   [[nodiscard]] static std::unexpected<Error> refuse_closed();
   // Queues a command. Returns false if the inbox is closed.
   [[nodiscard]] bool put(Command& command);
   // The following are called with mutex_ held.
   [[nodiscard]] Result<void> room(std::uint32_t num_requests, const Tenant* tenant) const;
+  [[nodiscard]] Result<void> check_ttft(std::size_t num_prompt_tokens) const;
+  void note_prefilled(Open& open);
   RequestId open(std::uint32_t num_requests, Tenant& tenant);
   void note_admitted(Open& open);
   Queued* queued(RequestId id);
@@ -239,6 +252,8 @@ class Inbox {
   std::unordered_map<RequestId, Open> open_;
   // The requests in open_ with `waiting`.
   std::uint32_t num_waiting_ = 0;
+  std::uint64_t num_queued_tokens_ = 0;  // Open::num_prefill_tokens of all
+  double prefill_tokens_per_s_ = 0.0;
   // Ids are never reused, so a client's outdated id finds nothing.
   std::uint64_t next_id_ = 1;  // 0 means no request, in events and in explanations
   bool closed_ = false, aborting_ = false, done_ = false;

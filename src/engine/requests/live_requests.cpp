@@ -153,16 +153,19 @@ FinishEffect LiveRequests::finish(RequestId id, LiveRequest& live, FinishReason 
   return effect;
 }
 
-void LiveRequests::note_tokens(LiveRequest& live, std::size_t num_tokens, double now_s) {
-  if (live.last_token_s < 0.0)
+void LiveRequests::note_tokens(RequestId id, LiveRequest& live, std::size_t num_tokens, double now_s) {
+  if (live.last_token_s < 0.0) {
+    prefilled_.push_back(id);
     counts_.first_tokens(num_tokens, live.num_prompt_tokens, live.num_cached_tokens, now_s - live.arrival_s);
-  else
+  } else {
     counts_.next_tokens(num_tokens, now_s - live.last_token_s);
+  }
   live.last_token_s = now_s;
 }
 
 void LiveRequests::clear_changes() {
   admitted_.clear();
+  prefilled_.clear();
   ended_.clear();
 }
 

@@ -123,15 +123,16 @@ class LiveRequests {
   FinishEffect finish(RequestId id, LiveRequest& live, FinishReason reason, std::string error = {},
                       std::optional<Error> refusal = std::nullopt);
   // Counts new tokens of a request.
-  void note_tokens(LiveRequest& live, std::size_t num_tokens, double now_s);
+  void note_tokens(RequestId id, LiveRequest& live, std::size_t num_tokens, double now_s);
   // Records the first admission of a request.
   void note_admission(RequestId id);
   // Counts a new request for its adapter, if it has one.
   void note_adapter(const LiveRequest& live);
 
   void deliver() { outbox_.deliver(); }
-  // Return the requests that were first admitted, and the requests that ended, since the last clear_changes().
+  // Return the requests that were first admitted, got their first token, or ended, since the last clear_changes().
   [[nodiscard]] std::span<const RequestId> admitted() const { return admitted_; }
+  [[nodiscard]] std::span<const RequestId> prefilled() const { return prefilled_; }
   [[nodiscard]] std::span<const RequestId> ended() const { return ended_; }
   void clear_changes();
   [[nodiscard]] EngineCounts& counts() { return counts_; }
@@ -142,7 +143,7 @@ class LiveRequests {
   // Live requests, ended ones that are not retired yet, and expected ones that the core does not know.
   std::unordered_map<RequestId, LiveRequest> requests_;
   Outbox outbox_;
-  std::vector<RequestId> admitted_, ended_;
+  std::vector<RequestId> admitted_, prefilled_, ended_;
   EngineCounts counts_;
 };
 

@@ -32,7 +32,7 @@ void LiveSearches::take_offer(const RequestUpdate& update, const PositionLogprob
 
 void LiveSearches::advance(double now_s) {
   for (SearchStep& step : searches_.advance(now_s)) {
-    live_.note_tokens(live_.at(step.search), step.num_tokens, now_s);
+    live_.note_tokens(step.search, live_.at(step.search), step.num_tokens, now_s);
     for (std::uint32_t i = 0; i < step.best.size(); ++i) answer({step.search.value + i}, std::move(step.best[i]));
     if (step.best.empty()) continue;
     for (auto i = static_cast<std::uint32_t>(step.best.size()); i < step.width; ++i)

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/context_overflow.h"
 #include "base/json_writer.h"
 #include "text/utf8.h"
@@ -39,7 +41,7 @@ const char* error_code(const Error& error, unsigned status) {
     case 431:
       return "\"headers_too_large\"";
     case 503:
-      return error.code == ErrorCode::overloaded ? "\"overloaded\"" : "\"shutting_down\"";
+      return error.code == ErrorCode::shutting_down ? "\"shutting_down\"" : "\"overloaded\"";
     default:
       if (overflow_of(error)) return "\"context_length_exceeded\"";
       return error.code == ErrorCode::unsupported ? "\"unsupported\"" : "null";
@@ -64,6 +66,7 @@ unsigned http_status(ErrorCode code) {
     case ErrorCode::overloaded:
       return 429;
     case ErrorCode::shutting_down:
+    case ErrorCode::unavailable:
       return 503;
     case ErrorCode::corrupt:
     case ErrorCode::io:
@@ -84,7 +87,8 @@ std::string error_body(const Error& error, unsigned status) {
 
 HttpResponse error_response(unsigned status, const Error& error, std::uint32_t retry_after_s) {
   HttpResponse response{status, "application/json", error_body(error, status), {}};
-  if (status == 429 || status == 503) response.headers.emplace_back("Retry-After", std::to_string(retry_after_s));
+  if (status == 429 || status == 503)
+    response.headers.emplace_back("Retry-After", std::to_string(std::max(retry_after_s, error.retry_after_s)));
   if (status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }

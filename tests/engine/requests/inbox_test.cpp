@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
+#include <string>
 
 #include "engine/collector.h"
 
@@ -239,6 +241,75 @@ TEST(Inbox, PreemptedRequestsDoNotCountAsWaitingAndOpenRequestsAreBounded) {
   inbox.ended(ended);
   EXPECT_TRUE(inbox.check_room().has_value());
   EXPECT_TRUE(submit());
+}
+
+// The error of one more request of the length, or no text if it would be accepted.
+std::string refusal_of(Inbox& inbox, std::size_t num_prompt_tokens) {
+  const Result<RequestId> id = inbox.submit(prompt_of(num_prompt_tokens));
+  return id ? "" : id.error().to_string();
+}
+
+TEST(Inbox, OpenRequestsAreBoundedByMaxNumQueuedReqs) {
+  Inbox::Limits limits = limits_of(1024, 128);
+  limits.max_num_queued_reqs = 3;
+  Inbox inbox(limits);
+  const RequestId first = inbox.submit(prompt_of(5, {}, 2)).value();
+  EXPECT_EQ(inbox.submit(prompt_of(5, {}, 2)).error().code, ErrorCode::unavailable) << "each answer counts";
+  const RequestId third = inbox.submit(prompt_of(5)).value();
+  const RequestId all[] = {first, {first.value + 1}, third};
+  inbox.admitted(all);
+  EXPECT_EQ(refusal_of(inbox, 5), "3 requests are open already (--max-num-queued-reqs); try again later, or on another server")
+      << "running requests count, too";
+  inbox.ended(std::span(all).first(1));
+  EXPECT_EQ(refusal_of(inbox, 5), "");
+}
+
+TEST(Inbox, PromptTokensCountUntilTheFirstToken) {
+  Inbox::Limits limits = limits_of(1024, 128);
+  limits.max_num_queued_tokens = 100;
+  Inbox inbox(limits);
+  const RequestId ids[] = {inbox.submit(prompt_of(60, {}, 3)).value(), inbox.submit(prompt_of(39)).value()};
+  EXPECT_EQ(inbox.num_queued_tokens(), 99U) << "the answers of a request share its prompt";
+  const RequestId last = inbox.submit(prompt_of(1000)).value();
+  EXPECT_EQ(refusal_of(inbox, 1), "1099 prompt tokens are queued already (--max-num-queued-tokens); try again later, or on another server");
+  EXPECT_EQ(inbox.check_room().error().code, ErrorCode::unavailable);
+  inbox.admitted(ids);
+  EXPECT_EQ(inbox.num_queued_tokens(), 1099U);
+  inbox.prefilled(std::span(&last, 1), 0.0);
+  inbox.prefilled(std::span(ids).first(1), 0.0);
+  EXPECT_EQ(inbox.num_queued_tokens(), 39U);
+  EXPECT_TRUE(inbox.check_room());
+  inbox.ended(ids);
+  EXPECT_EQ(inbox.num_queued_tokens(), 0U) << "a request that ends without a token does not count any more";
+}
+
+TEST(Inbox, RefusesWhatItsFirstTokenWouldWaitForTooLong) {
+  Inbox::Limits limits = limits_of(1024, 128);
+  limits.max_ttft_s = 10.0;
+  Inbox inbox(limits);
+  ASSERT_EQ(refusal_of(inbox, 700), "") << "no rate is known";
+  inbox.prefilled({}, 100.0);
+  EXPECT_EQ(refusal_of(inbox, 300), "") << "7 s for the first prompt and 3 s for this one";
+  const Error error = inbox.submit(prompt_of(500)).error();
+  EXPECT_EQ(error.code, ErrorCode::overloaded);
+  EXPECT_EQ(error.message, "the first token is predicted 5.0 s after the limit of 10.0 s (--max-ttft)");
+  EXPECT_EQ(error.retry_after_s, 5U);
+  EXPECT_EQ(inbox.submit(prompt_of(90'000)).error().retry_after_s, 10U) << "then all other prompts are computed";
+  const RequestId all[] = {{1}, {2}};
+  inbox.ended(all);
+  EXPECT_EQ(refusal_of(inbox, 90'000), "") << "no prompt is before it";
+}
+
+TEST(Inbox, PromptsThatShareStepsDelayEachOtherByTheShorterOne) {
+  Inbox::Limits limits = limits_of(1024, 128);
+  limits.max_ttft_s = 1.0;
+  limits.shares_steps = true;
+  Inbox inbox(limits);
+  ASSERT_EQ(refusal_of(inbox, 100'000), "");
+  inbox.prefilled({}, 100.0);
+  EXPECT_EQ(refusal_of(inbox, 50), "") << "0.5 s, shared with the long prompt";
+  EXPECT_NE(refusal_of(inbox, 51), "");
+  EXPECT_EQ(refusal_of(inbox, 30), "") << "0.3 s, shared with two prompts";
 }
 
 TEST(Inbox, ACloseRefusesNewRequestsAndAnAbortCancelsTheRest) {
