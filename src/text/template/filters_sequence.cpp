@@ -123,6 +123,7 @@ Value unique(Runtime& runtime, const Value& value, const Arguments& arguments) {
   std::vector<Value> out;
   for (const Value& element : runtime.iterate(value)) {
     const Value part = folded(attribute_of(runtime, element, bound.get(1)), bound.flag(0, false));
+    runtime.charge_key(part);
     const std::string key = part.is<Undefined>() ? "u" : hash_key(part);
     if (key.empty()) runtime.fail(fmt::format("unhashable type: '{}'", type_name(part)));
     if (seen.insert(key).second) out.push_back(element);

@@ -51,6 +51,7 @@ Value get(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const Bound bound(runtime, "method 'get'", arguments, {"key", "default"});
   const Value& key = bound.need(0);
   if (key.is<Undefined>()) return bound.get(1) != nullptr ? *bound.get(1) : Value(None{});
+  runtime.charge_key(key);
   if (hash_key(key).empty()) runtime.fail(fmt::format("unhashable type: '{}'", type_name(key)));
   const Value* found = self.as<Dict*>()->find(key);
   if (found != nullptr) return *found;

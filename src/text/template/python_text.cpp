@@ -42,6 +42,7 @@ std::string_view strip_set_right(std::string_view text, std::string_view set) {
 
 std::string_view strip(std::string_view text, const Value* chars, Runtime& runtime, bool left, bool right) {
   if (chars == nullptr || chars->is<None>()) {
+    runtime.charge(text.size() / 64);
     if (left) text = strip_left(text);
     return right ? strip_right(text) : text;
   }

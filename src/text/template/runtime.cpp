@@ -20,10 +20,18 @@ void Runtime::charge(std::uint64_t steps) {
 void Runtime::charge_text(std::uint64_t bytes) {
   if (bytes > options_.limits.max_output_bytes)
     stop(ErrorCode::too_large, line_, fmt::format("a text is longer than {} bytes", options_.limits.max_output_bytes));
+  allocate(bytes);
+  charge(1 + bytes / 64);
+}
+
+void Runtime::allocate(std::uint64_t bytes) {
   allocated_bytes_ += bytes;
   if (allocated_bytes_ > options_.limits.max_allocated_bytes)
     stop(ErrorCode::too_large, line_, fmt::format("rendering produces more than {} bytes", options_.limits.max_allocated_bytes));
-  charge(1 + bytes / 64);
+}
+
+void Runtime::charge_key(const Value& key) {
+  charge(1 + key_size(key) / 64);
 }
 
 Value Runtime::text(std::string content, bool markup) {
@@ -33,18 +41,21 @@ Value Runtime::text(std::string content, bool markup) {
 
 Value Runtime::list(std::vector<Value> elements, ListKind kind) {
   charge(1 + elements.size());
-  allocated_bytes_ += elements.size() * sizeof(Value);
-  arena_.lists.push_back({kind, std::move(elements)});
+  allocate(sizeof(List) + elements.size() * sizeof(Value));
+  arena_.lists.push_back(kind == ListKind::tuple ? make_tuple(std::move(elements)) : List{.kind = kind, .elements = std::move(elements)});
   return Value(&arena_.lists.back());
 }
 
 Dict& Runtime::new_dict() {
   charge(1);
+  allocate(sizeof(Dict));
   return arena_.dicts.emplace_back();
 }
 
 void Runtime::set(Dict& dict, const Value& key, const Value& value) {
-  charge(1);
+  // An entry, and its key's spelling in the index.
+  allocate(2 * sizeof(Value) + sizeof(std::string) + key_size(key));
+  charge_key(key);
   if (!dict.set(key, value)) fail(fmt::format("unhashable type: '{}'", type_name(key)));
 }
 
@@ -153,6 +164,7 @@ Value Runtime::own_attribute(const Value& object, std::string_view name) {
 Value Runtime::item(const Value& object, const Value& key) {
   require_defined(object);
   if (object.is<Dict*>()) {
+    charge_key(key);
     if (const Value* element = object.as<Dict*>()->find(key)) return *element;
   }
   const bool indexable = object.is_text() || (object.is<List*>() && object.as<List*>()->kind <= ListKind::range &&

@@ -31,6 +31,11 @@ class Runtime {
   // Charges a text of this size, which must also be within the output limit.
   void charge_text(std::uint64_t bytes);
 
+  // Counts memory that stays until the end of the render.
+  void allocate(std::uint64_t bytes);
+  // Charges the hashing of a key.
+  void charge_key(const Value& key);
+
   // These functions charge for the objects that they create or extend.
   Value text(std::string content, bool markup = false);
   Value list(std::vector<Value> elements, ListKind kind = ListKind::list);

@@ -88,6 +88,7 @@ bool Runtime::contains(const Value& container, const Value& element) {
     return container.text().find(element.text()) != std::string_view::npos;
   }
   if (container.is<Dict*>()) {
+    charge_key(element);
     if (!element.is<Undefined>() && hash_key(element).empty()) fail(fmt::format("unhashable type: '{}'", type_name(element)));
     return container.as<Dict*>()->find(element) != nullptr;
   }

@@ -3,12 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace quire::jinja {
 namespace {
 
 constexpr std::size_t kMinIndexedEntries = 8;  // in entries; for smaller dicts a scan is cheaper
+constexpr std::uint64_t kMaxKeyBytes = 64 << 10;
+constexpr std::uint32_t kMaxKeyDepth = 64;
+
+const List* tuple_of(const Value& value) {
+  return value.is<List*>() && value.as<List*>()->kind == ListKind::tuple ? value.as<List*>() : nullptr;
+}
 
 bool same_key(const Value& a, const Value& b) {
   if (a.is_text() && b.is_text()) return a.text() == b.text();
@@ -44,8 +52,28 @@ std::string hash_key(const Value& value) {
     return fmt::format("f{}", number);
   }
   if (value.is<None>()) return "0";
-  if (value.is<List*>() && value.as<List*>()->kind == ListKind::tuple) return tuple_key(*value.as<List*>());
-  return {};
+  const List* tuple = tuple_of(value);
+  if (tuple == nullptr || tuple->key_bytes > kMaxKeyBytes || tuple->key_depth > kMaxKeyDepth) return {};
+  return tuple_key(*tuple);
+}
+
+std::uint64_t key_size(const Value& value) {
+  constexpr std::uint64_t kNumberBytes = 32;
+  if (value.is_text()) return value.text().size() + 1;
+  const List* tuple = tuple_of(value);
+  return tuple == nullptr ? kNumberBytes : std::min(tuple->key_bytes, kMaxKeyBytes);
+}
+
+List make_tuple(std::vector<Value> elements) {
+  constexpr std::uint64_t kPrefixBytes = 12;  // the size of an element and a colon
+  List made{.kind = ListKind::tuple, .elements = std::move(elements), .key_bytes = 1, .key_depth = 1};
+  for (const Value& element : made.elements) {
+    const List* inner = tuple_of(element);
+    // Saturated: a tuple may contain another one many times.
+    made.key_bytes = std::min(made.key_bytes + kPrefixBytes + (inner == nullptr ? key_size(element) : inner->key_bytes), kMaxKeyBytes + 1);
+    if (inner != nullptr) made.key_depth = std::max(made.key_depth, inner->key_depth + 1);
+  }
+  return made;
 }
 
 const Value* Dict::find(const Value& key) const {

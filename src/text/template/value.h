@@ -68,8 +68,13 @@ enum class ListKind : std::uint8_t { list, tuple, generator, range, keys, values
 struct List {
   ListKind kind = ListKind::list;
   std::vector<Value> elements;
+  // Size of a tuple's spelling as a key, in bytes, and depth of the tuples in it (see hash_key).
+  std::uint64_t key_bytes = 0;
+  std::uint32_t key_depth = 0;
   bool is_group = false;  // a pair of groupby: its elements are also the attributes grouper and list
 };
+
+List make_tuple(std::vector<Value> elements);
 
 // Keeps the order of insertion. A key is text, a number, None, or a tuple of these.
 struct Dict {
@@ -122,7 +127,10 @@ bool truth(const Value& value);
 std::string_view type_name(const Value& value);
 // Returns whether `in`, for and list() accept the value.
 bool is_iterable(const Value& value);
-// Returns a key's canonical spelling (1, 1.0 and True are one key), or an empty text if it cannot be hashed.
+// Returns a key's canonical spelling (1, 1.0 and True are one key), or an empty text if it cannot be hashed. A tuple cannot if its spelling
+// is longer than 64 KiB or its depth more than 64, because hashing one is recursive.
 std::string hash_key(const Value& value);
+// Returns an upper bound of the spelling's size.
+std::uint64_t key_size(const Value& value);
 
 }  // namespace quire::jinja

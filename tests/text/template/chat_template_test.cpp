@@ -134,6 +134,38 @@ TEST(ChatTemplate, StopsTemplatesOverTheirLimits) {
   EXPECT_FALSE(render("{{ 'a' * 99999999999999 }}", "{}", options).has_value());
 }
 
+TEST(ChatTemplate, TuplesAreKeysUnlessTheyAreTooDeepOrTooLong) {
+  EXPECT_EQ(text_of("{{ {(1, ('a', 2.0)): 3}[(1.0, ('a', 2))] }}"), "3");
+  EXPECT_EQ(text_of("{{ [(1, 2), (1, 2), (2, 1)] | unique | list | length }}"), "2");
+  const std::string deep = "{% set n = namespace(s=()) %}{% for a in range(50000) %}{% set n.s = (n.s,) %}{% endfor %}";
+  const std::string wide = "{% set n = namespace(s=()) %}{% for a in range(60) %}{% set n.s = (n.s, n.s) %}{% endfor %}";
+  for (const std::string& key : {deep, wide})
+    for (const char* use : {"{{ {n.s: 1} }}", "{{ n.s in {} }}", "{{ {}.get(n.s) }}", "{{ [n.s] | unique | list }}"})
+      EXPECT_EQ(error_of(key + use).message, "line 1: unhashable type: 'tuple'") << use;
+}
+
+TEST(ChatTemplate, WorkOnLongTextsCountsAsSteps) {
+  TemplateOptions options;
+  options.limits.max_steps = 50'000;
+  const std::string text = "{% set s = ' ' * 9999 %}{% set d = {s: 1} %}";
+  for (const char* use : {"{{ s.strip() }}", "{{ s.lstrip() }}", "{{ s in d }}", "{{ d[s] }}", "{{ d.get(s) }}", "{{ {s: 1} | length }}"}) {
+    EXPECT_TRUE(render(text + use, "{}", options)) << use;
+    EXPECT_EQ(error_of(text + "{% for a in range(999) %}" + use + "{% endfor %}", "{}", options).code, ErrorCode::too_large) << use;
+  }
+}
+
+TEST(ChatTemplate, ContainersCountAsMemory) {
+  TemplateOptions options;
+  options.limits.max_allocated_bytes = 1 << 20;
+  for (const char* use : {"[a, a, a]", "(a, a, a)", "{a: a}", "range(3)"}) {
+    const auto loop = [&](const char* count) {
+      return std::string("{% for a in range(") + count + ") %}{{ (" + use + ") | length }}{% endfor %}";
+    };
+    EXPECT_TRUE(render(loop("99"), "{}", options)) << use;
+    EXPECT_EQ(error_of(loop("19999"), "{}", options).code, ErrorCode::too_large) << use;
+  }
+}
+
 TEST(ChatTemplate, BoundsTheDepthOfTheSource) {
   std::string brackets(5'000, '(');
   EXPECT_EQ(error_of("{{ " + brackets + "1" + std::string(5'000, ')') + " }}").code, ErrorCode::too_large);
