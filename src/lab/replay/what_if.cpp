@@ -17,7 +17,7 @@
 namespace quire {
 namespace {
 
-constexpr std::uint32_t kNumIdle = 3;  // plans without tokens and without a future arrival, after which no request will ever run
+constexpr std::uint32_t kNumIdle = 3;  // plans without tokens, after which no request runs before the next arrival
 
 double mean(const std::vector<double>& values) {
   return values.empty() ? 0.0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -45,10 +45,13 @@ class VirtualRun {
         now_s_ = workload_.arrivals[next_].time_s;
         continue;
       }
-      num_idle = step() || next_ < workload_.arrivals.size() ? 0 : num_idle + 1;
-      if (num_idle > kNumIdle)
+      num_idle = step() ? 0 : num_idle + 1;
+      if (num_idle <= kNumIdle) continue;
+      if (next_ == workload_.arrivals.size())
         return fail(ErrorCode::invalid_argument, "configuration", "leaves requests waiting forever",
                     "use more blocks or more tokens per step");
+      now_s_ = workload_.arrivals[next_].time_s;
+      num_idle = 0;
     }
     return count(begin_s);
   }
