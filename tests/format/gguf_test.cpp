@@ -161,6 +161,33 @@ TEST(CorruptGguf, Header) {
   expect_corrupt(tensors, "tensor_count", "cannot fit");
 }
 
+// A metadata entry has at least 13 bytes, a tensor at least 24. The header takes 24 bytes.
+TEST(CorruptGguf, CountsMustFitInTheFile) {
+  struct Counts {
+    std::uint64_t num_tensors, num_metadata;
+    std::size_t num_bytes;
+    std::string_view field;
+  };
+  for (const Counts& counts : {Counts{0, 2, 26, "metadata[0].key"},
+                               {0, 3, 26, "metadata_kv_count"},
+                               {0, 2, 25, "metadata_kv_count"},
+                               {2, 0, 48, "tensors[0].name"},
+                               {3, 0, 48, "tensor_count"},
+                               {2, 0, 47, "tensor_count"},
+                               {0, 1, 0, "metadata_kv_count"},
+                               {1, 0, 0, "tensor_count"}}) {
+    Bytes bytes;
+    bytes.raw("GGUF").number<std::uint32_t>(3).number(counts.num_tensors).number(counts.num_metadata);
+    bytes.resize(bytes.size() + counts.num_bytes);
+    const Error error = error_of(bytes);
+    EXPECT_EQ(error.code, ErrorCode::corrupt);
+    EXPECT_EQ(error.field, counts.field) << counts.num_tensors << ' ' << counts.num_metadata << ' ' << counts.num_bytes;
+    if (error.field.ends_with("_count"))
+      EXPECT_EQ(error.message,
+                fmt::format("{} entries cannot fit in a file of {} bytes", counts.num_tensors + counts.num_metadata, bytes.size()));
+  }
+}
+
 // The file is large enough for the entries if each had its minimum size, but the entries are missing.
 TEST(CorruptGguf, AbsurdCountsTakeNoMemoryEvenInALargeFile) {
   constexpr std::uint64_t kFileBytes = std::uint64_t{1} << 40;  // a sparse file

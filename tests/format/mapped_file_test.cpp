@@ -1,9 +1,13 @@
 #include "format/mapped_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 #include <filesystem>
+#include <iterator>
+#include <optional>
 
 #include "format/temp_folder.h"
 
@@ -34,6 +38,46 @@ TEST(MappedFile, BytesKeepTheirAddressWhenMoved) {
   EXPECT_EQ(second->bytes().data(), address);
   const MappedFile third(std::move(*second));
   EXPECT_EQ(text_of(third), "first");
+}
+
+std::ptrdiff_t num_open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+}
+
+TEST(MappedFile, ClosesItsDescriptorOnce) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", "text"), empty = folder.write("empty", "");
+  const std::ptrdiff_t before = num_open_descriptors();
+  {
+    auto first = MappedFile::open(path), second = MappedFile::open(empty);
+    ASSERT_TRUE(first && second);
+    EXPECT_EQ(num_open_descriptors(), before + 2);
+    *first = std::move(*second);
+    EXPECT_EQ(num_open_descriptors(), before + 1);
+    const MappedFile third(std::move(*first));
+    EXPECT_EQ(num_open_descriptors(), before + 1);
+  }
+  EXPECT_EQ(num_open_descriptors(), before);
+  EXPECT_FALSE(MappedFile::open(folder.path()));
+  EXPECT_EQ(num_open_descriptors(), before) << "a folder is opened, and closed again";
+}
+
+// A process without standard input gives its descriptor, 0, to the next file.
+TEST(MappedFile, ClosesDescriptorZero) {
+  const TempFolder folder;
+  const std::string path = folder.write("a", "text");
+  const int input = ::dup(STDIN_FILENO);
+  ::close(STDIN_FILENO);
+  auto file = std::optional(MappedFile::open(path));
+  const bool is_used = ::fcntl(STDIN_FILENO, F_GETFD) != -1;
+  file.reset();
+  const bool is_closed = ::fcntl(STDIN_FILENO, F_GETFD) == -1;
+  if (input >= 0) {
+    ::dup2(input, STDIN_FILENO);
+    ::close(input);
+  }
+  EXPECT_TRUE(is_used);
+  EXPECT_TRUE(is_closed);
 }
 
 TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {

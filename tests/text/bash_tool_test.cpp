@@ -21,5 +21,33 @@ TEST(BashTool, IsNoneWithoutOrWithSeveralBlocks) {
   }
 }
 
+// The expected values come from the same expression.
+TEST(BashTool, BlankLinesAndFencesAreReadAsByTheExpression) {
+  struct Case {
+    const char *text, *tool;
+  };
+  for (const Case& one : {Case{"```bash\n\nls\n```", "ls"},
+                          {"```bash\n\n\n```", ""},
+                          {"```bash \t\n\v\f\r\nls\n```", "ls"},
+                          {"```bash\n ls\n```", "ls"},
+                          {"```bash\n\tls -a\n```", "ls"},
+                          {"```bash\n\n \n```", ""},
+                          {"```bash\n \n \n```", ""},
+                          {"```bash\nls\n``````bash\ncat\n```", ""},
+                          {"```bash\nls", ""},
+                          {"```bash\nls\n``", ""},
+                          {"```bash```bash\nls\n```", "ls"},
+                          {"```bash\n```bash\nls\n```", "```bash"},
+                          {"x```bash\nls\n```y", "ls"},
+                          {"```bash\nls\n\n```", "ls"},
+                          {"```bash\n\n```\n```", "```"},
+                          {"```bash\n```\n```", "```"},
+                          {"```bashls\n```", ""},
+                          {"```bash\nls\n```\n```bash ls\n```", "ls"},
+                          {"```bash\nls\n```\n```bash\n```", "ls"},
+                          {"```bash\n\n\n```\n```bash\nls\n```", "```"}})
+    EXPECT_EQ(bash_tool(one.text), one.tool) << testing::PrintToString(one.text);
+}
+
 }  // namespace
 }  // namespace quire

@@ -77,5 +77,23 @@ TEST(Detokenizer, ShowsControlTokensOnRequest) {
   EXPECT_EQ(showing.push(end), "<|end|>");
 }
 
+TEST(Detokenizer, FlushBeginsANewText) {
+  const auto tokenizer = make_tokenizer(sentencepiece_spec());
+  const TokenId hello = *tokenizer->find(" hello"), space = *tokenizer->find(" ");
+  Detokenizer from_start(*tokenizer, {.start_of_text = true}), continued(*tokenizer);
+  for (int text = 0; text < 2; ++text) {
+    EXPECT_EQ(from_start.push(hello), "hello");
+    EXPECT_EQ(from_start.push(hello), " hello");
+    EXPECT_EQ(from_start.flush(), "");
+    EXPECT_EQ(continued.push(hello), " hello");
+    EXPECT_EQ(continued.flush(), "");
+  }
+  EXPECT_EQ(from_start.push(space), "") << "the space is all of the token";
+  EXPECT_EQ(from_start.push(hello), " hello") << "only the first space is stripped";
+  from_start.flush();
+  EXPECT_EQ(from_start.push(3 + 'a'), "a");
+  EXPECT_EQ(from_start.push(hello), " hello");
+}
+
 }  // namespace
 }  // namespace quire

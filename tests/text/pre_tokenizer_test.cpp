@@ -82,5 +82,63 @@ TEST(PreTokenizer, NoKnownExpressionIsQuadraticInRunsOfEqualCharacters) {
   }
 }
 
+TEST(PreTokenizer, NamesOfOneFamilyHaveTheSameExpressions) {
+  const std::vector<std::vector<std::string_view>> families{
+      {"gpt-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "phi-2", "exaone4", "gigachat", "a.x-4.0", "mellum"},
+      {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"},
+      {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "glm4", "chatglm-bpe", "dbrx",
+       "smaug-bpe"},
+      {"qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez", "grok-2", "solar-open"},
+      {"gpt-4o", "llama4", "minimax-m2"},
+      {"deepseek-v3", "hunyuan-dense", "joyai-llm"},
+      {"bloom", "poro-chat", "gpt3-finnish"},
+      {"qwen35"},
+      {"tekken"},
+      {"kimi-k2"},
+      {"deepseek-llm"},
+      {"deepseek-coder"},
+      {"falcon"},
+      {"viking"},
+      {"default"}};
+  std::vector<std::vector<std::string>> all;
+  for (const std::vector<std::string_view>& names : families) {
+    const auto first = pre_tokenizer_by_name(names.front());
+    ASSERT_TRUE(first) << names.front();
+    EXPECT_FALSE(first->empty()) << names.front();
+    for (const std::string_view name : names) EXPECT_EQ(*pre_tokenizer_by_name(name), *first) << name;
+    for (const std::vector<std::string>& other : all) EXPECT_NE(*first, other) << names.front() << " is a family of its own";
+    all.push_back(*first);
+  }
+  EXPECT_TRUE(pre_tokenizer_by_name("")->empty());
+  const auto unknown = pre_tokenizer_by_name("gpt-3");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(unknown.error().field, "tokenizer.ggml.pre");
+  EXPECT_EQ(unknown.error().message, "the pre-tokenizer \"gpt-3\" is not supported");
+}
+
+TEST(Regex, FindsTheFirstMatchFromAPosition) {
+  const Regex regex = Regex::create("a+").value();
+  const std::string_view text = "baab a";
+  struct Case {
+    std::size_t from, begin, end;
+  };
+  for (const Case& one : {Case{0, 1, 3}, Case{1, 1, 3}, Case{2, 2, 3}, Case{3, 5, 6}, Case{5, 5, 6}}) {
+    const auto match = regex.find(text, one.from);
+    ASSERT_TRUE(match && *match) << one.from;
+    EXPECT_EQ((*match)->begin, one.begin);
+    EXPECT_EQ((*match)->end, one.end);
+  }
+  EXPECT_FALSE(regex.find(text, 6)->has_value());
+  EXPECT_FALSE(regex.find("", 0)->has_value());
+  EXPECT_TRUE(Regex::create("(?<!b)a")->find(text, 2)->has_value());
+  EXPECT_EQ((*Regex::create("(?<!b)a")->find(text, 1))->begin, 2U) << "look-behind sees the text before the position";
+  const auto invalid = Regex::create("(a");
+  ASSERT_FALSE(invalid);
+  EXPECT_EQ(invalid.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(invalid.error().field, "pre_tokenizer");
+  EXPECT_TRUE(invalid.error().message.ends_with(" in the expression (a")) << invalid.error().message;
+}
+
 }  // namespace
 }  // namespace quire

@@ -88,5 +88,31 @@ TEST(StopStrings, HoldsBackNothingWithoutStops) {
   EXPECT_EQ(blank.push("abc").text, "abc");
 }
 
+TEST(StopStrings, FlushBeginsANewText) {
+  const std::vector<std::string> stops{"ab"};
+  StopStrings matcher(stops);
+  EXPECT_EQ(matcher.push("xa").text, "x");
+  EXPECT_EQ(matcher.flush(), "a");
+  EXPECT_EQ(matcher.num_held_bytes(), 0U);
+  const auto next = matcher.push("b");
+  EXPECT_EQ(next.text, "b") << "the letter before it belongs to the text that has ended";
+  EXPECT_FALSE(next.matched);
+  EXPECT_FALSE(matcher.stopped());
+  EXPECT_EQ(matcher.push("ab").matched, 0U);
+  EXPECT_EQ(matcher.flush(), "");
+}
+
+TEST(StopStrings, TheLongestOfTheStopsThatEndTogetherCounts) {
+  for (const bool include : {false, true}) {
+    const std::vector<std::string> stops{"c", "abc", "bc", "", "abc"};
+    StopStrings matcher(stops, include);
+    EXPECT_EQ(matcher.push("xab").text, "x");
+    const auto last = matcher.push("cd");
+    EXPECT_EQ(last.matched, 1U) << "the first of two equal ones";
+    EXPECT_EQ(last.text, include ? "abc" : "");
+    EXPECT_FALSE(matcher.push("c").matched);
+  }
+}
+
 }  // namespace
 }  // namespace quire
