@@ -10,6 +10,7 @@ import pytest
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 VLLM_PYTHONS = {"0.19.0": os.environ.get("QUIRE_VLLM_PYTHON", ""), "0.32.0": os.environ.get("QUIRE_VLLM_PYTHON_0_32", "")}
+VERSIONS = list(VLLM_PYTHONS)
 PACKAGE = os.environ.get("QUIRE_PYTHON_PACKAGE", "")
 
 needs_vllm = pytest.mark.skipif(not VLLM_PYTHONS["0.19.0"] or not PACKAGE, reason="no vLLM environment: ./dev oracle setup makes one")
@@ -33,12 +34,22 @@ def in_vllm(*arguments, version="0.19.0", **extra):
     return subprocess.run([VLLM_PYTHONS[version], *map(str, arguments)], env=environment, cwd=REPO, capture_output=True, text=True)
 
 
+def run_with_stand_ins(script, version, *cases):
+    """Runs cases of a script with stand-ins for the classes of this vLLM."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    command = [sys.executable, str(REPO / "tests/python" / script), version, *cases]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert done.stdout.splitlines()[-len(cases) :] == [f"{case}: ok" for case in cases]
+
+
 def with_version(folder, version, code):
     """Runs under a vLLM package that contains only its version."""
     if not PACKAGE:
         pytest.skip("the Python package is not built: ./dev build")
     (folder / "vllm.py").write_text(f"__version__ = {version!r}\n")
-    return subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": f"{PACKAGE}:{folder}"}, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": f"{PACKAGE}:{folder}"}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("version, nearest", [("0.18.0", "0.19.0"), ("0.25.1", "0.19.0"), ("0.32.1+cpu", "0.32.0"), ("1.0.0", "0.32.0")])

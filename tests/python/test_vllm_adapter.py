@@ -6,12 +6,32 @@ import sys
 
 import pytest
 
+from test_vllm import run_with_stand_ins
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-@pytest.mark.parametrize("case", ["refusals", "pool", "views", "replaced", "idle", "broken", "order", "abort", "kept", "beyond", "continuum"])
+CASES = ["refusals", "pool", "views", "replaced", "queued", "ending", "idle", "broken", "order", "abort", "kept", "beyond", "continuum"]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_adapter_case_passes(case):
     run("vllm_adapter.py", case)
+
+
+@pytest.mark.parametrize("case", ["pool", "idle", "broken", "order"])
+def test_adapter_case_passes_under_vllm_0_32(case):
+    run("vllm_adapter.py", "0.32.0", case)
+
+
+NEWER = [
+    "refusals", "caches", "options", "connectors", "ends", "numbers", "sampling", "grammars", "loads", "stages", "lives", "orders", "sessions",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NEWER)
+def test_case_of_vllm_0_32_passes(case):
+    run_with_stand_ins("vllm_adapter_newer.py", "0.32.0", case)
 
 
 @pytest.mark.parametrize("case", ["pressure", "trace", "journal"])
@@ -19,7 +39,7 @@ def test_quires_options_case_passes(case):
     run("vllm_options.py", case)
 
 
-def run(file, case):
+def run(file, *case):
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    done = subprocess.run([sys.executable, os.path.join(HERE, file), case], env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([sys.executable, os.path.join(HERE, file), *case], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

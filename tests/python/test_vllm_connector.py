@@ -1,13 +1,43 @@
-"""Tests quire.vllm.Connector when a vLLM environment exists: its halves alone, and both in a whole vLLM on CPU."""
+"""Tests quire.vllm.Connector: with stand-ins for vLLM's classes, and when a vLLM environment exists in a whole vLLM on CPU."""
 
 import json
 
 import pytest
 
-from test_vllm import REPO, each_vllm, in_vllm, under, with_version
+from test_vllm import REPO, VERSIONS, each_vllm, in_vllm, run_with_stand_ins, under, with_version
 
 
 HALVES = ["options", "refusals", "hits", "costs", "moves", "failures", "lost", "windows", "early", "metrics"]
+SCHEDULER = [
+    "workers", "tables", "room", "order", "filtered", "ends", "limits", "larger", "shared", "declined", "measured", "below", "queued", "spared",
+    "keys", "texts",
+]  # fmt: skip
+WORKER = ["steps", "ends", "layers", "failures", "aggregated", "copies"]
+PAIR = ["loads", "sizes", "windows", "layers", "failed", "events", "disk", "device", "calls"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", HALVES)
+def test_scheduler_half_case_passes(version, case):
+    run_with_stand_ins("vllm_connector_halves.py", version, case)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", SCHEDULER)
+def test_rule_of_the_scheduler_half_holds(version, case):
+    run_with_stand_ins("vllm_connector_scheduler.py", version, case)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", WORKER)
+def test_worker_half_case_passes(version, case):
+    run_with_stand_ins("vllm_connector_worker.py", version, case)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", PAIR)
+def test_case_of_both_halves_passes(version, case):
+    run_with_stand_ins("vllm_connector_pair.py", version, case)
 
 
 @each_vllm

@@ -1,4 +1,7 @@
-"""Tests quire.vllm.Scheduler with stand-ins for vLLM. test_vllm_adapter.py runs it in a separate process. usage: vllm_adapter.py CASE"""
+"""Tests quire.vllm.Scheduler with stand-ins for vLLM. test_vllm_adapter.py runs it in a separate process.
+
+usage: vllm_adapter.py [0.19.0|0.32.0] CASE
+"""
 
 import copy
 import os
@@ -11,7 +14,8 @@ os.environ["PYTHONHASHSEED"] = "0"
 
 import oracle_vllm  # noqa: E402
 
-oracle_vllm.install()
+VERSION = sys.argv.pop(1) if sys.argv[1] in ("0.19.0", "0.32.0") else "0.19.0"
+oracle_vllm.install(VERSION)
 from oracle import config as configs, generate_config, parties, play, snapshot, stage  # noqa: E402
 from oracle.requests import RequestMaker  # noqa: E402
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput  # noqa: E402
@@ -128,6 +132,8 @@ def views():
     """Reads what code written for vLLM's scheduler reads."""
     scheduler = make(connector="ScriptedConnector", multimodal=True, mm_max_tokens=4, encoder_budget=8, encoder_cache=8)
     manager = scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+    assert (manager.kv_cache_group_id, manager.block_size) == (0, 4)
+    assert manager.kv_cache_spec is scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
     add(scheduler, "a", images=[[0, 4, "image", None]])
     held = add(scheduler, "b", n=5)
     plan = scheduler.schedule()
@@ -191,6 +197,31 @@ def replaced():
     without.connector.get_num_new_matched_tokens = shortens
     add(without, "b")
     raises(NotImplementedError, "the connector changed request b from 10 to 9 tokens", without.schedule)
+
+
+def queued():
+    """quire.vllm.Connector learns of each new request once; the inputs of a session are not new requests."""
+    scheduler, seen = make(connector="ScriptedConnector"), []
+    add(scheduler, "before")
+    scheduler.connector.quire_on_queued = seen.append
+    first = add(scheduler, "a", resumable=1)
+    add(scheduler, "a", resumable=1)
+    second = add(scheduler, "b")
+    assert seen == [first, second]
+
+
+def ending():
+    """The end conditions that the core gets: none for a pooling request, and the sampling parameters' own."""
+    from quire.vllm import _requests
+
+    none = {"min_tokens": 0, "eos_ids": [], "stop_token_ids": [], "repetition": (0, 0, 0)}
+    params = RequestMaker({"id": "a", "doc": 0, "n": 5, "arrival": 0.0}, 16, None).params
+    assert _requests.ending(None) == none == _requests.ending(params)
+    spec = {"id": "a", "doc": 0, "n": 5, "arrival": 0.0, "min_tokens": 2, "eos": 0, "stop": [7], "repetition": [4, 3, 2]}
+    told = _requests.ending(RequestMaker(spec, 16, None).params)
+    assert told == {"min_tokens": 2, "eos_ids": [0], "stop_token_ids": [7], "repetition": (3, 4, 2)}
+    assert not _requests.needs_logprobs(None) and not _requests.needs_logprobs(params)
+    assert make()._core_config.max_loras == 0 and make(max_loras=3)._core_config.max_loras == 3
 
 
 def idle():

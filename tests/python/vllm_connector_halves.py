@@ -1,4 +1,7 @@
-"""Tests the halves of quire.vllm.Connector alone; run by vLLM's Python (test_vllm_connector.py). usage: vllm_connector_halves.py CASE..."""
+"""Tests the halves of quire.vllm.Connector alone; run by vLLM's Python, or with stand-ins for a version of vLLM (test_vllm_connector.py).
+
+usage: vllm_connector_halves.py [0.19.0|0.32.0] CASE...
+"""
 
 import random
 import sys
@@ -8,6 +11,12 @@ from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
+
+if sys.argv[1] in ("0.19.0", "0.32.0"):
+    import oracle_vllm
+
+    oracle_vllm.install(sys.argv.pop(1))
+
 from vllm.v1.outputs import KVConnectorOutput
 
 import quire
@@ -22,10 +31,10 @@ from quire.vllm._connector_vllm import ConnectorStats, check_supported, record_d
 BLOCK = 16
 
 
-def raises(text, call):
+def raises(text, call, kind=ValueError):
     try:
         call()
-    except ValueError as error:
+    except kind as error:
         assert text in str(error), f"{error!r} does not contain {text!r}"
     else:
         raise AssertionError(f"nothing was raised; expected: {text}")
@@ -249,6 +258,7 @@ def lost():
     assert [job.blocks for job in meta.stores] == [[30, 31, 32, 42, 33, 43]], "the window stores its missing blocks too"
     half.update(over(meta.stores[0].id))
     assert half.match(request_of("c", 4), 0) == (4 * BLOCK, True)
+    assert half._requests["b"].num_failed == 1 and half.match(b, 0) == (4 * BLOCK, True), "a second load may begin"
 
 
 def windows():
@@ -335,6 +345,10 @@ def metrics():
     record_disk_transfers(third, before | {"bytes_read": 30, "reading_s": 0.5}, before)
     both = worker.aggregate(scheduler)
     both.aggregate(ConnectorStats(data=third.data))
+    least = ConnectorStats()
+    record_disk_transfers(least, before | {"bytes_read": 1, "reading_s": 0.25}, {})
+    assert least.reduce()["vllm:kv_offload_disk_read_bytes" if IS_NEWER else "DISK_to_CPU_total_bytes"] == 1
+    assert IS_NEWER or least.reduce()["DISK_to_CPU_total_time"] == 0.25
     load = "vllm:kv_offload_load_" if IS_NEWER else "CPU_to_GPU_total_"
     told = both.reduce()
     assert both.counted() == {"joined_loads": 3} and told[f"{load}bytes"] == 150 and told[f"{load}time"] == 0.75

@@ -13,22 +13,25 @@ import random
 import sys
 import time
 
-from . import play, report, rooms, sites
+from . import play, python_room, python_sites, report, rooms, sites
+
+PLUG_IN = "plug-in"
 
 
 def arguments():
+    known = [*rooms.ROOMS, PLUG_IN]
     parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, help="number of mutants to draw (default: 400; with --room 60 of each room)")
     parser.add_argument("--seed", type=int, help="seed of the draw (default: a new one, which is printed)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of parallel jobs (default: one per core)")
     parser.add_argument("--within", default="", metavar="TEXT", help="draw only from files with this text in their path, e.g. core/offload")
-    parser.add_argument("--room", metavar="NAME,...", help=f"draw --count from each of these rooms: all, {', '.join(rooms.ROOMS)}")
+    parser.add_argument("--room", metavar="NAME,...", help=f"draw --count from each of these rooms: all, {', '.join(known)}")
     parser.add_argument("--again", action="store_true", help="play only the survivors of the last run, found by their changes")
     options = parser.parse_args()
-    options.rooms = [*rooms.ROOMS] if options.room == "all" else options.room.split(",") if options.room else []
+    options.rooms = known if options.room == "all" else options.room.split(",") if options.room else []
     for name in options.rooms:
-        if name not in rooms.ROOMS:
-            parser.error(f"--room: unknown room {name!r}. Give all, or some of {', '.join(rooms.ROOMS)}")
+        if name not in known:
+            parser.error(f"--room: unknown room {name!r}. Give all, or some of {', '.join(known)}")
     options.count = options.count or (60 if options.rooms else 400)
     return options
 
@@ -53,10 +56,14 @@ def main():
     root = pathlib.Path.cwd()
     folder = root / "build/mutants"
     folder.mkdir(parents=True, exist_ok=True)
-    equivalent = read_equivalent(root / "tools/mutants/equivalent.txt", sites.find(root, ("src",)))
+    equivalent = read_equivalent(root / "tools/mutants/equivalent.txt", [*sites.find(root, ("src",)), *python_sites.find(root, python_room.SOURCES)])
     if options.rooms:
-        results = [rooms.run(root, name, options, equivalent) for name in options.rooms]
-        return 0 if all(results) else 1
+        seed = options.seed if options.seed is not None else rooms.seed_of_commit(root)
+        compiled = [name for name in options.rooms if name != PLUG_IN]
+        is_good = not compiled or rooms.run(root, compiled, options, equivalent, seed)
+        if PLUG_IN in options.rooms:
+            is_good = python_room.run(root, options, equivalent, seed) and is_good
+        return 0 if is_good else 1
     mutations = sites.find(root)
     survivors_file = folder / "survivors.json"
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")

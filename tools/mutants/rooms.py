@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 from . import play, report, sites
+from .python_files import TOOLS, PythonFiles
 from .rewrite import Rewriter
 
 
@@ -17,18 +18,23 @@ from .rewrite import Rewriter
 class Room:
     folders: tuple  # folders of the sources that are mutated
     programs: tuple  # test programs that may detect the change
+    python: tuple = ()  # files of tests/python that may detect it, without test_ and .py
     least_killed: float = 0.90
 
 
+SERVER_FILES = ("messages", "responses", "openai_client", "server_errors", "strict_fields", "request_fields", "structured_output", "explain",
+                "cache_probe", "operator", "tenants", "spans", "embeddings", "transcriptions", "pictures", "hidden_states", "sessions", "openapi",
+                "tools", "curve", "dashboard", "kv_events")  # fmt: skip
 ROOMS = {
-    "server": Room(("src/server",), ("server_test",)),
-    "text": Room(("src/text",), ("text_test", "server_test")),
-    "format": Room(("src/format",), ("format_test", "text_test", "model_test")),
-    "tier": Room(("src/runtime/tier", "src/runtime/transport"), ("tier_test", "transport_test", "engine_test")),
-    "remote": Room(("src/runtime/remote",), ("remote_test", "engine_test")),
-    "engine": Room(("src/engine",), ("engine_test",)),
-    "lab": Room(("src/lab",), ("lab_test",), 0.85),
+    "server": Room(("src/server",), ("server_test",), SERVER_FILES),
+    "text": Room(("src/text",), ("text_test", "server_test"), ("templates", "template_chats", "tool_calls", "tokenizer", "ranked_tokenizers", "added_tokens")),
+    "format": Room(("src/format",), ("format_test", "text_test", "model_test"), ("tokenizer", "generation_config", "lora", "pictures")),
+    "tier": Room(("src/runtime/tier", "src/runtime/transport"), ("tier_test", "transport_test", "engine_test"), ("kv_disk", "small_tiers")),
+    "remote": Room(("src/runtime/remote",), ("remote_test", "engine_test"), ("kv_remote", "kv_peers")),
+    "engine": Room(("src/engine",), ("engine_test",), ("sessions", "journal", "kv_events", "lora", "kv_disk")),
+    "lab": Room(("src/lab",), ("lab_test",), ("plot_page", "curve"), 0.85),
 }
+MOST_IN_ROOM = 8192  # runtime.cpp has numbers for 32 rooms
 MEMORY_GIB = "24"  # writable memory of a test program, which includes the stacks of thousands of threads
 
 
@@ -89,66 +95,104 @@ def draw(root, room, count, seed):
     return mutations[:count], mutations[count:]
 
 
-def build_room(root, folder, room, count, seed, jobs):
-    """{number: mutation} of `count` drawn mutations that compile."""
+@dataclasses.dataclass
+class Draw:
+    """The mutants of one room in the common build."""
+
+    mutants: dict  # {number: mutation}
+    further: list  # replacements for mutations that do not compile
+
+
+def draw_rooms(root, names, count, seed):
+    """{room: Draw}. Numbers are unique over all rooms."""
+    draws = {}
+    for index, name in enumerate(names):
+        drawn, further = draw(root, ROOMS[name], count, seed)
+        draws[name] = Draw({index * MOST_IN_ROOM + i: mutation for i, mutation in enumerate(drawn)}, further)
+    return draws
+
+
+def replace_broken(draw, bad):
+    for number in bad & draw.mutants.keys():
+        following = max(draw.mutants) + 1
+        del draw.mutants[number]
+        if draw.further:
+            draw.mutants[following] = draw.further.pop(0)
+
+
+def build_rooms(root, folder, draws, jobs):
+    """Builds the programs of all rooms together, so that each source is compiled once. Mutants that do not compile are replaced."""
     tree, build = folder / "tree", folder / "build"
-    drawn, further = draw(root, room, count, seed)
     paths = copy_tree(root, tree)
-    numbered = dict(enumerate(drawn))
+    programs = sorted({*TOOLS, *(program for name in draws for program in ROOMS[name].programs)})
     while True:
+        numbered = {number: mutation for d in draws.values() for number, mutation in d.mutants.items()}
         write_sources(root, tree, paths, numbered)
-        code, output = compile_programs(root, tree, build, room.programs, jobs)
+        code, output = compile_programs(root, tree, build, programs, jobs)
         if code == 0:
-            return numbered
+            return
         errors = {(path.removeprefix(f"{tree}/"), int(line), int(column)) for path, line, column in play.COMPILE_ERROR.findall(output)}
         bad = {number for error in errors if error[0].startswith("src/") for number in play.blamed(tree, numbered, *error)}
         if not bad:
             raise SystemExit(f"mutants: the build fails in a line without a mutant:\n{output[-4000:]}")
-        for number in bad:
-            del numbered[number]
-            if further:
-                numbered[max(numbered, default=0) + len(drawn)] = further.pop(0)
+        for d in draws.values():
+            replace_broken(d, bad)
 
 
 class Programs:
-    """Combines several test programs into one player: it knows which test of which program reaches which mutant."""
+    """The test programs of all rooms: knows which test of which program reaches which mutant."""
 
-    def __init__(self, folder, programs):
+    def __init__(self, folder, programs_of):
         os.environ["QUIRE_MUTANT_MEMORY_GIB"] = MEMORY_GIB
         os.environ["MALLOC_ARENA_MAX"] = "2"
-        self.players = []
-        for program in programs:
+        self.programs_of = programs_of  # {room: names of its test programs}
+        self.players = {}
+        for program in sorted({program for programs in programs_of.values() for program in programs}):
             player = play.Player(folder / "tree", folder)
             player.binary = str(folder / "build" / program)
             player.reach_file = folder / f"reach-{program}.txt"
-            self.players.append(player)
+            self.players[program] = player
 
-    def baseline(self):
-        return sum(player.baseline() for player in self.players)
+    def baseline(self, jobs):
+        with play.concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            return sum(pool.map(lambda player: player.baseline(), self.players.values()))
 
-    def play(self, number):
+    def play(self, room, number):
         outcome = play.Outcome(False, "no test reaches it")
-        for player in self.players:
-            if number in player.reached_by:
-                outcome = player.play(number)
+        for program in self.programs_of[room]:
+            if number in self.players[program].reached_by:
+                outcome = self.players[program].play(number)
                 if outcome.killed:
                     break
         return outcome
 
 
-def run(root, name, options, equivalent):
-    """Returns True if enough mutants were killed."""
-    room = ROOMS[name]
+def run(root, names, options, equivalent, seed):
+    """Returns True if enough mutants of each room were killed."""
     folder = root / "build/mutants-rooms"
     folder.mkdir(parents=True, exist_ok=True)
-    seed = options.seed if options.seed is not None else seed_of_commit(root)
-    mutants = build_room(root, folder, room, options.count, seed, options.jobs)
+    draws = draw_rooms(root, names, options.count, seed)
+    build_rooms(root, folder, draws, options.jobs)
+    programs = Programs(folder, {name: ROOMS[name].programs for name in names})
+    tests = programs.baseline(options.jobs)
+    files = PythonFiles(root, folder, sorted({file for name in names for file in ROOMS[name].python}))
+    files.baseline(options.jobs)
+    print(f"seed {seed}: {tests} tests and {len(files.files)} files of Python tests", flush=True)
+    results = [play_room(folder, name, draws[name].mutants, programs, files, options, equivalent) for name in names]
+    return all(results)
+
+
+def play_room(folder, name, mutants, programs, files, options, equivalent):
+    def outcome_of(number):
+        outcome = programs.play(name, number)
+        return outcome if outcome.killed else files.play(number, ROOMS[name].python) or outcome
+
     numbers = sorted(mutants)
-    programs = Programs(folder, room.programs)
-    tests = programs.baseline()
-    print(f"{name}, seed {seed}: {len(numbers)} mutants, {tests} tests", flush=True)
-    with play.concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        outcomes = list(pool.map(programs.play, numbers))
     drawn = [mutants[number] for number in numbers]
+    outcomes = []
+    with open(folder / f"outcomes-{name}.txt", "w", buffering=1) as log, play.concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, outcome in zip(drawn, pool.map(outcome_of, numbers)):
+            outcomes.append(outcome)
+            print("killed" if outcome.killed else "survived", outcome.by, f"{mutant.path}:{mutant.line}", mutant.key, sep=" | ", file=log)
     (folder / f"survivors-{name}.json").write_text(json.dumps([m.key for m, o in zip(drawn, outcomes) if not o.killed and m.key not in equivalent]))
-    return report.show_room(name, drawn, outcomes, equivalent, room.least_killed)
+    return report.show_room(name, drawn, outcomes, equivalent, ROOMS[name].least_killed)

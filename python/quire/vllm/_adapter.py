@@ -91,7 +91,7 @@ class Adapter(SchedulerViews, SchedulerInterface):
         self._core_config.validate()
         self._plan_output = None  # SchedulerOutput of the plan that is being made, after the connector was shown it
         self._worker_output = None  # KVConnectorOutput of the step that is being applied
-        self._idle = []  # (finished sets, statistics, events) of skipped idle steps, for the next outputs
+        self._idle = []  # (outputs by client, (finished sets, statistics, events)) of skipped idle steps, for the next outputs
         self.kv_cache_manager = KvCacheManager(lambda: self._native, kv_cache_config, self.cache_config.enable_prefix_caching)
         self.bind_connector()
         logger.info("quire.vllm.Scheduler: quire %s, %s scheduling", quire.__version__, "async" if self._is_async else "sync")
@@ -210,7 +210,9 @@ class Adapter(SchedulerViews, SchedulerInterface):
             )
         finally:
             self._worker_output = None
-        for idle in self._idle:
+        for ended, idle in self._idle:
+            for client, made in ended.items():  # requests whose grammar failed
+                by_client.setdefault(client, []).extend(made)
             finished, stats, events = self._merged_results(idle, (finished, stats, events))
         self._idle.clear()
         transfer_stats = self.connector_stats_after_update(worker, transfer_stats)
@@ -231,8 +233,8 @@ class Adapter(SchedulerViews, SchedulerInterface):
     def _apply_idle_step(self) -> None:
         """Applies an empty result for the oldest step, which scheduled nothing: its result will not come, and vLLM does not miss it."""
         nothing = ({}, {}, [], None, {}, None, None, None, None, None)
-        _, *told = self._native.update(*nothing, time.monotonic(), self._random())
-        self._idle.append(told)
+        by_client, *told = self._native.update(*nothing, time.monotonic(), self._random())
+        self._idle.append((by_client, told))
 
     @staticmethod
     def _merged_results(earlier, later):

@@ -32,6 +32,8 @@ def compared_scheduler_class():
             self.encoder_cache_size = theirs.encoder_cache_manager.cache_size
             self.kv_metrics_sample = 0.0  # which blocks are sampled is random
             self.connector = None if theirs.connector is None else ReplayConnector(self._answers)
+            if hasattr(theirs.connector, "requires_kv_delivery"):  # vLLM 0.32.0 asks it once
+                self._answers.note("delivery", "", theirs.connector.requires_kv_delivery)
             self.ec_connector = None if theirs.ec_connector is None else ReplayEncoderConnector(self._answers)
             self.perf_metrics = None
             self._routed_group = -1

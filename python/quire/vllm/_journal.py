@@ -5,6 +5,7 @@ The script holds the token ids of all prompts and answers. It is bounded: when a
 
 import json
 
+import quire
 from vllm import envs
 
 LIMIT = 4_000_000
@@ -54,7 +55,8 @@ def configuration(s) -> dict:
         "max_loras": s.lora_config.max_loras if s.lora_config else 0, "kv_events": False, "log_stats": bool(s.log_stats), "kv_metrics": 0,
         "include_finished_set": bool(s.include_finished_set), "v2_runner": bool(envs.VLLM_USE_V2_MODEL_RUNNER), "routed_experts": False,
         "encoder_decoder": s.is_encoder_decoder, "load_failure": transfer.kv_load_failure_policy if transfer else "fail", "reasoning": 0,
-        "mfu": False, "vocab": 1, "follow": 0, "answers": {**NO_ANSWERS, "unit": 1, "reset": True}, "queue_depth": 1,
+        "mfu": False, "vocab": 1, "follow": 0, "answers": {**NO_ANSWERS, "unit": 1, "reset": True},
+        "queue_depth": getattr(s.vllm_config, "max_concurrent_batches", 1), "role": transfer.kv_role if transfer else "kv_both",
         **_speculation(s.vllm_config.speculative_config), "mamba_mode": cache.mamba_cache_mode,
         "groups": [_group(group.kv_cache_spec) for group in s.kv_cache_config.kv_cache_groups],
         "scheduler_block_size": s.block_size, "cache_block_size": cache.block_size, "max_model_len": model.max_model_len,
@@ -66,6 +68,19 @@ def configuration(s) -> dict:
         "disable_chunked_mm_input": bool(scheduler.disable_chunked_mm_input),
         "ec_connector": "RecordedEncoderConnector" if s.ec_connector is not None else False,
         "connector": "RecordedConnector" if s.connector is not None else None,
+        **_newer_configuration(s),
+    }  # fmt: skip
+
+
+def _newer_configuration(s) -> dict:
+    """Returns the settings that only vLLM 0.32.0 has."""
+    if s.decisions == quire.DecisionProfile.VLLM_0_19:
+        return {}
+    limits = s.scheduler_config
+    return {
+        "retention": s.kv_cache_config.prefix_cache_retention_interval, "max_num_active_seqs": limits.max_num_active_seqs,
+        "adaptive_threshold": bool(limits.long_prefill_token_threshold_adaptive), "watermark": limits.watermark,
+        "iteration_details": bool(s.observability_config.enable_logging_iteration_details),
     }  # fmt: skip
 
 

@@ -41,6 +41,7 @@ class ReplayConnector(SupportsHMA):
     def __init__(self, answers: Answers):
         self._answers = answers
         self.calls = []
+        self.has_pending_block_frees = lambda: False  # vLLM 0.32.0; a method of the class would say that it frees blocks
 
     def get_num_new_matched_tokens(self, request, num_computed_tokens):
         num_tokens, load_async = self._answers.take("match", request.request_id)
@@ -68,6 +69,24 @@ class ReplayConnector(SupportsHMA):
 
     def reset_cache(self):
         return self._answers.take("reset", "")
+
+    # Calls of vLLM 0.32.0.
+
+    @property
+    def requires_kv_delivery(self):
+        return self._answers.take("delivery", "")
+
+    def bind_kv_cache_manager(self, manager):
+        pass
+
+    def on_new_request(self, request):
+        pass
+
+    def get_external_cache_hit_sources(self, request, num_external_tokens):
+        return self._answers.take("sources", request.request_id)
+
+    def has_pending_push_work(self):
+        return False
 
     def shutdown(self):
         pass

@@ -110,6 +110,11 @@ class ShadowScheduler(SchedulerInterface):
             self._record_answers_of(connector, "update_state_after_alloc", self._record_allocated)
             self._record_answers_of(connector, finished, self._record_finished)
             self._record_answers_of(connector, "reset_cache", lambda answer: self._record_answer("reset", "", answer, answer))
+            if hasattr(connector, "requires_kv_delivery"):  # vLLM 0.32.0
+                self._journal.answer("delivery", "", bool(connector.requires_kv_delivery))
+                self._record_answers_of(
+                    connector, "get_external_cache_hit_sources", lambda answer, request, *_: self._record_answer("sources", request, answer, dict(answer))
+                )
             take_events = connector.take_events
             connector.take_events = lambda: self._record_events(list(take_events() or ()))
         if theirs.ec_connector is not None:

@@ -136,6 +136,7 @@ class Scheduler(ConnectorMixin, Adapter):
 
     def take_version_arguments(self, given: dict, block_size: int) -> None:
         self.hash_block_size = given.pop("hash_block_size", None) or block_size
+        self.loads, self.has_sync_loads, self.failed_grammars = LoadStages(), False, set()  # the shadow's scheduler needs them, too
 
     def version_options(self) -> dict:
         interval = self.kv_cache_config.prefix_cache_retention_interval
@@ -162,7 +163,6 @@ class Scheduler(ConnectorMixin, Adapter):
         self.check_supported()
         read_encoder_budget(self, mm_registry, self.vllm_config.model_config.supports_multimodal_inputs)
         self.ec_connector = self.perf_metrics = None
-        self.loads, self.has_sync_loads, self.failed_grammars = LoadStages(), False, set()
         attach_connector(self)
         self._routed_group = -1
         self._attach_publishers()

@@ -1,44 +1,44 @@
-"""The names of vLLM 0.19.0 or 0.32.0 that are needed to import and run `quire.vllm.Scheduler` without vLLM.
+"""The names of vLLM 0.19.0 or 0.32.0 that are needed to import and run quire.vllm without vLLM.
 
 `install()` puts the modules into sys.modules. They were written from the fields that cross the interface and contain no logic of vLLM's
 scheduler.
 """
 
+import importlib.machinery
+import importlib.util
 import logging
 import os
 import sys
 import types
 from dataclasses import asdict
 
-import numpy as np
-
-from . import hashing, requests, values
+from . import hashing, offload, prometheus, requests, tensors, values
 
 
 class _Factory:
     """Creates connectors by registered name, like vLLM's two factories."""
 
-    registry: dict
+    _registry: dict
 
     @classmethod
     def register_connector(cls, name: str, module: str, class_name: str) -> None:
-        cls.registry[name] = lambda: getattr(sys.modules[module], class_name)
+        cls._registry[name] = lambda: getattr(sys.modules[module], class_name)
 
 
 class KVConnectorFactory(_Factory):
-    registry = {}
+    _registry = {}
 
     @classmethod
     def create_connector(cls, config, role, kv_cache_config=None):
-        return cls.registry[config.kv_transfer_config.kv_connector]()(config, role, kv_cache_config)
+        return cls._registry[config.kv_transfer_config.kv_connector]()(config, role, kv_cache_config)
 
 
 class ECConnectorFactory(_Factory):
-    registry = {}
+    _registry = {}
 
     @classmethod
     def create_connector(cls, config, role):
-        return cls.registry[config.ec_transfer_config.ec_connector]()(config, role)
+        return cls._registry[config.ec_transfer_config.ec_connector]()(config, role)
 
 
 class NullPublisher:
@@ -50,11 +50,11 @@ class NullPublisher:
 
 
 class EventPublisherFactory:
-    registry = {}
+    _registry = {}
 
     @classmethod
     def register_publisher(cls, name: str, constructor) -> None:
-        cls.registry[name] = constructor
+        cls._registry[name] = constructor
 
     @classmethod
     def create(cls, config, data_parallel_rank: int = 0):
@@ -62,23 +62,11 @@ class EventPublisherFactory:
             return NullPublisher()
         fields = asdict(config)
         fields.pop("enable_kv_cache_events")
-        return cls.registry[fields.pop("publisher")](data_parallel_rank=data_parallel_rank, **fields)
-
-
-class Role:
-    SCHEDULER = "scheduler"
+        return cls._registry[fields.pop("publisher")](data_parallel_rank=data_parallel_rank, **fields)
 
 
 class Empty:
     pass
-
-
-class ConnectorStats:
-    def __init__(self, data=None):
-        self.data = data or {}
-
-    def to_dict(self):  # vLLM 0.32.0
-        return self.data
 
 
 def _quiet_logger(name: str) -> logging.Logger:
@@ -102,14 +90,6 @@ class BlockHashes(types.ModuleType):
         return hashing.Root.value
 
 
-class Dtype:
-    def __init__(self, name: str, itemsize: int):
-        self.name, self.itemsize = name, itemsize
-
-    def __str__(self) -> str:
-        return f"torch.{self.name}"
-
-
 def _encoder_budget(scheduler, limits) -> tuple:
     if not limits:
         return 0, 0
@@ -123,7 +103,7 @@ def _modules() -> dict:
     named = lambda source, text: {name: getattr(source, name) for name in text.split()}  # noqa: E731
     return {
         "vllm": {"__version__": "0.19.0"},
-        "vllm.distributed.ec_transfer.ec_connector.base": {"ECConnectorBase": Empty, "ECConnectorMetadata": type("EcMeta", (), {}), "ECConnectorRole": Role},
+        "vllm.distributed.ec_transfer.ec_connector.base": {"ECConnectorBase": Empty, "ECConnectorMetadata": type("EcMeta", (), {}), "ECConnectorRole": offload.Role},
         "vllm.distributed.ec_transfer.ec_connector.factory": {"ECConnectorFactory": ECConnectorFactory},
         "vllm.distributed.kv_events": {
             **named(values, "BlockStored BlockRemoved AllBlocksCleared KVEventBatch"),
@@ -131,9 +111,14 @@ def _modules() -> dict:
             "EventPublisherFactory": EventPublisherFactory,
         },
         "vllm.distributed.kv_transfer.kv_connector.factory": {"KVConnectorFactory": KVConnectorFactory},
-        "vllm.distributed.kv_transfer.kv_connector.v1": {"KVConnectorRole": Role, "SupportsHMA": type("SupportsHMA", (), {})},
-        "vllm.distributed.kv_transfer.kv_connector.v1.base": {"KVConnectorBase_V1": Empty, "KVConnectorMetadata": type("KvMeta", (), {})},
-        "vllm.distributed.kv_transfer.kv_connector.v1.metrics": {"KVConnectorStats": ConnectorStats},
+        "vllm.distributed.kv_transfer.kv_connector.v1": {"KVConnectorRole": offload.Role, "SupportsHMA": offload.SupportsHMA},
+        "vllm.distributed.kv_transfer.kv_connector.v1.base": {
+            **named(offload, "KVConnectorBase_V1 SupportsHMA"),
+            "KVConnectorRole": offload.Role,
+            "KVConnectorMetadata": type("KvMeta", (), {}),
+            "KVConnectorWorkerMetadata": type("KvWorkerMeta", (), {}),
+        },
+        "vllm.distributed.kv_transfer.kv_connector.v1.metrics": named(offload, "KVConnectorStats KVConnectorPromMetrics"),
         "vllm.logger": {"init_logger": _quiet_logger},
         "vllm.lora.request": named(requests, "LoRARequest"),
         "vllm.model_executor.layers.fused_moe.routed_experts_capturer": {"RoutedExpertsReader": type("RoutedExpertsReader", (), {})},
@@ -152,23 +137,28 @@ def _modules() -> dict:
             **named(values, "EngineCoreEvent EngineCoreEventType EngineCoreOutput EngineCoreOutputs FinishReason"),
             **named(requests, "EngineCoreRequest"),
         },
-        "vllm.v1.kv_cache_interface": named(
-            values,
-            "AttentionSpec ChunkedLocalAttentionSpec CrossAttentionSpec FullAttentionSpec KVCacheConfig KVCacheGroupSpec MambaSpec "
-            "MLAAttentionSpec SinkFullAttentionSpec SlidingWindowSpec",
-        ),
+        "vllm.v1.kv_cache_interface": {
+            **named(
+                values,
+                "AttentionSpec ChunkedLocalAttentionSpec CrossAttentionSpec FullAttentionSpec KVCacheConfig KVCacheGroupSpec MambaSpec "
+                "MLAAttentionSpec SinkFullAttentionSpec SlidingWindowSpec",
+            ),
+            **named(offload, "KVCacheTensor UniformTypeKVCacheSpecs"),
+        },
         "vllm.v1.metrics.perf": {"ModelMetrics": None},
         "vllm.v1.metrics.stats": named(values, "KVCacheEvictionEvent PrefixCacheStats SchedulerStats"),
         "vllm.v1.outputs": named(values, "DraftTokenIds KVConnectorOutput LogprobsLists ModelRunnerOutput"),
         "vllm.v1.request": named(requests, "Request RequestStatus StreamingUpdate"),
-        "vllm.v1.utils": {"tensor_data": lambda tensor: memoryview(tensor.tobytes())},
+        "vllm.v1.utils": {"tensor_data": lambda tensor: memoryview(tensor.tobytes()), **named(requests, "ConstantList")},
         "vllm.v1.spec_decode.metrics": named(values, "SpecDecodingStats"),
+        **offload.modules(),
     }
 
 
 def _add(name: str, module: types.ModuleType, members: dict) -> None:
     for key, value in members.items():
         setattr(module, key, value)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
     sys.modules[name] = module
     parent, _, child = name.rpartition(".")
     if parent:
@@ -194,5 +184,12 @@ def install(version: str = "0.19.0") -> None:
         members["get_request_block_hasher"] = newer.get_request_block_hasher
     _add("vllm.v1.core.kv_cache_utils", hashes, members)
     if "torch" not in sys.modules:
-        torch = {"tensor": lambda data, dtype=np.float32: np.array(data, dtype=dtype), "bool": np.bool_, "float16": Dtype("float16", 2)}
-        _add("torch", types.ModuleType("torch"), torch)
+        _add("torch", types.ModuleType("torch"), tensors.members())
+    if importlib.util.find_spec("prometheus_client") is None:
+        sys.modules["prometheus_client"] = prometheus
+
+
+def add_schedulers(sync, asynchronous) -> None:
+    """Sets the classes that stand for vLLM's own schedulers; quire.vllm.ShadowScheduler runs one of them."""
+    sys.modules["vllm.v1.core.sched.scheduler"].Scheduler = sync
+    _add("vllm.v1.core.sched.async_scheduler", types.ModuleType("vllm.v1.core.sched.async_scheduler"), {"AsyncScheduler": asynchronous})

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import hashlib
 
-from . import hashing, requests, values
+from . import hashing, offload, offload_newer, requests, values
 from .values import record
 
 NewRequestData = record(
@@ -71,7 +71,7 @@ KVConnectorOutput = record(
 )
 
 
-class KVConnectorBase_V1:
+class KVConnectorBase_V1(offload.KVConnectorBase_V1):
     requires_kv_delivery = property(lambda self: self._kv_transfer_config.is_kv_producer)
 
     def bind_kv_cache_manager(self, manager):
@@ -81,7 +81,7 @@ class KVConnectorBase_V1:
         pass
 
     def get_external_cache_hit_sources(self, request, num_external_tokens):
-        return {"external_unspecified": num_external_tokens}
+        return {offload_newer.CacheHitSource.EXTERNAL_UNSPECIFIED: num_external_tokens}
 
     def has_pending_block_frees(self):
         return False
@@ -90,12 +90,16 @@ class KVConnectorBase_V1:
         return False
 
 
-KVCacheGroupSpec = record("KVCacheGroupSpec", "layer_names", "kv_cache_spec", is_eagle_group=False)
+SlidingWindowSpec = values.spec("SlidingWindowSpec", "sliding_window", **values.SHAPE, extra_retained_tokens=0)
+KVCacheGroupSpec = record("KVCacheGroupSpec", "layer_names", "kv_cache_spec", is_eagle_group=False, host_resident=False, enable_kv_transfer=True)
 
 
 @dataclasses.dataclass
 class KVCacheConfig(values.KVCacheConfig):
     prefix_cache_retention_interval: int | None = None
+    kv_cache_layout: str | None = None
+    hash_block_size: int | None = None
+    hisparse_host_num_blocks: int | None = None
 
 
 class SpecKind(str, enum.Enum):
@@ -111,7 +115,7 @@ def get_kv_cache_spec_kind(spec) -> SpecKind:
 
 
 def get_kv_cache_spec_sliding_window(spec) -> int | None:
-    return spec.sliding_window if type(spec) is values.SlidingWindowSpec else None
+    return spec.sliding_window if type(spec) is SlidingWindowSpec else None
 
 
 def strip_speculative_padding(tokens: list) -> list:
@@ -163,13 +167,15 @@ def change(modules: dict) -> dict:
     modules["vllm.v1.metrics.stats"].update(named("PrefillStats PrefixCacheStats SchedulerStats KV_FETCH_STAGES"))
     modules["vllm.v1.metrics.stats"].update(named("KV_FETCH_WAITING_TO_START KV_FETCH_IN_PROGRESS KV_FETCH_COMPLETED_WAITING"))
     modules["vllm.distributed.kv_transfer.kv_connector.v1.base"].update(named("KVConnectorBase_V1"))
+    modules["vllm.distributed.kv_transfer.kv_connector.v1.base"].update(offload_newer.members("KVConnectorTransferResults"))
     modules["vllm.v1.spec_decode.metrics"].update(named("SpecDecodingStats"))
     modules["vllm.v1.request"].update(named("Request"))
     modules["vllm.v1.kv_cache_interface"].update(
-        named("KVCacheConfig KVCacheGroupSpec get_kv_cache_spec_kind get_kv_cache_spec_sliding_window")
+        named("KVCacheConfig KVCacheGroupSpec SlidingWindowSpec get_kv_cache_spec_kind get_kv_cache_spec_sliding_window")
+        | offload_newer.members("HiddenStateCacheSpec RSWASpec iter_layer_specs")
     )
     modules["vllm.v1.structured_output.utils"] = named("strip_speculative_padding")
     modules["vllm.v1.core.single_type_kv_cache_manager"] = {"register_all_kvcache_specs": lambda vllm_config: None}
     del modules["vllm.model_executor.layers.fused_moe.routed_experts_capturer"]
-    return modules
+    return {name: parts for name, parts in modules.items() if name not in offload.modules()} | offload_newer.modules()
 

@@ -137,6 +137,23 @@ class StreamingUpdate:
         return cls(request.mm_features, request.prompt_token_ids, request.max_tokens, request.arrival_time, request.sampling_params)
 
 
+class ConstantList:
+    def __init__(self, x):
+        self._x = x
+
+    def __len__(self):
+        return len(self._x)
+
+    def __getitem__(self, item):
+        return self._x[item]
+
+    def __iter__(self):
+        return iter(self._x)
+
+    def __contains__(self, item):
+        return item in self._x
+
+
 class Request:
     def __init__(self, arrived: EngineCoreRequest, hasher):
         for name in (
@@ -157,6 +174,7 @@ class Request:
         self.num_prompt_tokens = len(tokens) if tokens is not None else len(self.prompt_embeds)
         self._all_token_ids = list(tokens) if tokens is not None else [0] * self.num_prompt_tokens
         self._output_token_ids = []
+        self.all_token_ids, self.output_token_ids = ConstantList(self._all_token_ids), ConstantList(self._output_token_ids)
         self.events, self.spec_token_ids, self.block_hashes = [], [], []
         self.stop_reason, self.streaming_queue = None, None
         self.num_output_placeholders = self.num_computed_tokens = self.num_nans_in_logits = 0
@@ -178,14 +196,6 @@ class Request:
         self._output_token_ids.append(token)
         self._all_token_ids.append(token)
         self.update_block_hashes()
-
-    @property
-    def all_token_ids(self):
-        return self._all_token_ids
-
-    @property
-    def output_token_ids(self):
-        return self._output_token_ids
 
     @property
     def use_structured_output(self) -> bool:

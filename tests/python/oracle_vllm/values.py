@@ -131,31 +131,28 @@ AllBlocksCleared = record("AllBlocksCleared")
 KVEventBatch = record("KVEventBatch", "ts", "events", data_parallel_rank=None)
 
 # The cache specs have the fields that the adapter reads.
-_SHAPE = {"num_kv_heads": 1, "head_size": 1, "dtype": None, "page_size_padded": None}
+SHAPE = {"num_kv_heads": 1, "head_size": 1, "dtype": None, "page_size_padded": None}
 
 
 class AttentionSpec:
     pass
 
 
-def _spec(name: str, *required: str, **optional):
-    made = dataclasses.make_dataclass(
-        name,
-        [("block_size", int), *[(each, object) for each in required], *[(k, object, field(default=v)) for k, v in optional.items()]],
-        bases=() if name == "MambaSpec" else (AttentionSpec,),
-    )
-    return made
+def spec(name: str, *required: str, bases=(AttentionSpec,), **optional):
+    """Returns a dataclass for a kind of cache."""
+    fields = [("block_size", int), *[(each, object) for each in required], *[(k, object, field(default=v)) for k, v in optional.items()]]
+    return dataclasses.make_dataclass(name, fields, bases=bases)
 
 
-_FULL = {**_SHAPE, "head_size_v": None, "sliding_window": None, "attention_chunk_size": None}
-FullAttentionSpec = _spec("FullAttentionSpec", **_FULL)
-MLAAttentionSpec = _spec("MLAAttentionSpec", **_FULL, cache_dtype_str=None)
-SinkFullAttentionSpec = _spec("SinkFullAttentionSpec", **_FULL, sink_len=None)
-SlidingWindowSpec = _spec("SlidingWindowSpec", "sliding_window", **_SHAPE)
-ChunkedLocalAttentionSpec = _spec("ChunkedLocalAttentionSpec", "attention_chunk_size", **_SHAPE)
-CrossAttentionSpec = _spec("CrossAttentionSpec", **_SHAPE)
-MambaSpec = _spec(
-    "MambaSpec", "shapes", "dtypes", page_size_padded=None, mamba_type="mamba2", mamba_cache_mode="none", num_speculative_blocks=0
+FULL = {**SHAPE, "head_size_v": None, "sliding_window": None, "attention_chunk_size": None}
+FullAttentionSpec = spec("FullAttentionSpec", **FULL)
+MLAAttentionSpec = spec("MLAAttentionSpec", bases=(FullAttentionSpec,), **FULL, cache_dtype_str=None)
+SinkFullAttentionSpec = spec("SinkFullAttentionSpec", bases=(FullAttentionSpec,), **FULL, sink_len=None)
+SlidingWindowSpec = spec("SlidingWindowSpec", "sliding_window", **SHAPE)
+ChunkedLocalAttentionSpec = spec("ChunkedLocalAttentionSpec", "attention_chunk_size", **SHAPE)
+CrossAttentionSpec = spec("CrossAttentionSpec", **SHAPE)
+MambaSpec = spec(
+    "MambaSpec", "shapes", "dtypes", bases=(), page_size_padded=None, mamba_type="mamba2", mamba_cache_mode="none", num_speculative_blocks=0
 )
 KVCacheGroupSpec = record("KVCacheGroupSpec", "layer_names", "kv_cache_spec")
 
