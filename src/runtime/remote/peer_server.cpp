@@ -106,6 +106,7 @@ void PeerServer::open_lease(std::uint64_t ticket, std::string request_id, std::v
   const bool is_new = tickets_.emplace(lease->request_id, ticket).second && leases_.emplace(ticket, lease).second;
   QUIRE_CHECK(is_new, "a ticket or request id has at most one lease");
   ++stats_.num_leases;
+  wake_.ring();  // the thread may wait without a limit while it has no lease
 }
 
 void PeerServer::keep(std::uint64_t ticket, std::uint32_t index, TierJob job) {

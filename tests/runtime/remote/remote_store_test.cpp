@@ -236,6 +236,145 @@ TEST(RemoteStore, ComputesTheSlotsOfRedisCluster) {
   EXPECT_NE(cluster_slot_of("foo{}{bar}"), cluster_slot_of("bar"));
 }
 
+TEST(RemoteStore, StoresBlocksForItsTimeAndRenewsLoadedBlocks) {
+  ToyRedis redis;
+  RemoteClient client(redis.url());
+  EXPECT_EQ(client.store(1), TierOutcome::done);
+  EXPECT_EQ(client.store(2), TierOutcome::done);
+  ASSERT_EQ(redis.values().size(), 2U);
+  for (const auto& [key, seconds] : redis.ttls()) EXPECT_EQ(seconds, "60");
+  EXPECT_EQ(redis.ttls().size(), 2U);
+  redis.forget_ttls();
+  EXPECT_EQ(client.load(1), Loaded::right);
+  EXPECT_TRUE(comes_true([&] { return redis.ttls().size() == 1; })) << "a loaded block stays for longer";
+  EXPECT_EQ(redis.ttls().begin()->second, "60");
+  // Blocks that were not loaded are not renewed. Commands of the stores' pool for other keys may use another connection.
+  redis.forget_ttls();
+  const std::string first_key = redis.values().begin()->first, last_key = redis.values().rbegin()->first;
+  redis.put(first_key, "no block");
+  redis.put(last_key, "no block");
+  EXPECT_EQ(client.load(1), Loaded::refused);
+  EXPECT_EQ(client.load(2), Loaded::refused);
+  EXPECT_EQ(client.load(4), Loaded::absent);
+  const std::uint64_t num_commands = redis.num_commands;
+  EXPECT_EQ(client.ask({1}).has, std::vector<bool>{false});
+  EXPECT_TRUE(redis.ttls().empty());
+  EXPECT_EQ(redis.num_commands, num_commands + 1);
+}
+
+TEST(RemoteStore, CountsLoadsAndStoresByTheirOutcome) {
+  ToyRedis redis;
+  RemoteClient client(redis.url());
+  EXPECT_EQ(client->num_places(), 64U);
+  EXPECT_EQ(client->block_bytes(), kRemoteBlock);
+  EXPECT_TRUE(client->service().loads && client->service().stores);
+  const auto run = [&](TierJob::Verb verb, std::uint64_t number) {
+    std::promise<TierOutcome> over;
+    client->submit({.verb = verb,
+                    .place = 0,
+                    .name = tier_name(number),
+                    .bytes = kRemoteBlock,
+                    .copy = [](std::span<std::byte>) { return false; },
+                    .over = [&](TierOutcome outcome) { over.set_value(outcome); }});
+    return over.get_future().get();
+  };
+  EXPECT_EQ(run(TierJob::Verb::store, 0), TierOutcome::cancelled);
+  EXPECT_TRUE(redis.values().empty()) << "nothing was sent";
+  EXPECT_EQ(client.load(0), Loaded::absent);
+  EXPECT_EQ(client.store(0), TierOutcome::done);
+  EXPECT_EQ(redis.values().begin()->second.size(), 16 + kRemoteBlock + 32);
+  EXPECT_EQ(run(TierJob::Verb::load, 0), TierOutcome::cancelled);
+  EXPECT_EQ(client.load(0), Loaded::right);
+  const SharedStoreStats stats = client->stats();
+  EXPECT_EQ(stats.num_stored, 1U);
+  EXPECT_EQ(stats.bytes_stored, kRemoteBlock);
+  EXPECT_EQ(stats.num_loaded, 1U);
+  EXPECT_EQ(stats.bytes_loaded, kRemoteBlock);
+  EXPECT_EQ(stats.num_cancelled, 2U);
+  EXPECT_EQ(stats.num_absent, 1U);
+  EXPECT_EQ(stats.num_answered_loads, 3U);
+  EXPECT_EQ(stats.bytes_read, 2 * (16 + kRemoteBlock + 32)) << "loaded values count with their header and MAC";
+  EXPECT_EQ(stats.num_failed_loads + stats.num_failed_stores + stats.num_refused, 0U);
+}
+
+TEST(RemoteStore, AsksForNothingThatIsNotWantedAnyMore) {
+  ToyRedis redis;
+  RemoteClient client(redis.url());
+  EXPECT_EQ(client.store(1), TierOutcome::done);
+  const std::uint64_t num_commands = redis.num_commands;
+  std::promise<RemoteStore::Answer> over;
+  client->ask({tier_name(1), tier_name(2)}, [] { return false; }, [&](const RemoteStore::Answer& answer) { over.set_value(answer); });
+  const RemoteStore::Answer answer = over.get_future().get();
+  EXPECT_EQ(answer.has, (std::vector<bool>{false, false}));
+  EXPECT_FALSE(answer.is_whole);
+  EXPECT_EQ(redis.num_commands, num_commands);
+  EXPECT_EQ(client->stats().num_asked, 2U);
+  EXPECT_EQ(client->stats().num_found, 0U);
+  EXPECT_TRUE(client.ask({1}).is_whole);
+  EXPECT_EQ(client->stats().num_found, 1U);
+}
+
+TEST(RemoteStore, HoldsOnlyBlocksOfTheRightLength) {
+  ToyRedis redis;
+  RemoteClient client(redis.url());
+  EXPECT_EQ(client.store(0), TierOutcome::done);
+  const auto [key, value] = *redis.values().begin();
+  for (const int more : {-1, 1, 0}) {
+    redis.put(key, std::string(value.size() + static_cast<std::size_t>(more), 'x'));
+    const RemoteStore::Answer answer = client.ask({0});
+    EXPECT_EQ(answer.has[0], more == 0) << more;
+    EXPECT_TRUE(answer.is_whole);
+  }
+}
+
+TEST(RemoteStore, ProbesABlockThatCannotExistOrTheLastBlocks) {
+  ToyRedis redis;
+  RemoteClient client(redis.url());
+  const auto probe = [&] {
+    client->probe_loads();
+    EXPECT_TRUE(comes_true([&] { return !client->is_probing(); }));
+    return client->stats();
+  };
+  EXPECT_EQ(probe().num_absent, 1U);
+  EXPECT_EQ(client->stats().num_answered_loads, 1U);
+  EXPECT_EQ(client.store(0), TierOutcome::done);
+  const SharedStoreStats stats = probe();
+  EXPECT_EQ(stats.num_absent, 1U);
+  EXPECT_EQ(stats.num_cancelled, 8U);
+  EXPECT_EQ(stats.num_answered_loads, 9U);
+  EXPECT_EQ(stats.num_loaded, 0U);
+  redis.close();
+  EXPECT_EQ(probe().num_failed_loads, 8U);
+}
+
+TEST(RemoteStore, ReportsAProblemOfEachKindOfCommand) {
+  {
+    ToyRedis redis;
+    RemoteClient client(redis.url());
+    EXPECT_EQ(client->last_problem(), "");
+    redis.redirect = [](const std::string&, bool) -> std::optional<std::string> { return "ERR asked"; };
+    EXPECT_FALSE(client.ask({1}).is_whole);
+    EXPECT_EQ(client->last_problem(), "ERR asked");
+  }
+  ToyRedis redis;
+  redis.is_full = true;
+  RemoteClient client(redis.url());
+  EXPECT_EQ(client.store(1), TierOutcome::failed);
+  EXPECT_EQ(client->last_problem(), "OOM command not allowed when used memory > 'maxmemory'.");
+  EXPECT_EQ(client->stats().num_failed_stores, 1U);
+}
+
+TEST(RemoteStore, RefusesCertificatesThatCannotBeRead) {
+  RemoteAddress address = parse_remote_address("rediss://127.0.0.1").value();
+  address.ca_file = "/nowhere/ca.pem";
+  const auto opened = RemoteStore::open({.address = address, .secret = {}, .num_places = 1, .group_bytes = {100}, .ttl_s = 1});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().field, "kv_remote_ca");
+  address.is_tls = false;
+  EXPECT_TRUE(RemoteStore::open({.address = address, .secret = {}, .num_places = 1, .group_bytes = {100}, .ttl_s = 1}))
+      << "without TLS the certificates are not read";
+}
+
 // Runs 10,000 operations, several at a time. Every one ends, whatever the store answers.
 TEST(RemoteStore, ReturnsNoWrongByteFromAHostileStore) {
   constexpr std::uint32_t kOperations = 10'000, kMostOperations = 100'000, kAtOnce = 16, kNames = 40;

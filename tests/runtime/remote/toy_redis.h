@@ -72,9 +72,18 @@ class ToyRedis {
     const std::lock_guard lock(mutex_);
     return values_;
   }
+  // Returns the seconds that a key has left, as its last command said.
+  std::map<std::string, std::string> ttls() {
+    const std::lock_guard lock(mutex_);
+    return ttls_;
+  }
   void put(const std::string& key, std::string value) {
     const std::lock_guard lock(mutex_);
     values_[key] = std::move(value);
+  }
+  void forget_ttls() {
+    const std::lock_guard lock(mutex_);
+    ttls_.clear();
   }
   void forget_all() {
     const std::lock_guard lock(mutex_);
@@ -106,7 +115,7 @@ class ToyRedis {
   std::uint16_t port_ = 0;
   std::thread acceptor_;
   std::mutex mutex_;
-  std::map<std::string, std::string> values_;
+  std::map<std::string, std::string> values_, ttls_;
   std::map<int, std::thread> peers_;  // by descriptor
   bool closes_ = false;
   std::uint64_t num_peers_ = 0;
@@ -238,11 +247,15 @@ inline std::string ToyRedis::answer(Peer& peer, const Words& words) {
   if (verb == "GET") return has_it ? bulk(found->second) : "$-1\r\n";
   if (verb == "STRLEN") return fmt::format(":{}\r\n", has_it ? found->second.size() : 0);
   if (verb == "UNLINK") return fmt::format(":{}\r\n", values_.erase(words.at(1)));
-  if (verb == "EXPIRE") return fmt::format(":{}\r\n", has_it ? 1 : 0);
+  if (verb == "EXPIRE") {
+    if (has_it) ttls_[words.at(1)] = words.at(2);
+    return fmt::format(":{}\r\n", has_it ? 1 : 0);
+  }
   if (verb == "SET" && is_full) return "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
   if (verb != "SET") return "-ERR unknown command\r\n";
   EXPECT_EQ(words.at(3), "EX");
   values_[words.at(1)] = words.at(2);
+  ttls_[words.at(1)] = words.at(4);
   return "+OK\r\n";
 }
 

@@ -2,7 +2,11 @@
 #include "quire/cache_folder.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/tier/tier_support.h"
 
@@ -108,6 +112,106 @@ TEST_F(CacheFolderTest, ErrorsNameTheFolder) {
   EXPECT_NE(error().find("the header"), std::string::npos) << error();
   std::ofstream(folder_.file("quire-table"), std::ios::trunc) << std::string(9000, 'x');
   EXPECT_NE(error().find("is not the table of a disk tier"), std::string::npos) << error();
+}
+
+// A table of more entries than are read at a time, with blocks at the borders of these parts.
+TEST(CacheFolderTableTest, ReadsEveryPartOfALargeTable) {
+  const TempFolder folder;
+  const std::vector<std::uint32_t> held = {8192, 0, 4095, 8191, 4096};
+  std::uint32_t num_places = 0;
+  {
+    TierClient store(tier_folder(folder.path(), TierIo::threads),
+                     {.budget_bytes = 40 << 20, .block_bytes = 4000, .fingerprint = tier_fingerprint(0xa5)});
+    ASSERT_TRUE(store.is_open()) << store.error().to_string();
+    num_places = store->num_places();
+    ASSERT_GT(num_places, 9000U);
+    for (const std::uint32_t place : held) ASSERT_EQ(store.store(place, place), TierOutcome::done);
+    ASSERT_EQ(store.store(num_places - 1, 77), TierOutcome::done);
+  }
+  const auto flip = [&](const char* file, std::uint64_t at) {
+    std::fstream bytes(folder.file(file), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(static_cast<std::streamoff>(at));
+    bytes.put('?');
+  };
+  flip("quire-table", entry_offset(4097) + 3);
+  flip("quire-table", entry_offset(8191) + 3);
+  flip("quire-blocks", 8192 * std::uint64_t{4096});
+  flip("quire-blocks", 4095 * std::uint64_t{4096} + 3999);
+  const auto opened = CacheFolder::open(folder.path());
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  const CacheFolderInfo& info = (*opened)->info();
+  std::string fingerprint;
+  for (int i = 0; i < 32; ++i) fingerprint += "a5";
+  EXPECT_EQ(info.fingerprint, fingerprint);
+  EXPECT_EQ(info.num_places, (std::filesystem::file_size(folder.file("quire-table")) - 8192) / 128);
+  EXPECT_EQ(info.num_blocks, 5U);
+  EXPECT_EQ(info.block_bytes, 5U * 4000);
+  EXPECT_EQ(info.num_damaged_entries, 2U);
+  std::vector<std::uint32_t> places;
+  for (const CachedBlock& block : (*opened)->blocks()) {
+    places.push_back(block.place);
+    EXPECT_EQ(block.bytes, 4000U);
+    EXPECT_EQ(block.name, tier_name(block.place == num_places - 1 ? 77 : block.place));
+  }
+  EXPECT_EQ(places, (std::vector<std::uint32_t>{8192, 0, 4095, 4096, num_places - 1})) << "in the order in which they were stored";
+  for (std::size_t i = 1; i < places.size(); ++i) EXPECT_GT((*opened)->blocks()[i].sequence, (*opened)->blocks()[i - 1].sequence);
+  std::vector<CachedBlock> bad;
+  std::vector<double> parts;
+  ASSERT_TRUE((*opened)->verify([&](double part) { parts.push_back(part); }, bad));
+  ASSERT_EQ(bad.size(), 2U);
+  EXPECT_EQ(bad[0].place, 4095U);
+  EXPECT_EQ(bad[1].place, 8192U);
+  ASSERT_FALSE(parts.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(parts));
+  EXPECT_GT(parts.front(), 0.0);
+  EXPECT_EQ(parts.back(), 1.0);
+  ASSERT_TRUE((*opened)->drop());
+  EXPECT_TRUE((*opened)->blocks().empty());
+  EXPECT_EQ(info.num_blocks + info.block_bytes + info.disk_bytes + info.num_damaged_entries, 0U);
+}
+
+TEST(CacheFolderTableTest, ReadsATableWithoutEntriesAsEmpty) {
+  const TempFolder folder;
+  std::vector<std::byte> page(kTierPageBytes);
+  encode_header({.place_bytes = 4096, .fingerprint = tier_fingerprint(), .identity = {}, .incarnation = 12}, page);
+  const auto write = [&](std::size_t bytes) {
+    page.resize(bytes);
+    std::ofstream(folder.file("quire-table"), std::ios::trunc | std::ios::binary)
+        .write(reinterpret_cast<const char*>(page.data()), static_cast<std::streamsize>(bytes));
+  };
+  for (const auto& [bytes, places] :
+       std::vector<std::pair<std::size_t, std::uint64_t>>{{4096, 0}, {8192, 0}, {8319, 0}, {8320, 1}, {8448, 2}}) {
+    write(bytes);
+    const auto opened = CacheFolder::open(folder.path());
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    EXPECT_EQ((*opened)->info().num_places, places) << bytes;
+    EXPECT_EQ((*opened)->info().num_openings, 12U);
+    EXPECT_EQ((*opened)->info().num_blocks, 0U);
+    std::vector<CachedBlock> bad;
+    EXPECT_TRUE((*opened)->verify({}, bad));
+    EXPECT_TRUE(bad.empty());
+  }
+}
+
+TEST(CacheFolderTableTest, RefusesAHeaderThatNoTierWrites) {
+  const TempFolder folder;
+  for (const auto& [place_bytes, is_good] : std::vector<std::pair<std::uint64_t, bool>>{{0, false},
+                                                                                        {1, false},
+                                                                                        {4095, false},
+                                                                                        {4096, true},
+                                                                                        {4097, false},
+                                                                                        {std::uint64_t{1} << 30U, true},
+                                                                                        {(std::uint64_t{1} << 30U) + 4096, false}}) {
+    std::vector<std::byte> page(kTierPageBytes);
+    encode_header({.place_bytes = place_bytes, .fingerprint = tier_fingerprint(), .identity = {}, .incarnation = 1}, page);
+    std::ofstream(folder.file("quire-table"), std::ios::trunc | std::ios::binary)
+        .write(reinterpret_cast<const char*>(page.data()), static_cast<std::streamsize>(page.size()));
+    const auto opened = CacheFolder::open(folder.path());
+    EXPECT_EQ(opened.has_value(), is_good) << place_bytes;
+    if (!opened)
+      EXPECT_EQ(opened.error().to_string(), "folder: the header of '" + folder.path() +
+                                                "' is corrupted: a server would start with an empty tier; remove its quire-* files");
+  }
 }
 
 }  // namespace
