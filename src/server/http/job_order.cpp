@@ -54,7 +54,7 @@ std::optional<JobOrder::Id> JobOrder::best_queued(bool is_counted) const {
     if (job.is_started || (bytes > 0) != is_counted) continue;
     const Client& client = clients_.at(job.client);
     // A client with large jobs starts another only if all of them together take at most half of the free bytes.
-    if (!has_free_thread(client) || (client.started_bytes > 0 && client.started_bytes + bytes > free_bytes() / 2)) continue;
+    if (!has_free_thread(client) || (is_counted && client.started_bytes > 0 && client.started_bytes + bytes > free_bytes() / 2)) continue;
     if (!best || queue_key(id) < queue_key(*best)) best = id;
   }
   // The best job waits for free bytes, and no other large job overtakes it.

@@ -8,6 +8,7 @@
 #include <boost/url/pct_string_view.hpp>
 #include <boost/url/url_view.hpp>
 #include <charconv>
+#include <string>
 
 #include "server/http/error_response.h"
 #include "server/http/nearest_name.h"
@@ -19,8 +20,24 @@ std::optional<std::string> decoded_path(std::string_view text) {
   return encoded ? std::optional(encoded->decode()) : std::nullopt;
 }
 
+namespace {
+
+// Clients send `include[]=...` as it is, although RFC 3986 requires brackets to be encoded.
+std::string with_encoded_brackets(std::string_view target) {
+  std::string encoded;
+  for (const char c : target)
+    if (c == '[' || c == ']')
+      encoded += c == '[' ? "%5B" : "%5D";
+    else
+      encoded += c;
+  return encoded;
+}
+
+}  // namespace
+
 QueryReader::QueryReader(std::string_view target) {
-  const auto url = boost::urls::parse_origin_form(target);
+  const std::string encoded = with_encoded_brackets(target);
+  const auto url = boost::urls::parse_origin_form(encoded);
   if (!url) {
     reject("", "the query string is not correctly percent-encoded", "percent-encode it");
     return;

@@ -117,6 +117,14 @@ TEST(JobOrder, StartsOneLargeJobPerClient) {
   EXPECT_EQ(order.next(), second);
 }
 
+TEST(JobOrder, SmallJobsStartNextToALargeJobOfTheirClient) {
+  JobOrder order({.max_started_bytes = 32 * kLargeUnit});
+  const JobId large = *order.add("a", 20 * kLargeUnit);
+  EXPECT_EQ(order.next(), large);
+  const JobId small = *order.add("a", kLargeUnit);
+  EXPECT_EQ(order.next(), small) << "the large job takes more than half of the bytes";
+}
+
 TEST(JobOrder, JobLargerThanTheLimitRunsAlone) {
   JobOrder order({.max_started_bytes = 4 * kLargeUnit});
   const JobId huge = *order.add("a", 100 * kLargeUnit);

@@ -38,6 +38,8 @@ TEST(Query, NamesTheInvalidField) {
   EXPECT_NE(slip.finish().error().remedy.find("'flag'"), std::string::npos);
   for (const char* broken : {"/x?a=%4", "/x?a=%zz", "/x?a=\xff"}) EXPECT_FALSE(QueryReader(broken).finish().has_value()) << broken;
   EXPECT_TRUE(QueryReader("/x").finish().has_value());
+  QueryReader brackets("/x?include[]=a[1]");
+  EXPECT_EQ(brackets.text("include[]", ""), "a[1]") << "clients do not encode brackets";
   EXPECT_TRUE(QueryReader("/x?").finish().has_value());
 }
 
