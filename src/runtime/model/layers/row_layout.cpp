@@ -13,11 +13,26 @@
 namespace quire {
 namespace {
 
+// Returns the most rows of an item: fewer in a pass with few items, so that all threads have work. Each item reads the keys and values of
+// its rows again, so it has some rows at least.
+std::uint32_t item_rows(const Pass& pass, const BatchInput& input) {
+  constexpr std::uint32_t kLeastRows = 8;
+  const std::uint32_t wanted = pass.pool.num_threads() == 1 ? 0 : kItemsPerThread * pass.pool.num_threads();
+  std::uint32_t rows = kAttentionItemRows;
+  const auto num_items = [&] {
+    std::uint32_t num = 0;
+    for (const BatchSequence& sequence : input.sequences) num += (sequence.num_tokens + rows - 1) / rows * pass.shape.num_kv_heads;
+    return num;
+  };
+  while (rows > kLeastRows && num_items() < wanted) rows /= 2;
+  return rows;
+}
+
 // Returns how many rows from `row` on form one item: rows that see only earlier positions, or a single row that sees more.
 std::uint32_t rows_of_item(const Workspace& w, std::uint32_t row, std::uint32_t most) {
   const auto sees_more = [&w](std::uint32_t at) { return w.last_seen[at] > w.positions[at]; };
   std::uint32_t rows = 1;
-  while (rows < std::min(most, kAttentionItemRows) && !sees_more(row) && !sees_more(row + rows)) ++rows;
+  while (rows < most && !sees_more(row) && !sees_more(row + rows)) ++rows;
   return rows;
 }
 
@@ -28,7 +43,7 @@ void add_items(const Pass& pass, GroupPass& group, const BlockId* blocks, std::u
   const LayerShape& shape = pass.shape;
   for (std::uint32_t done = 0, rows = 0; done < count; done += rows) {
     const std::uint32_t first = row + done, more = w.last_seen[first] - w.positions[first];
-    rows = rows_of_item(w, first, count - done);
+    rows = rows_of_item(w, first, std::min(count - done, group.item_rows));
     const std::uint32_t window = group.window == 0 ? 0 : group.window + more;
     group.work += std::uint64_t{rows} * (w.last_seen[first + rows - 1] + 1 - window_begin(window, w.last_seen[first])) * shape.q_size();
     for (std::uint32_t head = 0; head < shape.num_kv_heads; ++head) {
@@ -175,6 +190,7 @@ void lay_out_states(Pass& pass, const BatchInput& input, const KvLayout& layout,
 void lay_out_group(Pass& pass, const BatchInput& input, const BlockTables& tables, std::uint32_t index) {
   GroupPass& group = pass.workspace.groups[index];
   begin_items(group);
+  group.item_rows = item_rows(pass, input);
   std::uint32_t row = 0;
   for (const BatchSequence& sequence : input.sequences) {
     for (std::uint32_t i = 0; i < sequence.num_tokens; ++i)

@@ -150,7 +150,8 @@ Workspace::Workspace(const ModelConfig& config, ActivationMode mode, const Works
     // If each row sees everything, each row is a separate item.
     const bool by_row = config.cross_positions > 0 || (config.vision && config.vision->attends_bidirectionally);
     const std::size_t row_items = by_row ? rows : limits.rows / kAttentionItemRows + limits.sequences;
-    group.items.reserve(config.num_kv_heads * row_items + shared_rows * segments);
+    // Items with fewer rows are less than twice as many as wanted.
+    group.items.reserve(std::max(config.num_kv_heads * row_items, 2 * shared_rows) + shared_rows * segments);
     group.joins.reserve(shared_rows);
     group.decode_rows.reserve(limits.sequences);
     group.sharing_sets.reserve(limits.sequences);

@@ -67,13 +67,14 @@ struct GroupPass {
   std::vector<SharingSet> sharing_sets;  // sets of rows that share, while rows are laid out
   std::vector<SharingRow> sharing;       // rows that share items
   std::uint32_t window = 0;              // in tokens; 0: none
+  std::uint32_t item_rows = 0;           // most rows of an item
   std::uint64_t work = 0;                // multiplications in one layer
   std::uint32_t cross = 0;               // positions of an encoder's output that every row sees; 0: rows attend to the request itself
   std::vector<StateStep> steps;
   std::vector<StateRun> runs;
 };
 
-// With fewer attention items than this per thread, long contexts are cut into segments.
+// With fewer attention items than this per thread, items get fewer rows, and long contexts of single rows are cut into segments.
 inline constexpr std::uint32_t kItemsPerThread = 2;
 
 // Rows that go through the feed-forward part together: enough to be bound by arithmetic, few enough for the cache.
