@@ -261,9 +261,9 @@ struct KvResidencyStats {
 struct EngineStats {
   std::uint64_t num_steps = 0;
   std::uint32_t num_running = 0;
-  std::uint32_t num_waiting = 0;  // includes preempted and held-back requests
+  std::uint32_t num_waiting = 0;        // includes preempted and held-back requests
   std::uint64_t num_queued_tokens = 0;  // prompt tokens of requests without a first token
-  std::uint32_t num_blocks = 0;   // without the null block
+  std::uint32_t num_blocks = 0;         // without the null block
   std::uint32_t num_free_blocks = 0;
   std::uint32_t num_cached_blocks = 0;       // in the prefix cache, referenced or not
   std::uint32_t num_pinned = 0;              // ended requests that keep their blocks for the next turn of their job

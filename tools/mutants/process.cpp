@@ -1,4 +1,5 @@
-// The state of mutants (runtime.h, which the command line includes) in a program of the product, which Python tests start. Environment variables:
+// The state of mutants (runtime.h, which the command line includes) in a program of the product, which Python tests start. Environment
+// variables:
 //   QUIRE_MUTANT         the active mutant; none if unset
 //   QUIRE_MUTANT_REACH   a file that gets a byte per mutant: 1 for each that this process, or another one with the same file, reached
 #include <fcntl.h>
