@@ -24,14 +24,16 @@ def test_adapter_case_passes_under_vllm_0_32(case):
     run("vllm_adapter.py", "0.32.0", case)
 
 
-NEWER = [
-    "refusals", "caches", "options", "connectors", "ends", "numbers", "sampling", "grammars", "loads", "stages", "lives", "orders", "sessions",
-]  # fmt: skip
+NEWER = {
+    "vllm_adapter_newer_options.py": ["refusals", "caches", "options", "connectors"],
+    "vllm_adapter_newer_requests.py": ["ends", "numbers", "sampling", "grammars", "orders", "sessions"],
+    "vllm_adapter_newer_loads.py": ["loads", "stages", "lives"],
+}
 
 
-@pytest.mark.parametrize("case", NEWER)
-def test_case_of_vllm_0_32_passes(case):
-    run_with_stand_ins("vllm_adapter_newer.py", "0.32.0", case)
+@pytest.mark.parametrize("script, case", [pytest.param(script, case, id=case) for script, cases in NEWER.items() for case in cases])
+def test_case_of_vllm_0_32_passes(script, case):
+    run_with_stand_ins(script, "0.32.0", case)
 
 
 @pytest.mark.parametrize("case", ["pressure", "trace", "journal"])

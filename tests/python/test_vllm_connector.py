@@ -8,10 +8,12 @@ from test_vllm import REPO, VERSIONS, each_vllm, in_vllm, run_with_stand_ins, un
 
 
 HALVES = ["options", "refusals", "hits", "costs", "moves", "failures", "lost", "windows", "early", "metrics"]
-SCHEDULER = [
-    "workers", "tables", "room", "order", "filtered", "ends", "limits", "larger", "shared", "declined", "measured", "below", "queued", "spared",
-    "keys", "texts",
-]  # fmt: skip
+SCHEDULER = {
+    "vllm_connector_scheduler.py": ["workers", "tables", "room", "order", "filtered", "ends", "limits", "larger", "shared", "queued", "spared"],
+    "vllm_connector_costs.py": ["declined", "measured", "below"],
+    "vllm_connector_keys.py": ["keys"],
+    "vllm_connector_options.py": ["texts"],
+}
 WORKER = ["steps", "ends", "layers", "failures", "aggregated", "copies"]
 PAIR = ["loads", "sizes", "windows", "layers", "failed", "events", "disk", "device", "calls"]
 
@@ -23,9 +25,9 @@ def test_scheduler_half_case_passes(version, case):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("case", SCHEDULER)
-def test_rule_of_the_scheduler_half_holds(version, case):
-    run_with_stand_ins("vllm_connector_scheduler.py", version, case)
+@pytest.mark.parametrize("script, case", [pytest.param(script, case, id=case) for script, cases in SCHEDULER.items() for case in cases])
+def test_rule_of_the_scheduler_half_holds(version, script, case):
+    run_with_stand_ins(script, version, case)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -4,13 +4,17 @@ import pytest
 
 from test_vllm import VERSIONS, run_with_stand_ins
 
-CASES = [
-    "managers", "disk", "specs", "folders", "thresholds", "copied", "devices", "layouts", "regions", "full", "stale", "fingerprints", "reports",
-    "metrics",
-]  # fmt: skip
+SCRIPTS = {
+    "vllm_offload_managers.py": ["managers", "disk"],
+    "vllm_offload_specs.py": ["specs", "folders", "thresholds"],
+    "vllm_offload_copies.py": ["copied", "devices", "layouts"],
+    "vllm_host_region.py": ["regions", "full", "stale"],
+    "vllm_fingerprint.py": ["fingerprints"],
+    "vllm_offload_reports.py": ["reports", "metrics"],
+}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("case", CASES)
-def test_offload_case_passes(version, case):
-    run_with_stand_ins("vllm_offload_alone.py", version, case)
+@pytest.mark.parametrize("script, case", [pytest.param(script, case, id=case) for script, cases in SCRIPTS.items() for case in cases])
+def test_offload_case_passes(version, script, case):
+    run_with_stand_ins(script, version, case)

@@ -225,7 +225,7 @@ def sizes():
 
 
 def windows():
-    """Of a group with a window only its blocks are loaded, into its tensors' blocks."""
+    """A load of a group with a window covers only the window's blocks, and fills its tensors' blocks."""
     pair = Pair(windows=(0, 2 * SIZE))
     computed = pair.compute(request_of("a", 4), [3, 4, 5, 6, 7], [13, 14, 15, 16, 17])
     assert pair.load(request_of("b", 4), 0, [20, 21, 22, 23], [0, 0, 28, 29]) == 4 * SIZE

@@ -181,5 +181,60 @@ TEST_F(RouterTest, ReturnsTheErrorOfALargeRequest) {
   EXPECT_EQ(wrong.pending->reply->response.status, 400U);
 }
 
+class RoutedRequests : public PlayedRouter {
+ protected:
+  std::string early(const std::string& method, const std::string& target) {
+    HttpRequest request;
+    request.method = method;
+    request.target = target;
+    request.host = "localhost";
+    request.over_loopback = request.is_local = true;
+    const auto response = router_.answer_early(request);
+    return response ? std::to_string(response->status) + " " + response->body : "passes";
+  }
+};
+
+TEST_F(RoutedRequests, NameTheRoutesThatExist) {
+  EXPECT_EQ(early("POST", "/v1/completions"), "passes");
+  EXPECT_EQ(early("GET", "/health"), "passes");
+  EXPECT_EQ(early("HEAD", "/health"), "passes");
+  EXPECT_TRUE(early("GET", "/v1/completions").contains("'/v1/completions' does not support GET; use POST"))
+      << early("GET", "/v1/completions");
+  EXPECT_TRUE(early("PUT", "/v1/responses/x").contains("'/v1/responses/x' does not support PUT; use GET, DELETE"));
+  EXPECT_TRUE(early("POST", "/completions")
+                  .contains("there is no route '/completions' on this server; use /v1/completions; the base URL "
+                            "ends with /v1"));
+  EXPECT_TRUE(early("POST", "/v1/v1/completions").contains("use /v1/completions\""));
+  EXPECT_TRUE(early("POST", "/v1/v1/x").contains("use one of /v1/completions, /v1/chat/completions"));
+  EXPECT_TRUE(early("POST", "/" + std::string(300, 'x')).contains("'/" + std::string(199, 'x') + "'"));
+  EXPECT_TRUE(early("POST", "/v1/messages/x").starts_with("404 {\"error\""));
+  HttpResponse wrong{404, "application/json", R"({"error":{"message":"m"}})", {}};
+  EXPECT_TRUE(router_.format_for_path("/v1/messages/x", wrong).body.starts_with(R"({"type":"error")"));
+  EXPECT_EQ(router_.format_for_path("/v1/completions", wrong).body, wrong.body);
+  HttpResponse fine{200, "application/json", R"({"error":{"message":"m"}})", {}};
+  EXPECT_EQ(router_.format_for_path("/v1/messages", fine).body, fine.body);
+}
+
+TEST_F(RoutedRequests, OperatorsAreNotTheModelsClients) {
+  const auto is_operator = [&](const std::string& method, const std::string& target) {
+    HttpRequest request;
+    request.method = method;
+    request.target = target;
+    return router_.is_operator_request(request);
+  };
+  EXPECT_TRUE(is_operator("GET", "/health"));
+  EXPECT_TRUE(is_operator("GET", "/metrics"));
+  EXPECT_TRUE(is_operator("POST", "/pause"));
+  EXPECT_FALSE(is_operator("POST", "/v1/completions"));
+  EXPECT_FALSE(is_operator("POST", "/none"));
+  HttpRequest request;
+  request.address = "1.2.3.4";
+  EXPECT_EQ(router_.client_of(request), "1.2.3.4");
+  const std::string one = router_.next_request_id(), two = router_.next_request_id();
+  EXPECT_EQ(one.size(), 24U);
+  EXPECT_NE(one, two);
+  EXPECT_EQ(one.substr(0, 16), two.substr(0, 16));
+}
+
 }  // namespace
 }  // namespace quire

@@ -492,8 +492,11 @@ cmd_mutants() {
   need_apt $APT_BUILD $APT_TEST
   need_python test
   need_vocabs
-  # The real model is left out: a mutant runs in each test that reaches it, and the model's tests take most of the time.
-  QUIRE_TEST_VOCABS="$VOCABS" QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-5}" PYTHONPATH=tools "$VENV/bin/python" -m mutants "$@"
+  need_model
+  # C++ tests run without the real model: a mutant runs in each test that reaches it, and the model's tests take most of the time. Python
+  # tests of the server need it.
+  QUIRE_TEST_VOCABS="$VOCABS" QUIRE_MUTANT_MODEL="$MODEL" QUIRE_TEST_ROUNDS="${QUIRE_TEST_ROUNDS:-5}" PYTHONPATH=tools \
+    "$VENV/bin/python" -m mutants "$@"
 }
 
 # Compares the core with vLLM 0.19.0. tools/oracle does the work, docs/oracle.md explains how.

@@ -15,7 +15,7 @@ COMPILE_ERROR = re.compile(r"^(\S+?):(\d+):(\d+): (?:fatal )?error: ", re.M)
 NUMBER = re.compile(r"QUIRE_MUTANT\((\d+)\)")
 BROKEN = re.compile(r"(src/\S+?:\d+): invariant broken")
 MOST_IN_FILE = 1024
-BATCHES_MS = (300, 3000)  # the fastest tests first, because most mutants are killed early
+BATCHES_MS = (300, 3000)  # most mutants are killed by the fastest tests
 
 
 @dataclasses.dataclass
@@ -86,6 +86,20 @@ def build(root, folder, mutations, jobs):
         broken_file.write_text(json.dumps(sorted(broken)))
 
 
+def batches(reached, limits):
+    """Yields (tests, their time): the fastest tests first, in batches that end when their time exceeds the next limit. reached: [(time, test)]."""
+    batch, total, limits = [], 0, list(limits)
+    for time, test in sorted(set(reached)):
+        batch.append(test)
+        total += time
+        if limits and total > limits[0]:
+            yield batch, total
+            batch, total = [], 0
+            limits.pop(0)
+    if batch:
+        yield batch, total
+
+
 class Player:
     def __init__(self, root, folder):
         self.root, self.binary = root, str(pathlib.Path(folder, "core_mutants"))
@@ -113,23 +127,10 @@ class Player:
                 self.reached_by[int(mutant)].append((int(ms), test))
         return tests
 
-    def batches(self, mutant):
-        batch, total = [], 0
-        limits = list(BATCHES_MS)
-        for ms, test in sorted(self.reached_by[mutant]):
-            batch.append(test)
-            total += ms
-            if limits and total > limits[0]:
-                yield batch, total
-                batch, total = [], 0
-                limits.pop(0)
-        if batch:
-            yield batch, total
-
     def play(self, mutant):
         if mutant not in self.reached_by:
             return Outcome(False, "no test reaches it")
-        for tests, ms in self.batches(mutant):
+        for tests, ms in batches(self.reached_by[mutant], BATCHES_MS):
             cpu_s = 2 + ms // 100  # ten times their normal time
             code, output = self.run({"QUIRE_MUTANT": str(mutant), "QUIRE_MUTANT_CPU_S": str(cpu_s)},
                                     ["--gtest_fail_fast", f"--gtest_filter={':'.join(tests)}"], 60 + 5 * cpu_s)

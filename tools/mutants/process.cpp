@@ -12,25 +12,23 @@ namespace quire_mutants {
 namespace {
 
 constexpr std::size_t kMaxMutants = 1 << 18;
+unsigned char reached_without_file[kMaxMutants];
 
-unsigned char* map_reached() {
+// Constructors of the program may reach mutants, so this one comes before them.
+[[gnu::constructor(101)]] void begin() {
+  if (const char* value = std::getenv("QUIRE_MUTANT")) alive = std::atoi(value);
   const char* path = std::getenv("QUIRE_MUTANT_REACH");
-  const int file = path == nullptr ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file >= 0 && ftruncate(file, kMaxMutants) != 0) std::abort();
-  void* at = mmap(nullptr, kMaxMutants, PROT_READ | PROT_WRITE, file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+  if (path == nullptr) return;
+  const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0 || ftruncate(file, kMaxMutants) != 0) std::abort();
+  void* at = mmap(nullptr, kMaxMutants, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (at == MAP_FAILED) std::abort();
-  return static_cast<unsigned char*>(at);
-}
-
-int read_alive() {
-  const char* value = std::getenv("QUIRE_MUTANT");
-  return value == nullptr ? -1 : std::atoi(value);
+  reached = static_cast<unsigned char*>(at);
 }
 
 }  // namespace
 
-// The first constructors of the program may reach mutants.
-[[gnu::init_priority(101)]] int alive = read_alive();
-[[gnu::init_priority(101)]] unsigned char* reached = map_reached();
+int alive = -1;
+unsigned char* reached = reached_without_file;
 
 }  // namespace quire_mutants

@@ -1,6 +1,7 @@
 """Runs files of Python tests against mutated programs of the product: which file reaches which mutant, and which mutants it notices."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -8,8 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 
 from . import play
 
-TOOLS = ("quire", "quire_template_tool", "quire_calls_tool", "quire_tokenize_tool")
-VARIABLES = ("QUIRE_BINARY", "QUIRE_TEMPLATE_TOOL", "QUIRE_CALLS_TOOL", "QUIRE_TOKENIZE_TOOL")
+PROGRAMS = {"QUIRE_BINARY": "quire", "QUIRE_TEMPLATE_TOOL": "quire_template_tool", "QUIRE_CALLS_TOOL": "quire_calls_tool",
+            "QUIRE_TOKENIZE_TOOL": "quire_tokenize_tool"}  # fmt: skip
+NO_TESTS = 5  # pytest's status if it collected none
+
+
+def run_pytest(root, environment, arguments, timeout):
+    """Returns (exit status, or None after the timeout; output). A timeout also ends the servers that the tests started."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=failed", *arguments]
+    process = subprocess.Popen(command, cwd=root, env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **environment},
+                               start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return None, ""
+    return process.returncode, output
 
 
 class PythonFiles:
@@ -17,28 +33,19 @@ class PythonFiles:
         """folder: contains the mutated programs in build/. files: names in tests/python without test_ and .py."""
         self.root, self.folder, self.files = root, folder, files
         package = str(root / "build/release/python")  # not mutated
-        programs = dict(zip(VARIABLES, (str(folder / "build" / tool) for tool in TOOLS)))
-        self.environment = {**os.environ, **programs, "PYTHONPATH": package, "QUIRE_PYTHON_PACKAGE": package, "HF_HUB_OFFLINE": "1",
-                            "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
+        self.environment = {variable: str(folder / "build" / program) for variable, program in PROGRAMS.items()}
+        self.environment |= {"PYTHONPATH": package, "QUIRE_PYTHON_PACKAGE": package, "QUIRE_TEST_MODEL": os.environ["QUIRE_MUTANT_MODEL"]}
         self.seconds, self.reached = {}, {}  # by file
 
     def run(self, file, timeout, **environment):
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=failed", f"tests/python/test_{file}.py"]
-        process = subprocess.Popen(command, cwd=self.root, env={**self.environment, **environment}, start_new_session=True, text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)  # with the servers that it started
-            return None, ""
-        return process.returncode, output
+        return run_pytest(self.root, {**self.environment, **environment}, ["-x", f"tests/python/test_{file}.py"], timeout)
 
     def learn(self, file):
         reach = self.folder / f"reach-{file}.bin"
         reach.unlink(missing_ok=True)
         begin = time.monotonic()
         code, output = self.run(file, None, QUIRE_MUTANT_REACH=str(reach))
-        if code not in (0, 5):  # 5: no tests were collected
+        if code not in (0, NO_TESTS):
             raise SystemExit(f"mutants: tests/python/test_{file}.py fails without a mutant:\n{output[-4000:]}")
         self.seconds[file] = time.monotonic() - begin
         content = reach.read_bytes() if reach.exists() else b""
@@ -49,6 +56,7 @@ class PythonFiles:
             list(pool.map(self.learn, self.files))
 
     def play(self, number, files):
+        """Returns the outcome, or None if no file reaches the mutant."""
         outcome = None
         for file in sorted(files, key=lambda file: self.seconds[file]):
             if number not in self.reached[file]:
@@ -58,4 +66,3 @@ class PythonFiles:
                 return play.Outcome(True, "timeout" if code is None else f"tests/python/test_{file}.py")
             outcome = play.Outcome(False, f"tests/python/test_{file}.py passes")
         return outcome
-

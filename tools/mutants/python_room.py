@@ -3,21 +3,19 @@
 import collections
 import concurrent.futures
 import json
-import os
 import pathlib
 import random
 import re
 import shutil
-import subprocess
-import sys
 import xml.etree.ElementTree
 
 from . import play, python_sites, report
+from .python_files import run_pytest
 
 SOURCES = "python/quire"
 BUILT = "build/release/python"
 LEAST_KILLED = 0.85
-BATCHES_S = (5, 60)  # the fastest tests first, because most mutants are killed early
+BATCHES_S = (5, 60)  # most mutants are killed by the fastest tests
 USES_PACKAGE = r"^(import|from) quire\b|importorskip\(\"quire|test_vllm import|vllm_\w+\.py|replay_recorded\.py"
 LEFT_OUT = ("test_docs.py", "test_kv_remote.py", "test_package.py")  # minutes, for a few lines of the package
 # In the copy of the package: knows which mutant is active, and writes down which test reached which mutant.
@@ -67,17 +65,11 @@ class Tests:
         files = sorted(pathlib.Path(root, "tests/python").glob("test_*.py"))
         uses = [path for path in files if path.name not in LEFT_OUT and re.search(USES_PACKAGE, path.read_text(), re.M)]
         self.files = [str(path.relative_to(root)) for path in uses]
-        self.environment = {**os.environ, "PYTHONPATH": str(package), "QUIRE_PYTHON_PACKAGE": str(package), "HF_HUB_OFFLINE": "1",
-                            "QUIRE_BINARY": str(root / "build/release/quire")}  # fmt: skip
+        self.environment = {"PYTHONPATH": str(package), "QUIRE_PYTHON_PACKAGE": str(package), "QUIRE_BINARY": str(root / "build/release/quire")}
         self.reached_by = collections.defaultdict(list)  # mutant -> [(seconds, test)]
 
     def run(self, arguments, timeout, **environment):
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=failed", *arguments]
-        try:
-            done = subprocess.run(command, cwd=self.root, env={**self.environment, **environment}, timeout=timeout, capture_output=True, text=True)
-        except subprocess.TimeoutExpired:
-            return None, ""
-        return done.returncode, done.stdout
+        return run_pytest(self.root, {**self.environment, **environment}, arguments, timeout)
 
     def baseline(self, jobs):
         reach, times = self.folder / "reach-python.txt", self.folder / "times-python.xml"
@@ -95,22 +87,10 @@ class Tests:
                 self.reached_by[int(number)].append((seconds[test], test))
         return len(seconds)
 
-    def batches(self, number):
-        limits, batch, total = list(BATCHES_S), [], 0
-        for seconds, test in sorted(set(self.reached_by[number])):
-            batch.append(test)
-            total += seconds
-            if limits and total > limits[0]:
-                yield batch, total
-                limits.pop(0)
-                batch, total = [], 0
-        if batch:
-            yield batch, total
-
     def play(self, number):
         if number not in self.reached_by:
             return play.Outcome(False, "no test reaches it")
-        for tests, seconds in self.batches(number):
+        for tests, seconds in play.batches(self.reached_by[number], BATCHES_S):
             code, output = self.run(["-x", *tests], 60 + 10 * seconds, QUIRE_MUTANT=str(number))
             if code != 0:
                 failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.M)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 
 from . import play, report, sites
-from .python_files import TOOLS, PythonFiles
+from .python_files import PROGRAMS, PythonFiles
 from .rewrite import Rewriter
 
 
@@ -124,7 +124,7 @@ def build_rooms(root, folder, draws, jobs):
     """Builds the programs of all rooms together, so that each source is compiled once. Mutants that do not compile are replaced."""
     tree, build = folder / "tree", folder / "build"
     paths = copy_tree(root, tree)
-    programs = sorted({*TOOLS, *(program for name in draws for program in ROOMS[name].programs)})
+    programs = sorted({*PROGRAMS.values(), *(program for name in draws for program in ROOMS[name].programs)})
     while True:
         numbered = {number: mutation for d in draws.values() for number, mutation in d.mutants.items()}
         write_sources(root, tree, paths, numbered)

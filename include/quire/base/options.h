@@ -239,12 +239,11 @@ struct EngineOptions {
   // Longest time that a step should take while requests decode, at least twice the time of their decodes. Prompts are cut to fit. 0: no
   // limit.
   std::uint32_t step_time_target_ms = 0;
-  // Admission. 0: no limit. The first two are vLLM's, and so is their error (`unavailable`): the maximum of open requests, and of prompt
-  // tokens of requests that have no first token yet, after which no request is accepted.
+  // vLLM's limits of open requests, and of prompt tokens of requests without a first token. Further requests are refused (`unavailable`).
+  // 0: no limit.
   std::uint32_t max_num_queued_reqs = 0;
   std::uint32_t max_num_queued_tokens = 0;
-  // Longest predicted time in milliseconds until the first token. A request that would take longer, because of prompts before it, is
-  // refused
+  // Longest predicted time until the first token, in milliseconds. A request that prompts before it would delay beyond is refused
   // (`overloaded`).
   std::uint32_t max_ttft_ms = 0;
   std::uint32_t max_fork_family = 256;  // open requests that descend by forks from one request, including that request

@@ -1,6 +1,8 @@
-// Tests what a simulation reads from a journal: the requests, their outputs, and the duration of steps.
+// Tests what a simulation reads from a journal: the requests, their outputs, and the duration of steps. For cores that are stepped by hand,
+// every time and count follows by hand.
 #include "lab/replay/journal_runs.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,15 +11,12 @@
 
 #include "core/schedule/core_driver.h"
 #include "engine/simulated_engine.h"
+#include "lab/replay/stepped_run.h"
 #include "quire/journal.h"
 #include "runtime/tier/tier_support.h"
 
 namespace quire::test {
 namespace {
-
-std::string only_file(const std::string& folder) {
-  return std::filesystem::directory_iterator(folder)->path();
-}
 
 // Thirty requests, some with a shared prefix; keeps their prompts in order and their number of output tokens.
 struct Served {
@@ -138,6 +137,133 @@ TEST(JournalRuns, RefusesFilesThatAreNotJournals) {
   ASSERT_TRUE(is_journal(path));
   EXPECT_FALSE(read_workload({.path = path}).has_value());
   EXPECT_FALSE(fit_worker_to_steps(path).has_value());
+}
+
+std::string requests_of(const Workload& workload) {
+  std::string text;
+  for (const WorkloadRequest& one : workload.requests)
+    text += fmt::format("{:g}s session {} {} -> {} from {} {}{}{}\n", one.start_s, one.session, one.prompt_tokens, one.output_tokens,
+                        one.first_token, one.has_tokens ? "tokens" : "", one.ends_session ? " ends" : "",
+                        one.after == kNoRequest ? "" : " follows");
+  return text;
+}
+
+TEST(JournalByHand, WorkloadHasArrivalsPromptsAndOutputs) {
+  SteppedRun run;
+  play_three(run, true);
+  const std::string path = run.path();
+  const Workload workload = workload_of_journal(path).value();
+  EXPECT_EQ(requests_of(workload),
+            "90.5s session 0 8 -> 3 from 0 tokens ends\n"
+            "91s session 1 5 -> 1 from 8 tokens ends\n"
+            "96.5s session 2 6 -> 2 from 13 tokens ends\n");
+  Tokens tokens;
+  for (const auto& [id, size] : {std::pair(1U, 8U), {2U, 5U}, {3U, 6U}})
+    for (const TokenId token : CoreDriver::prompt(id, size)) tokens.push_back(token);
+  EXPECT_EQ(workload.tokens, tokens);
+  EXPECT_EQ(workload.name, std::filesystem::path(path).filename());
+  EXPECT_EQ(workload.notes,
+            (std::vector<std::string>{"recorded with --kv-blocks 32 --block-size 4 --max-num-seqs 8 --max-num-batched-tokens 64 "
+                                      "--max-model-len 100 --no-async-scheduling",
+                                      "prompts do not hit cached blocks of earlier outputs"}));
+  const auto starts = [&](const WorkloadOptions& options) {
+    WorkloadOptions of = options;
+    of.path = path;
+    std::vector<double> times;
+    for (const WorkloadRequest& one : read_workload(of).value().requests) times.push_back(one.start_s);
+    return times;
+  };
+  EXPECT_EQ(starts({}), (std::vector{0.0, 0.5, 6.0}));
+  EXPECT_EQ(starts({.rate_scale = 2.0}), (std::vector{0.0, 0.25, 3.0}));
+  EXPECT_EQ(starts({.max_requests = 2}), (std::vector{0.0, 0.5}));
+  EXPECT_EQ(starts({.max_requests = 3}), (std::vector{0.0, 0.5, 6.0}));
+  EXPECT_EQ(starts({.max_requests = 9}), (std::vector{0.0, 0.5, 6.0}));
+}
+
+TEST(JournalByHand, WorkloadHasTheTimesOfTheCoreIfArrivalsAreMissing) {
+  SteppedRun run(async_config());
+  play_three(run, false);
+  const Workload workload = workload_of_journal(run.path()).value();
+  EXPECT_TRUE(requests_of(workload).starts_with("100s session 0")) << requests_of(workload);
+  EXPECT_EQ(workload.requests[1].start_s, 101.0);
+  EXPECT_EQ(workload.requests[2].start_s, 105.0);
+  EXPECT_TRUE(workload.notes.front().ends_with("--max-model-len 100")) << workload.notes.front();
+}
+
+TEST(JournalByHand, RefusesJournalsWithoutRequestsOrThatDiffer) {
+  SteppedRun empty;
+  const std::string path = empty.path();
+  EXPECT_EQ(workload_of_journal(path).error().to_string(),
+            fmt::format("JOURNAL: '{}' contains no requests; use a journal with traffic", path));
+  EXPECT_TRUE(steps_of_journal(path).value().empty());
+  SteppedRun run;
+  play_three(run, true);
+  const Planted planted = plant(run.path(), run.new_path("planted"), 1, false);
+  for (const Error& error : {workload_of_journal(planted.path).error(), steps_of_journal(planted.path).error()}) {
+    EXPECT_EQ(error.code, ErrorCode::corrupt);
+    EXPECT_EQ(error.field, "JOURNAL");
+    EXPECT_TRUE(error.message.starts_with(fmt::format("'{}' does not replay: schedule(): ", planted.path))) << error.message;
+    EXPECT_EQ(error.remedy, "run quire replay to see the first difference");
+  }
+}
+
+std::string text_of_steps(const std::string& path) {
+  std::string text;
+  for (const TimedStep& step : steps_of_journal(path).value())
+    text += fmt::format("{:g}s prefill {:g} pairs {:g} rows {:g} context {:g}\n", step.seconds, step.sizes.prefill_tokens,
+                        step.sizes.prefill_pairs, step.sizes.decode_rows, step.sizes.context_tokens);
+  return text;
+}
+
+TEST(JournalByHand, StepsHaveTheirSizesAndTheWorkersTime) {
+  SteppedRun run;
+  run.add(1, 8, 3, 100.0);
+  run.step(100.0, 101.0);
+  run.add(2, 3, 2, 101.0);
+  run.step(101.5, 104.0);  // the worker was idle from 101 to 101.5
+  run.step(104.0, 104.0);  // takes no time
+  run.step(105.0, 106.0);  // computes nothing
+  run.add(3, 1, 1, 200.0);
+  run.step(200.0, 200.25);
+  EXPECT_EQ(text_of_steps(run.path()),
+            "1s prefill 8 pairs 36 rows 0 context 0\n"
+            "2.5s prefill 3 pairs 6 rows 1 context 9\n"
+            "0.25s prefill 0 pairs 0 rows 1 context 1\n");
+}
+
+TEST(JournalByHand, AStepThatIsPlannedAheadBeginsAtTheEndOfThePreviousOne) {
+  SteppedRun run(async_config());
+  run.add(1, 70, 4, 100.0);
+  run.plan(100.0);
+  run.plan(100.5);
+  run.apply(102.0);
+  run.plan(102.0);
+  run.apply(103.0);
+  run.plan(105.0);
+  run.apply(107.0);
+  run.apply(107.5);
+  EXPECT_EQ(text_of_steps(run.path()),
+            "2s prefill 64 pairs 2080 rows 0 context 0\n"
+            "1s prefill 6 pairs 405 rows 0 context 0\n"
+            "4s prefill 0 pairs 0 rows 1 context 71\n"
+            "0.5s prefill 0 pairs 0 rows 1 context 72\n");
+}
+
+TEST(JournalByHand, AFitNamesItsSteps) {
+  const auto report_of = [](int num_steps) {
+    SteppedRun run;
+    run.add(1, 2, 60, 100.0);
+    for (int i = 0; i < num_steps; ++i) run.step(100.0 + 0.5 * i, 100.5 + 0.5 * i);
+    return fit_worker_to_steps(run.path());
+  };
+  const auto report = report_of(25);
+  ASSERT_TRUE(report.has_value()) << report.error().to_string();
+  EXPECT_EQ(report->num_used, 25U);
+  EXPECT_LT(report->mean_error, 1e-9);
+  EXPECT_EQ(report->lines.at(0), "from plan to result: 25 steps, mean error 0.00 %");
+  EXPECT_EQ(report->worker.source, "25 steps of a journal, mean error 0.0 %");
+  EXPECT_EQ(report_of(20)->num_used, 20U);
+  EXPECT_EQ(report_of(19).error().message, "has only 19 steps with a known duration");
 }
 
 }  // namespace

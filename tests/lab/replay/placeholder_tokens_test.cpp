@@ -1,12 +1,18 @@
-// Tests questions about a journal without tokens: the answers equal those with tokens, and questions that need tokens are refused.
+// Tests journals without tokens: the answers to questions equal those with tokens, questions that need tokens are refused, and the
+// placeholder tokens are equal in equal blocks only.
 #include "lab/replay/placeholder_tokens.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "engine/journal/journal_writer.h"
 #include "engine/simulated_engine.h"
+#include "lab/replay/journal_runs.h"
 #include "lab/replay/planted.h"
+#include "lab/replay/recorded_workload.h"
+#include "lab/replay/stepped_run.h"
 #include "quire/journal.h"
 #include "runtime/tier/tier_support.h"
 
@@ -98,6 +104,59 @@ TEST(PlaceholderTokens, RefuseConfigurationsThatNeedTokens) {
   ASSERT_FALSE(answer.has_value());
   EXPECT_EQ(answer.error().code, ErrorCode::unsupported);
   EXPECT_NE(answer.error().message.find("has no tokens"), std::string::npos) << answer.error().message;
+}
+
+// The second prompt begins with the first prompt and its outputs. The third shares nothing.
+TEST(PlaceholderTokens, AreEqualInEqualBlocksOnly) {
+  SteppedRun run(sync_config(), false);
+  run.add(1, CoreDriver::prompt(1, 6), 6, 100.0, 100.0);
+  for (int i = 0; i < 6; ++i) run.step(100.0 + i, 101.0 + i);
+  Tokens continued = CoreDriver::prompt(1, 6);
+  for (TokenId token = 50; token < 56; ++token) continued.push_back(token);
+  continued.push_back(77);
+  run.add(2, continued, 1, 110.0, 110.0);
+  run.step(110.0, 111.0);
+  run.add(3, CoreDriver::prompt(3, 9), 2, 120.0, 120.0);
+  run.add(4, CoreDriver::prompt(4, 9), 2, 120.0, 120.0);
+  run.core().finish(RequestId{4}, RequestStatus::finished_aborted, {.now = 120.0});
+  run.step(120.0, 121.0);
+  run.step(121.0, 122.0);
+  const std::string path = run.path();
+  RecordedWorkload workload;
+  const ReplayReport report = replay(path, {.also = &workload}).value();
+  ASSERT_FALSE(report.difference.has_value()) << report.difference->what;
+  ASSERT_TRUE(report.header.seams.omits_tokens);
+  ASSERT_EQ(workload.arrivals.size(), 4U);
+  for (const auto& [id, count] : {std::pair(1U, 6U), {2U, 1U}, {3U, 2U}}) ASSERT_EQ(workload.tokens[RequestId{id}].size(), count);
+  fill_placeholder_tokens(workload, report.header.config);
+  std::vector<Tokens> known;  // prompt and outputs of each request
+  for (const RecordedWorkload::Arrival& arrival : workload.arrivals) {
+    ByteReader in(arrival.call);
+    RecordedCall call;
+    call.read(in);
+    const NewRequest& request = std::get<core_call::Add>(call.call()).request;
+    EXPECT_EQ(request.id, arrival.id);
+    EXPECT_EQ(request.prompt.size(), arrival.num_prompt_tokens);
+    EXPECT_TRUE(request.block_hashes.empty()) << "the tokens replace them";
+    known.emplace_back(request.prompt.begin(), request.prompt.end());
+    EXPECT_EQ(known.back().size(), (std::vector<std::size_t>{6, 13, 9, 9}[known.size() - 1]));
+    const Tokens& outputs = workload.tokens[arrival.id];
+    known.back().insert(known.back().end(), outputs.begin(), outputs.end());
+  }
+  std::vector<std::size_t> sizes;
+  std::multiset<TokenId> all;
+  for (const Tokens& tokens : known) {
+    sizes.push_back(tokens.size());
+    all.insert(tokens.begin(), tokens.end());
+  }
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{12, 14, 11, 9}));
+  EXPECT_GE(*all.begin(), TokenId{1} << 30U) << "no token of a model is that large";
+  // The last output was never computed, so two blocks of four tokens have a hash.
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(known[0][i], known[1][i]) << i;
+  for (std::size_t i = 8; i < 12; ++i) EXPECT_NE(known[0][i], known[1][i]) << i;
+  EXPECT_EQ(std::set<TokenId>(all.begin(), all.end()).size(), 12U + 14U - 8U + 11U + 9U) << "all other tokens differ";
+  EXPECT_EQ(workload_of_journal(path).value().notes.front(),
+            "the journal has no tokens: prompts get random tokens that share blocks as the recorded prompts did");
 }
 
 }  // namespace

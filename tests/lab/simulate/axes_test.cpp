@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "lab/lab_support.h"
-#include "lab/simulate/modelled_links.h"
 #include "lab/simulate/router.h"
 
 namespace quire {
@@ -247,46 +246,6 @@ TEST(Router, OtherRoutingsIgnorePrefixes) {
   EXPECT_EQ(least.choose(prompt_of(1, 40, 0, 40), Open{1, 0, 0}), 1U);
   EXPECT_EQ(least.choose(prompt_of(1, 40, 0, 40), Open{0, 1, 0}), 0U);
   for (const std::uint32_t expected : {0U, 1U, 0U, 1U}) EXPECT_EQ(round.choose(prompt_of(1, 40, 0, 40), Open{7, 0}), expected);
-}
-
-// ---- links
-
-Transfer copy_of(std::uint64_t id, TransferDirection direction, std::span<const BlockId> blocks) {
-  Transfer made;
-  made.id = TransferId{id};
-  made.direction = direction;
-  made.blocks = blocks;
-  return made;
-}
-
-TEST(ModelledLinks, ReportCopiesOnceInTheOrderOfTheirEnds) {
-  const std::vector<BlockId> one = {BlockId{1}}, three = {BlockId{2}, BlockId{3}, BlockId{4}};
-  const TierModel tier{.bytes = 1, .load_bytes_per_s = 100.0, .store_bytes_per_s = 100.0, .latency_s = 0.0};
-  ModelledLinks links(tier, 100);
-  EXPECT_EQ(links.next_end_s(), std::numeric_limits<double>::infinity());
-  EXPECT_TRUE(links.take_completed(1e9).empty());
-  links.begin(copy_of(5, TransferDirection::load, three), 0.0);   // ends at 3
-  links.begin(copy_of(4, TransferDirection::store, three), 0.0);  // ends at 3
-  links.begin(copy_of(3, TransferDirection::store, one), 7.0);    // the link is idle from 3 to 7, ends at 8
-  links.begin(copy_of(2, TransferDirection::load, one), 1.0);     // waits for the link until 3, ends at 4
-  EXPECT_DOUBLE_EQ(links.next_end_s(), 3.0);
-  EXPECT_DOUBLE_EQ(links.end_of(std::vector{TransferId{2}, TransferId{5}}), 4.0);
-  EXPECT_DOUBLE_EQ(links.end_of(std::vector{TransferId{3}, TransferId{5}}), 8.0);
-  EXPECT_DOUBLE_EQ(links.end_of(std::vector{TransferId{9}}), 0.0);
-  const auto texts = [&](double now_s) {
-    std::string text;
-    for (const TransferCompletion& one_over : links.take_completed(now_s))
-      text += fmt::format("{}: {} in {:g} ", one_over.transfer.value, one_over.bytes, one_over.seconds);
-    return text;
-  };
-  EXPECT_EQ(texts(2.99), "");
-  EXPECT_EQ(texts(3.0), "4: 300 in 3 5: 300 in 3 ");
-  EXPECT_EQ(texts(3.0), "");
-  EXPECT_DOUBLE_EQ(links.next_end_s(), 4.0);
-  EXPECT_EQ(texts(100.0), "2: 100 in 1 3: 100 in 1 ");
-  EXPECT_EQ(links.next_end_s(), std::numeric_limits<double>::infinity());
-  EXPECT_DOUBLE_EQ(links.loaded_bytes(), 400.0);
-  EXPECT_DOUBLE_EQ(links.stored_bytes(), 400.0);
 }
 
 }  // namespace

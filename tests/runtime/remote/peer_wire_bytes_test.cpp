@@ -10,34 +10,12 @@
 
 #include "base/keyed_mac.h"
 #include "runtime/remote/peer_wire.h"
+#include "runtime/remote/wire_bytes.h"
 
 namespace quire::test {
 namespace {
 
-using WireBytes = std::vector<std::byte>;
-
 constexpr std::size_t kWireBlock = 40;
-
-WireBytes wire_bytes(std::initializer_list<unsigned> values) {
-  WireBytes bytes;
-  for (const unsigned value : values) bytes.push_back(static_cast<std::byte>(value));
-  return bytes;
-}
-
-WireBytes wire_fill(std::size_t count, unsigned value) {
-  return WireBytes(count, static_cast<std::byte>(value));
-}
-
-WireBytes wire_text(std::string_view text) {
-  const auto bytes = std::as_bytes(std::span(text));
-  return {bytes.begin(), bytes.end()};
-}
-
-WireBytes joined(std::initializer_list<WireBytes> parts) {
-  WireBytes all;
-  for (const WireBytes& part : parts) all.insert(all.end(), part.begin(), part.end());
-  return all;
-}
 
 WireBytes wire_secret() {
   return wire_fill(16, 9);
@@ -356,85 +334,6 @@ TEST(PeerWireBytes, ReadsEveryReasonToCloseAndNoOther) {
   EXPECT_FALSE(read(PeerKind::bye, wire_bytes({0, 0})));
   EXPECT_FALSE(read(PeerKind::gone, wire_bytes({0})));
   EXPECT_EQ(peer_close_reason_name(static_cast<PeerCloseReason>(7)), "?");
-}
-
-void feed(PeerFrameParser& parser, const WireBytes& bytes) {
-  const std::span<std::byte> room = parser.room();
-  ASSERT_GE(room.size(), bytes.size());
-  std::ranges::copy(bytes, room.begin());
-  parser.filled(bytes.size());
-}
-
-TEST(PeerFrameParserBytes, AcceptsTheLongestPayloadAndNoLonger) {
-  for (const std::size_t max : {0U, 1U, 9U, 10U, 256U}) {
-    for (std::size_t more = 0; more <= 12; ++more) {
-      const auto length = static_cast<unsigned>(max + more);
-      PeerFrameParser parser(max);
-      feed(parser, wire_bytes({length & 0xffU, length >> 8U, 0, 0, 11}));
-      const auto early = parser.next();
-      EXPECT_EQ(parser.is_broken(), more > 0) << "a payload of " << length << " with a limit of " << max;
-      EXPECT_EQ(early.has_value(), length == 0) << length;
-      if (more > 0 || length == 0) continue;
-      feed(parser, wire_fill(length, 0x77));
-      const auto frame = parser.next();
-      ASSERT_TRUE(frame);
-      EXPECT_EQ(frame->kind, PeerKind::gone);
-      EXPECT_EQ(WireBytes(frame->payload.begin(), frame->payload.end()), wire_fill(length, 0x77));
-      EXPECT_FALSE(parser.is_broken());
-    }
-  }
-}
-
-TEST(PeerFrameParserBytes, AcceptsOnlyKnownKinds) {
-  for (unsigned kind = 0; kind < 256; ++kind) {
-    PeerFrameParser parser(16);
-    feed(parser, wire_bytes({0, 0, 0, 0, kind}));
-    const auto frame = parser.next();
-    EXPECT_EQ(frame.has_value(), kind >= 1 && kind <= 11) << kind;
-    EXPECT_EQ(parser.is_broken(), !frame.has_value()) << kind;
-    if (frame) EXPECT_EQ(frame->kind, static_cast<PeerKind>(kind));
-  }
-}
-
-TEST(PeerFrameParserBytes, ReadsNothingAfterAnInvalidFrame) {
-  PeerFrameParser parser(16);
-  feed(parser, joined({wire_bytes({0, 0, 0, 0, 99}), wire_bytes({1, 0, 0, 0, 7, 0})}));
-  EXPECT_FALSE(parser.next());
-  EXPECT_FALSE(parser.next());
-  EXPECT_TRUE(parser.is_broken());
-}
-
-TEST(PeerFrameParserBytes, SplitsSeveralFramesAndKeepsTheRest) {
-  PeerFrameParser parser(20);
-  EXPECT_EQ(parser.room().size(), 25U);
-  EXPECT_FALSE(parser.next());
-  // Two whole frames and two bytes of the third.
-  feed(parser, joined({wire_bytes({2, 0, 0, 0, 3, 0xa, 0xb}), wire_bytes({0, 0, 0, 0, 4}), wire_bytes({1, 0})}));
-  auto frame = parser.next();
-  ASSERT_TRUE(frame);
-  EXPECT_EQ(frame->kind, PeerKind::read);
-  EXPECT_EQ(WireBytes(frame->payload.begin(), frame->payload.end()), wire_bytes({0xa, 0xb}));
-  EXPECT_EQ(parser.room().size(), 18U) << "the bytes of the frames that wait stay";
-  frame = parser.next();
-  ASSERT_TRUE(frame);
-  EXPECT_EQ(frame->kind, PeerKind::block);
-  EXPECT_TRUE(frame->payload.empty());
-  EXPECT_FALSE(parser.next());
-  EXPECT_EQ(parser.room().size(), 23U);
-  feed(parser, wire_bytes({0, 0}));
-  EXPECT_FALSE(parser.next()) << "a byte of the head is missing";
-  feed(parser, wire_bytes({7}));
-  EXPECT_FALSE(parser.next()) << "the payload is missing";
-  feed(parser, wire_bytes({5}));
-  frame = parser.next();
-  ASSERT_TRUE(frame);
-  EXPECT_EQ(PeerFrameCodec::read_bye(*frame), PeerCloseReason::busy);
-  EXPECT_EQ(parser.room().size(), 25U);
-  // A whole frame of the longest payload fills the buffer until it is taken.
-  feed(parser, joined({wire_bytes({20, 0, 0, 0, 2}), wire_fill(20, 1)}));
-  EXPECT_TRUE(parser.room().empty());
-  ASSERT_TRUE(parser.next());
-  EXPECT_EQ(parser.room().size(), 25U);
 }
 
 TEST(PeerWireDeathTest, WritesNoMessageThatNoPeerAccepts) {

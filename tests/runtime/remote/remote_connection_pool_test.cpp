@@ -22,7 +22,7 @@
 namespace quire::test {
 namespace {
 
-// What became of a command.
+// Holds the reply to a command. Its kind is `lost` if no reply came.
 struct PoolReply {
   RemoteReplyKind kind = RemoteReplyKind::lost;
   std::string text;

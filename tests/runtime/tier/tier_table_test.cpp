@@ -289,7 +289,7 @@ TEST(TierOpening, FindsTheLargestNumberOfSlotsForABudget) {
   EXPECT_GT(before, 900U);
 }
 
-// The same budget must give the same slots in each version, or a folder loses blocks when it is opened again.
+// Each version must give equal slots for an equal budget, or a folder loses blocks when it is opened again.
 TEST(TierOpening, KeepsTheSmallestBudgetOfANumberOfSlots) {
   struct Case {
     std::uint64_t place_bytes;

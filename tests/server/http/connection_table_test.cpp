@@ -105,5 +105,66 @@ TEST_F(ConnectionTableTest, OneAddressMayHaveAllBusyConnectionsWithoutTenants) {
   EXPECT_FALSE(table.has_room(connection(9)));
 }
 
+TEST_F(ConnectionTableTest, ClientThatIsSetAgainIsNoProgress) {
+  for (std::size_t i = 0; i < 2; ++i) table_.add(connection(i), "a");
+  table_.set_client(connection(0), "a");
+  EXPECT_EQ(table_.choose_connection_to_close(), connection(0)) << "it has made no progress";
+  table_.set_state(connection(0), ConnectionState::new_client);
+  EXPECT_EQ(table_.choose_connection_to_close(), connection(1)) << "the same state again is progress";
+}
+
+TEST_F(ConnectionTableTest, IgnoresConnectionsThatItDoesNotHold) {
+  table_.add(connection(0), "a");
+  table_.set_client(connection(1), "a");
+  table_.set_state(connection(1), ConnectionState::idle);
+  table_.remove(connection(1));
+  EXPECT_EQ(table_.size(), 1U);
+  EXPECT_FALSE(table_.contains(connection(1)));
+  EXPECT_TRUE(table_.has_room(connection(1)));
+  table_.remove(connection(0));
+  EXPECT_EQ(table_.size(), 0U);
+  EXPECT_EQ(table_.choose_connection_to_close(), nullptr);
+}
+
+TEST_F(ConnectionTableTest, ClosesNewClientsBeforeOthersOfEqualNumber) {
+  table_.add(connection(0), "a");
+  table_.set_state(connection(0), ConnectionState::idle);
+  table_.add(connection(1), "a");
+  table_.set_state(connection(1), ConnectionState::receiving);
+  EXPECT_EQ(table_.choose_connection_to_close(), connection(1)) << "receiving before idle";
+  table_.add(connection(2), "a");
+  EXPECT_EQ(table_.choose_connection_to_close(), connection(2));
+}
+
+TEST_F(ConnectionTableTest, VisitsEachConnectionAlsoWhileItIsRemoved) {
+  for (std::size_t i = 0; i < 5; ++i) table_.add(connection(i), "a");
+  std::size_t num_visited = 0;
+  table_.for_each([&](Connection* one) {
+    table_.remove(one);
+    ++num_visited;
+  });
+  EXPECT_EQ(num_visited, 5U);
+  EXPECT_EQ(table_.size(), 0U);
+}
+
+TEST_F(ConnectionTableTest, TenantMayHoldFourTimesTheFreePart) {
+  // The table allows 8 busy connections. While one is free, a tenant with 3 may have another (3 < 4), and a tenant with 4 may not.
+  const auto hold = [&](std::size_t from, std::size_t to, const char* client) {
+    for (std::size_t i = from; i < to; ++i) {
+      table_.add(connection(i), client);
+      table_.set_state(connection(i), ConnectionState::busy);
+    }
+  };
+  hold(0, 3, "a");
+  hold(3, 7, "b");
+  table_.add(connection(10), "a");
+  table_.add(connection(11), "b");
+  EXPECT_TRUE(table_.has_room(connection(10)));
+  EXPECT_FALSE(table_.has_room(connection(11)));
+  table_.set_state(connection(10), ConnectionState::busy);
+  table_.add(connection(12), "c");
+  EXPECT_FALSE(table_.has_room(connection(12))) << "all are busy";
+}
+
 }  // namespace
 }  // namespace quire

@@ -1,4 +1,5 @@
 // Tests protection against web pages of other origins: DNS rebinding, forms, scripts, and pages that an operator allows.
+#include <boost/json/parse.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +10,8 @@
 
 namespace quire {
 namespace {
+
+namespace json = boost::json;
 
 using GuardTest = RunningServer;
 
@@ -194,6 +197,81 @@ TEST(GuardOptions, NamesTheInvalidOption) {
                            .cors_allow_origins = {"*", "null", "http://localhost:3000"},
                            .trusted_proxies = {"::1"}};
   EXPECT_TRUE(good.validate().has_value());
+}
+
+TEST(Guard, RefusesOrAnswersBeforeTheBody) {
+  const ServerOptions open;
+  const auto request_with = [](auto change) {
+    HttpRequest request;
+    request.method = "POST";
+    request.target = "/x";
+    request.host = "localhost";
+    request.over_loopback = true;
+    request.content_type = "application/json";
+    request.has_body = true;
+    change(request);
+    return request;
+  };
+  const auto outcome = [&](const ServerOptions& options, auto change, bool is_form = false) {
+    const auto response = guard_request(request_with(change), options, is_form);
+    if (!response) return std::string("passes");
+    return std::to_string(response->status) + " " +
+           (response->body.empty() ? "" : std::string(json::parse(response->body).at("error").at("message").as_string()));
+  };
+  EXPECT_EQ(outcome(open, [](auto&) {}), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.host = "evil"; }),
+            "421 Host: 'evil' is not an allowed name of this server; use localhost, or start the server with --allowed-host NAME");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.host = "0.0.0.0"; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.host = "10.0.0.1"; }).substr(0, 3), "421") << "over loopback, a name is checked";
+  EXPECT_EQ(outcome(open, [](auto& one) { one.host = "", one.over_loopback = false; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.host = "10.0.0.1", one.over_loopback = false; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.host = "evil", one.over_loopback = false; }).substr(0, 3), "421");
+  ServerOptions keyed;
+  keyed.api_key = "k";
+  EXPECT_EQ(outcome(keyed, [](auto& one) { one.host = "evil", one.over_loopback = false; }), "passes");
+  EXPECT_EQ(outcome(keyed, [](auto& one) { one.host = "evil"; }).substr(0, 3), "421");
+  ServerOptions tenants;
+  tenants.tenant_keys = {{"a", "k"}};
+  EXPECT_EQ(outcome(tenants, [](auto& one) { one.host = "evil", one.over_loopback = false; }), "passes");
+  ServerOptions named;
+  named.allowed_hosts = {"llm.example.org"};
+  EXPECT_EQ(outcome(named, [](auto& one) { one.host = "LLM.example.org:8000"; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.origin = "http://evil"; }),
+            "403 Origin: 'http://evil' is not an allowed origin; start the server with --cors-allow-origin ORIGIN");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.origin = "http://localhost"; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.origin = "HTTPS://LOCALHOST"; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.origin = "http://", one.host = ""; }).substr(0, 3), "403");
+  ServerOptions crossed;
+  crossed.cors_allow_origins = {"http://Page"};
+  EXPECT_EQ(outcome(crossed, [](auto& one) { one.origin = "http://pagE"; }), "passes");
+  EXPECT_EQ(outcome(crossed, [](auto& one) { one.origin = "http://page", one.method = "OPTIONS", one.preflight_method = "POST"; }), "204 ");
+  EXPECT_EQ(outcome(crossed, [](auto& one) { one.origin = "http://page", one.method = "OPTIONS"; }), "passes");
+  EXPECT_EQ(outcome(crossed, [](auto& one) { one.origin = "http://page", one.preflight_method = "POST"; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.content_type = ""; }),
+            "415 Content-Type: is missing; send JSON with 'Content-Type: application/json'");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.content_type = "text/plain"; }),
+            "415 Content-Type: 'text/plain' is not supported by this endpoint; send JSON with 'Content-Type: application/json'");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.content_type = "Application/JSON \t; charset=utf-8"; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.content_type = " ;"; }).substr(0, 3), "415");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.has_body = false; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.has_body = false, one.content_type = ""; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.has_body = false, one.content_type = "text/plain"; }).substr(0, 3), "415");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.has_body = false, one.content_type = "text/plain", one.method = "GET"; }), "passes");
+  EXPECT_EQ(outcome(open, [](auto& one) { one.content_type = "multipart/form-data; boundary=x"; }, true), "passes");
+  EXPECT_EQ(outcome(
+                open, [](auto&) {}, true),
+            "415 Content-Type: 'application/json' is not supported by this endpoint; send a form with 'Content-Type: multipart/form-data; "
+            "boundary=...'");
+  HttpRequest preflight = request_with(
+      [](auto& one) { one.origin = "http://page", one.method = "OPTIONS", one.preflight_method = "POST", one.preflight_headers = "x-a"; });
+  EXPECT_EQ(guard_request(preflight, crossed, false)->headers, (HttpHeaders{{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
+                                                                            {"Access-Control-Max-Age", "600"},
+                                                                            {"Access-Control-Allow-Headers", "x-a"}}));
+  EXPECT_EQ(cors_headers(preflight, crossed),
+            (HttpHeaders{{"Access-Control-Allow-Origin", "http://page"}, {"Access-Control-Expose-Headers", "*"}, {"Vary", "Origin"}}));
+  EXPECT_TRUE(cors_headers(preflight, open).empty());
+  preflight.origin.reset();
+  EXPECT_TRUE(cors_headers(preflight, crossed).empty());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -177,6 +178,53 @@ TEST(JobOrder, StartsTheClientsInTurn) {
   EXPECT_EQ(started,
             "ababab"
             "aa");
+}
+
+TEST(JobOrders, ChargeAndForgetTheirJobs) {
+  JobOrder order({.max_jobs = 4, .max_started = 2, .max_started_bytes = 8 << 20});
+  EXPECT_FALSE(order.turn());
+  EXPECT_FALSE(order.next());
+  const auto a = order.add("a", 1), b = order.add("b", 1), a2 = order.add("a", 1);
+  ASSERT_TRUE(a && b && a2);
+  EXPECT_FALSE(order.add("a", 1)) << "one slot is free, and the client has two jobs";
+  EXPECT_EQ(order.size(), 3U);
+  EXPECT_EQ(order.next(), a);
+  EXPECT_EQ(order.next(), b) << "the other client goes first";
+  EXPECT_FALSE(order.next()) << "two threads";
+  EXPECT_EQ(order.num_started(), 2U);
+  EXPECT_EQ(order.turn(), a);
+  order.charge(*a, std::chrono::milliseconds(5));
+  EXPECT_EQ(order.turn(), b);
+  order.charge(*b, std::chrono::milliseconds(6));
+  EXPECT_EQ(order.turn(), a);
+  order.charge(*a, std::chrono::milliseconds(3));
+  EXPECT_EQ(order.turn(), a) << "a smaller total changes nothing";
+  order.end(*a);
+  EXPECT_EQ(order.num_started(), 1U);
+  EXPECT_EQ(order.next(), a2);
+  order.end(*b);
+  order.end(*a2);
+  EXPECT_EQ(order.size(), 0U);
+  EXPECT_EQ(order.num_started(), 0U);
+}
+
+TEST(JobOrders, LargeJobsShareTheirBytes) {
+  constexpr std::uint64_t kOneMiB = std::uint64_t{1} << 20;
+  JobOrder order({.max_jobs = 64, .max_started = 16, .max_started_bytes = 16 * kOneMiB});
+  const auto first = order.add("a", 4 * kOneMiB), second = order.add("a", 2 * kOneMiB + 1), third = order.add("a", 2 * kOneMiB);
+  ASSERT_TRUE(first && second && third);
+  EXPECT_EQ(order.next(), third) << "the smallest of a client goes first";
+  EXPECT_EQ(order.next(), second) << "4 MiB and one byte are less than half of the free 14 MiB";
+  EXPECT_FALSE(order.next()) << "8 MiB and one byte are more than half of the free 12 MiB";
+  const auto exact = order.add("b", 12 * kOneMiB);
+  EXPECT_FALSE(order.next()) << "one byte too few is free";
+  order.end(*second);
+  EXPECT_EQ(order.next(), exact) << "14 MiB are free, and this client has no other job";
+  EXPECT_FALSE(order.next()) << "2 MiB are free";
+  order.end(*third);
+  EXPECT_EQ(order.next(), first) << "exactly 4 MiB are free";
+  const auto small = order.add("c", kOneMiB);
+  EXPECT_EQ(order.next(), small) << "a job of 1 MiB does not count";
 }
 
 }  // namespace

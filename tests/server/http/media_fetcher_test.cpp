@@ -132,5 +132,21 @@ TEST(PublicAddress, ExcludesPrivateNetworks) {
     EXPECT_TRUE(is_public(address)) << address;
 }
 
+TEST(MediaDomainErrors, NameTheDomain) {
+  const auto error = [](const std::string& domain) {
+    const auto hosts = parse_media_domains({domain});
+    return hosts ? "accepted" : hosts.error().to_string();
+  };
+  for (const char* good : {"images.example.org", "IMAGES.example.org", "127.0.0.1", "[::1]", "localhost"})
+    EXPECT_EQ(error(good), "accepted") << good;
+  for (const char* wrong : {"", "http://a", "a:80", "a/b", "*.a", "a*", "[::1]:80", "u@a"})
+    EXPECT_EQ(error(wrong), "allowed_media_domains: '" + std::string(wrong) +
+                                "' is not a host name; use full host names without scheme and port, such as images.example.org");
+  EXPECT_TRUE(is_web_address("http://a"));
+  EXPECT_TRUE(is_web_address("https://a"));
+  EXPECT_FALSE(is_web_address("ftp://a"));
+  EXPECT_FALSE(is_web_address("http:/a"));
+}
+
 }  // namespace
 }  // namespace quire

@@ -287,5 +287,37 @@ TEST_F(TenantKeysFile, ReturnsAnErrorWhenUnreadable) {
   }
 }
 
+TEST(TenantKeyErrors, NameTheEntryAndTheLimit) {
+  const auto error = [](const std::string& entry) {
+    const auto key = parse_tenant_key(entry, "f");
+    return key ? "accepted" : key.error().to_string();
+  };
+  const std::string form = "; write NAME=KEY: NAME consists of letters, digits, '-', '_' and '.', KEY of visible ASCII characters";
+  EXPECT_EQ(error("a"), "f: has no '='" + form);
+  EXPECT_EQ(error("=k"), "f: has no tenant name" + form);
+  EXPECT_EQ(error(std::string(64, 'a') + "=k"), "accepted");
+  EXPECT_EQ(error(std::string(65, 'a') + "=k"), "f: has a tenant name of 65 bytes, more than 64" + form);
+  EXPECT_EQ(error("azAZ09-_.=!~"), "accepted");
+  for (const char* name : {"a b", "a/b", "a:b", "a@b", "a[b", "a`b", "a{b"})
+    EXPECT_EQ(error(std::string(name) + "=k"), "f: has a tenant name with invalid characters" + form) << name;
+  EXPECT_EQ(error("a="), "f: has no key for 'a'" + form);
+  EXPECT_EQ(error("a=" + std::string(512, 'k')), "accepted");
+  EXPECT_EQ(error("a=" + std::string(513, 'k')), "f: has a key of 513 bytes, more than 512" + form);
+  for (const char* key : {"k k", "k\x7F", "k\t", "k\xC3\xA4"})
+    EXPECT_EQ(error("a=" + std::string(key)), "f: has a key with invalid characters" + form) << key;
+  ServerOptions options;
+  options.tenant_keys = {{"a", "k"}, {"b", "l"}};
+  const ApiKeys keys(options);
+  EXPECT_EQ(keys.tenant_of("Bearer l").value(), "b");
+  EXPECT_EQ(keys.tenant_of("bEARER   k").value(), "a");
+  EXPECT_EQ(keys.tenant_of("").error().to_string(), "Authorization: is missing; send 'Authorization: Bearer KEY'");
+  for (const char* wrong : {"Bearer", "Bearer ", "Bearerk", "Basic k", "Bearer m", "k"})
+    EXPECT_EQ(keys.tenant_of(wrong).error().to_string(), "Authorization: does not contain a valid key; send 'Authorization: Bearer KEY'")
+        << wrong;
+  EXPECT_EQ(ApiKeys(ServerOptions()).tenant_of("").value(), "");
+  options.api_key = "own";
+  EXPECT_EQ(ApiKeys(options).tenant_of("Bearer own").value(), "");
+}
+
 }  // namespace
 }  // namespace quire

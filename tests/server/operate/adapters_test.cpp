@@ -204,5 +204,36 @@ TEST_F(AdaptersHttpTest, RefusesAnAdapterWithTheModelsName) {
   EXPECT_EQ(refused.error().field, "lora_modules");
 }
 
+TEST_F(AdaptersHttpTest, RefuseWrongAdapterCalls) {
+  start({.served_model_aliases = {"alias"}, .allow_runtime_lora_updating = true});
+  const auto load = [&](const std::string& body) { return post("/v1/load_lora_adapter", body).error_message(); };
+  const auto unload = [&](const std::string& body) { return post("/v1/unload_lora_adapter", body).error_message(); };
+  EXPECT_EQ(load(R"({"lora_path":"p"})"), "lora_name: Both 'lora_name' and 'lora_path' must be provided.");
+  EXPECT_EQ(load(R"({"lora_name":"a"})"), "lora_path: Both 'lora_name' and 'lora_path' must be provided.");
+  EXPECT_EQ(unload("{}"), "lora_name: 'lora_name' needs to be provided to unload a LoRA adapter.");
+  EXPECT_EQ(unload(R"({"lora_name":")" + std::string(257, 'x') + "\"}"), "lora_name: has 257 bytes; use at most 256 bytes");
+  EXPECT_EQ(post("/v1/unload_lora_adapter", R"({"lora_name":")" + std::string(256, 'x') + "\"}").status, 404U);
+  EXPECT_EQ(load(R"({"lora_name":"alias","lora_path":"p"})"),
+            "lora_name: 'alias' is the name of the model; choose another name for the adapter");
+  EXPECT_EQ(load(R"({"lora_name":"a","lora_path":"p","load_inplace":3})"),
+            "load_inplace: must be a boolean, not integer 3; send true or false");
+  EXPECT_EQ(unload(R"({"lora_name":"a","lora_path":"p"})"), "lora_path: is not a field of this request; did you mean 'lora_name'?");
+  const ClientResponse added = post("/v1/load_lora_adapter", R"({"lora_name":"a","lora_path":"p","lora_int_id":3})");
+  EXPECT_EQ(added.body, "Success: LoRA adapter 'a' added successfully.");
+  EXPECT_EQ(added.header("Content-Type"), "text/plain; charset=utf-8");
+  EXPECT_EQ(load(R"({"lora_name":"a","lora_path":"p"})"), "lora_name: is already loaded");
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_name":"a","lora_path":"q","load_inplace":true})").status, 200U);
+  EXPECT_EQ(post("/v1/unload_lora_adapter", R"({"lora_name":"a","base_model_name":"b"})").body,
+            "Success: LoRA adapter 'a' removed successfully.");
+  const ClientResponse gone = post("/v1/unload_lora_adapter", R"({"lora_name":"a"})");
+  EXPECT_EQ(gone.status, 404U);
+  EXPECT_EQ(gone.error_param(), "lora_name");
+  engine.fail_to_read(Error{ErrorCode::corrupt, "adapter_config.json", "is wrong", ""});
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_name":"a","lora_path":"p"})").status, 400U) << "the client named the folder";
+  engine.fail_to_read(Error{ErrorCode::io, "adapter_config.json", "is wrong", ""});
+  EXPECT_EQ(post("/v1/load_lora_adapter", R"({"lora_name":"a","lora_path":"p"})").status, 500U);
+  EXPECT_EQ(engine.adapter_calls().at(1), "load a p");
+}
+
 }  // namespace
 }  // namespace quire

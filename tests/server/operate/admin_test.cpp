@@ -1,7 +1,9 @@
 // Tests the operator's endpoints and their authorization over real sockets.
 #include "server/operate/admin.h"
 
+#include <boost/json/parse.hpp>
 #include <string>
+#include <utility>
 
 #include "server/http/local_client.h"
 #include "server/http/query.h"
@@ -9,6 +11,8 @@
 
 namespace quire {
 namespace {
+
+namespace json = boost::json;
 
 using AdminTest = RunningServer;
 
@@ -250,6 +254,77 @@ TEST_F(AdminTest, RequiresTheKeyAndAcceptsAllowedOrigins) {
   const std::string key = "Authorization: Bearer secret\r\n";
   EXPECT_EQ(client.get("/is_paused", key + "Origin: http://other.example\r\n").status, 403U);
   EXPECT_EQ(client.get("/is_paused", key + "Origin: http://example.com\r\n").status, 200U);
+}
+
+template <class Value>
+std::string problem_of(const Result<Value>& parsed) {
+  return parsed ? "accepted" : parsed.error().to_string();
+}
+
+TEST(OperatorCalls, AreParsedWithTheirDefaults) {
+  const auto pause = [](const std::string& query) {
+    const auto parsed = parse_pause(request_for("/pause" + query));
+    if (!parsed) return parsed.error().to_string();
+    const char* const modes[] = {"abort", "wait", "keep"};
+    std::string mode = "?";
+    for (const auto& [value, name] : {std::pair(PauseMode::abort, modes[0]), {PauseMode::wait, modes[1]}, {PauseMode::keep, modes[2]}})
+      if (parsed->mode == value) mode = name;
+    return mode + (parsed->clear_cache ? " clear" : " leave");
+  };
+  EXPECT_EQ(pause(""), "abort clear");
+  EXPECT_EQ(pause("?mode=abort&clear_cache=false"), "abort leave");
+  EXPECT_EQ(pause("?mode=keep"), "keep clear");
+  EXPECT_EQ(pause("?mode=keep&wait_for_inflight_requests=1"), "wait clear");
+  EXPECT_EQ(pause("?mode=keep&wait_for_inflight_requests=0"), "keep clear");
+  EXPECT_EQ(pause("?mode=stop"), "mode: is 'stop'; use abort, wait or keep");
+  EXPECT_EQ(pause("?mode=" + std::string(200, 'x')), "mode: is '" + std::string(100, 'x') + "'; use abort, wait or keep");
+  EXPECT_EQ(pause("?mod=keep"), "mod: is not a parameter of this endpoint; did you mean 'mode'?");
+  const auto reset = [](const std::string& query) {
+    const auto parsed = parse_cache_reset(request_for("/reset_prefix_cache" + query));
+    if (!parsed) return parsed.error().to_string();
+    return std::string(parsed->preempt_running ? "running " : "") + (parsed->external ? "external" : "");
+  };
+  EXPECT_EQ(reset(""), "");
+  EXPECT_EQ(reset("?reset_running_requests=true"), "running ");
+  EXPECT_EQ(reset("?reset_external=true"), "external");
+  EXPECT_EQ(reset("?reset_external=x"), "reset_external: is 'x'; use true or false");
+  EXPECT_EQ(problem_of(parse_no_parameters(request_for("/x"))), "accepted");
+  EXPECT_EQ(problem_of(parse_no_parameters(request_for("/x?a=1"))), "a: is not a parameter of this endpoint; known parameters: ");
+}
+
+TEST(OperatorCalls, AreForThisMachine) {
+  const auto admitted = [](bool is_local, bool has_origin, const ServerOptions& options) {
+    HttpRequest request = request_for("/pause");
+    request.is_local = is_local;
+    if (has_origin) request.origin = "http://localhost";
+    return problem_of(admit_operator(request, options));
+  };
+  const std::string remote =
+      "this endpoint accepts only direct requests from the server's own machine; send the request from that machine without a proxy, or "
+      "start the server with --api-key and --allow-remote-admin";
+  const std::string page = "Origin: this endpoint does not accept requests from web pages; use curl, or start the server with --api-key";
+  EXPECT_EQ(admitted(true, false, {}), "accepted");
+  EXPECT_EQ(admitted(false, false, {}), remote);
+  EXPECT_EQ(admitted(false, false, {.api_key = "k"}), remote);
+  EXPECT_EQ(admitted(false, false, {.api_key = "k", .allow_remote_admin = true}), "accepted");
+  EXPECT_EQ(admitted(true, true, {}), page);
+  EXPECT_EQ(admitted(true, true, {.api_key = "k"}), "accepted");
+}
+
+TEST(OperatorCalls, AnswerWithVllmsBodies) {
+  EXPECT_EQ(cache_reset_body(true), R"({"reset":true})");
+  EXPECT_EQ(cache_reset_body(false),
+            R"({"reset":false,"reason":"requests hold blocks; wait for them, or send reset_running_requests=true"})");
+  EXPECT_EQ(encoder_reset_body(true), R"({"reset":true})");
+  EXPECT_EQ(encoder_reset_body(false), R"({"reset":false,"reason":"the model does not support images, so no encoder output is cached"})");
+  EXPECT_EQ(pause_body(true), R"({"status":"paused"})");
+  EXPECT_EQ(pause_body(false), R"({"status":"resumed"})");
+  SavedJournal saved;
+  saved.path = "/a";
+  saved.num_bytes = 7;
+  saved.num_steps = 8;
+  saved.covered_s = 1.5;
+  EXPECT_EQ(json::parse(saved_journal_body(saved)), json::parse(R"({"path":"/a","bytes":7,"steps":8,"seconds":1.5})"));
 }
 
 }  // namespace

@@ -5,11 +5,15 @@
 
 #include <boost/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "server/running_server.h"
 
 namespace quire {
 namespace {
+
+namespace json = boost::json;
 
 using CacheCurveTest = RunningServer;
 
@@ -123,6 +127,52 @@ TEST_F(CacheCurveTest, NamesTheFlagWhenCurvesAreOff) {
   const ClientResponse answer = HttpClient(port).get("/v1/cache/curve");
   EXPECT_EQ(answer.status, 400U);
   EXPECT_NE(answer.body.find("curve_blocks"), std::string::npos) << answer.body;
+}
+
+EngineHitRateCurve curve_of_sizes() {
+  const auto counts = [](std::string tenant, std::vector<double> hits) {
+    return CurveCounts{
+        .tenant = std::move(tenant), .num_requests = 4, .query_tokens = 1000, .found_tokens = 500, .hit_tokens = std::move(hits)};
+  };
+  return {.curve = {.num_blocks = 10,
+                    .block_size = 16,
+                    .sizes = {5, 10, 20},
+                    .seconds = 100.0,
+                    .all = counts({}, {300, 480, 780}),
+                    .tenants = {counts({}, {0, 1, 2}), counts("us", {300, 380, 580})}},
+          .costs = {.block_bytes = 1024, .prefill_tokens_per_s = 0.0, .named = {}}};
+}
+
+TEST(CurveAnswers, EndWhereTheCurveEnds) {
+  const EngineHitRateCurve known = curve_of_sizes();
+  const auto more = [&](std::uint64_t bytes) {
+    const auto text = cache_curve_json(known, {.tenant = {}, .more_bytes = bytes});
+    if (!text) return text.error().to_string();
+    const json::value row = json::parse(*text).at("curves").as_array().at(0).at("more");
+    return json::serialize(row.at("blocks")) + " " + json::serialize(row.at("bytes"));
+  };
+  EXPECT_EQ(more(0), "10 10240");
+  EXPECT_EQ(more(1023), "10 10240") << "less than a block";
+  EXPECT_EQ(more(1024), "11 11264");
+  EXPECT_EQ(more(10 * 1024), "20 20480");
+  EXPECT_EQ(more(10 * 1024 + 1), "more_bytes: is 10241, beyond the end of the curve; send at most 10240");
+  const json::value all = json::parse(cache_curve_json(known, {}).value());
+  EXPECT_EQ(all.at("object"), "cache.curve");
+  EXPECT_EQ(all.at("block_size"), 16);
+  EXPECT_EQ(all.at("block_bytes"), 1024);
+  EXPECT_EQ(all.at("blocks"), 10);
+  EXPECT_EQ(all.at("seconds"), 100);
+  EXPECT_TRUE(all.at("prefill_tokens_per_s").is_null());
+  ASSERT_EQ(all.at("curves").as_array().size(), 2U) << "requests without a tenant have no separate curve";
+  EXPECT_TRUE(all.at("curves").as_array()[0].at("tenant").is_null());
+  EXPECT_EQ(all.at("curves").as_array()[1].at("tenant"), "us");
+  EXPECT_FALSE(all.at("curves").as_array()[0].as_object().contains("more"));
+  EXPECT_EQ(all.at("curves").as_array()[0].at("requests").to_number<int>(), 4);
+  EXPECT_EQ(all.at("curves").as_array()[0].at("prompt_tokens").to_number<int>(), 1000);
+  EXPECT_EQ(all.at("curves").as_array()[0].at("found_tokens").to_number<int>(), 500);
+  const json::value own = json::parse(cache_curve_json(known, {.tenant = "us", .more_bytes = {}}).value());
+  ASSERT_EQ(own.at("curves").as_array().size(), 1U);
+  EXPECT_EQ(own.at("curves").as_array()[0].at("tenant"), "us");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <string>
 
 #include "server/operate/cache_status.h"
 
@@ -251,6 +252,49 @@ TEST(Metrics, ReportsRenamedMetricsUnderTheirOldNamesToo) {
   const std::string json = cache_status(engine, 16);
   EXPECT_NE(json.find(R"("checksum_failures":6)"), std::string::npos) << json;
   EXPECT_NE(json.find(R"("refused":6)"), std::string::npos) << json;
+}
+
+TEST(MetricsText, EscapesLabelsAndCountsResponses) {
+  EngineStats engine;
+  engine.num_running = 3;
+  engine.explained.missed_tokens[static_cast<std::size_t>(MissCause::evicted)] = 48;
+  engine.explained.waited_s[static_cast<std::size_t>(EventCause::no_slot)] = 1.5;
+  engine.explained.preemptions[static_cast<std::size_t>(EventCause::lack_of_blocks)] = 2;
+  ServerStats server;
+  server.num_connections = 4;
+  server.connections_given_up_total = 5;
+  server.responses_total[200] = 6;
+  server.responses_total[404] = 7;
+  const std::string text = metrics_text(engine, server, "a\"b\\c\nd");
+  const std::string labels = R"({engine="0",model_name="a\"b\\c d")";
+  const auto has = [&](const std::string& line) { return text.contains("\n" + line + "\n"); };
+  EXPECT_TRUE(has("vllm:num_requests_running" + labels + "} 3")) << text.substr(0, 2000);
+  EXPECT_TRUE(has("quire:connections" + labels + "} 4"));
+  EXPECT_TRUE(has("quire:connections_reclaimed_total" + labels + "} 5"));
+  EXPECT_TRUE(has("quire:connections_given_up_total" + labels + "} 5")) << "the old name has the same value";
+  EXPECT_TRUE(has("# HELP quire:connections_given_up_total Old name of quire:connections_reclaimed_total."));
+  EXPECT_TRUE(has("# TYPE quire:connections_given_up_total counter"));
+  EXPECT_TRUE(has("quire:http_responses_total" + labels + R"(,status="200"} 6)"));
+  EXPECT_TRUE(has("quire:http_responses_total" + labels + R"(,status="404"} 7)"));
+  EXPECT_TRUE(has("quire:prompt_tokens_missed_total" + labels + R"(,cause="evicted"} 48)"));
+  EXPECT_TRUE(has("quire:request_wait_seconds_total" + labels + R"(,cause="no_slot"} 1.5)"));
+  EXPECT_TRUE(has("quire:request_waited_seconds_total" + labels + R"(,cause="no_slot"} 1.5)"));
+  EXPECT_TRUE(has("quire:preemptions_by_cause_total" + labels + R"(,cause="lack_of_blocks"} 2)"));
+  EXPECT_FALSE(text.contains(R"(cause="diverged")")) << "causes without a value have no line";
+  EXPECT_TRUE(has("# TYPE quire:connections gauge"));
+  EXPECT_TRUE(has("# TYPE quire:http_responses_total counter"));
+  EXPECT_FALSE(text.contains("quire:common_prefix_blocks"));
+  EXPECT_FALSE(text.contains("vllm:lora_requests_info"));
+  engine.common_prefix_blocks.emplace();
+  engine.common_prefix_blocks->bounds = {1.0, 2.0};
+  engine.common_prefix_blocks->counts = {3, 5, 9};
+  engine.common_prefix_blocks->sum = 12.5;
+  const std::string more = metrics_text(engine, server, "m");
+  for (const char* line : {R"(_bucket{engine="0",model_name="m",le="1"} 3)", R"(_bucket{engine="0",model_name="m",le="2"} 5)",
+                           R"(_bucket{engine="0",model_name="m",le="+Inf"} 9)", R"(_sum{engine="0",model_name="m"} 12.5)",
+                           R"(_count{engine="0",model_name="m"} 9)"})
+    EXPECT_TRUE(more.contains("\nquire:common_prefix_blocks" + std::string(line) + "\n")) << line;
+  EXPECT_GT(resident_bytes(), std::uint64_t{1} << 20);
 }
 
 }  // namespace

@@ -6,9 +6,13 @@
 #include <boost/json/parse.hpp>
 #include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace quire {
 namespace {
+
+namespace json = boost::json;
 
 ChatPrompt chat_of(std::string_view messages, std::string_view tools = "null", bool thinks = false) {
   ChatPrompt chat;
@@ -78,6 +82,49 @@ TEST(PromptFingerprintCache, DoesNotStoreAFingerprintOverTheBudget) {
   prints.keep("us", "msg_1", print_with(chat_of(kTurn), 100'000, 100'000));
   EXPECT_EQ(prints.find("us", "msg_1"), nullptr);
   EXPECT_EQ(prints.num_bytes(), 0U);
+}
+
+TEST(FingerprintHashes, CoverAllMessagesAndTokensBefore) {
+  PromptFingerprint one, other;
+  std::vector<TokenId> tokens(std::size_t{100} * PromptFingerprint::kBlock + 3, 5);
+  add_tokens(one, tokens);
+  tokens[0] = 6;
+  add_tokens(other, tokens);
+  ASSERT_EQ(one.blocks.size(), 100U) << "the last three tokens fill no block";
+  EXPECT_EQ(one.num_tokens, tokens.size());
+  for (std::size_t i = 0; i < one.blocks.size(); ++i) EXPECT_NE(one.blocks[i], other.blocks[i]) << i;
+  const auto chat_of_systems = [](const std::string& first) {
+    ChatPrompt chat;
+    chat.messages.push_back(json::object{{"role", "system"}, {"content", first}});
+    for (int i = 0; i < 99; ++i) chat.messages.push_back(json::object{{"role", "developer"}, {"content", "b"}});
+    chat.messages.push_back(json::object{{"role", "user"}, {"content", "c"}});
+    return fingerprint_of(chat);
+  };
+  EXPECT_EQ(chat_of_systems("a").system, chat_of_systems("a").system);
+  EXPECT_NE(chat_of_systems("a").system, chat_of_systems("b").system);
+  EXPECT_EQ(chat_of_systems("a").turns.size(), 1U);
+}
+
+TEST(FingerprintHashes, CountWhatIsReusableAndMissed) {
+  const auto print_of = [](std::size_t num_tokens, std::size_t first_other) {
+    PromptFingerprint print;
+    std::vector<TokenId> tokens(num_tokens);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    for (std::size_t i = first_other; i < num_tokens; ++i) tokens[i] += 1000;
+    add_tokens(print, tokens);
+    return print;
+  };
+  constexpr std::size_t kBlock = PromptFingerprint::kBlock;
+  const PromptFingerprint base = print_of(4 * kBlock, 4 * kBlock);
+  const auto compared = [&](std::size_t num_tokens, std::size_t first_other) {
+    const PromptComparison result = compare(base, print_of(num_tokens, first_other));
+    return std::pair(result.num_reusable_tokens, result.num_missed_tokens);
+  };
+  EXPECT_EQ(compared(4 * kBlock, 4 * kBlock), std::pair(std::uint64_t{4 * kBlock}, std::uint64_t{0}));
+  EXPECT_EQ(compared(4 * kBlock, 2 * kBlock), std::pair(std::uint64_t{2 * kBlock}, std::uint64_t{2 * kBlock}));
+  EXPECT_EQ(compared(4 * kBlock, 2 * kBlock - 1), std::pair(std::uint64_t{kBlock}, std::uint64_t{3 * kBlock}));
+  EXPECT_EQ(compared(3 * kBlock + 1, 4 * kBlock), std::pair(std::uint64_t{3 * kBlock}, std::uint64_t{1}));
+  EXPECT_EQ(compared(9 * kBlock, 4 * kBlock), std::pair(std::uint64_t{4 * kBlock}, std::uint64_t{0}));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/grammar/grammar_matcher.h"
+#include "server/request/request_bodies.h"
 #include "server/running_server.h"
 
 namespace quire {
@@ -197,6 +198,69 @@ TEST_F(StructuredOutputApiTest, StreamsWithASchema) {
   const auto answer = post("/v1/completions", R"({"prompt":"a","guided_json":{},"stream":true})");
   EXPECT_EQ(answer.status, 200U);
   EXPECT_NE(answer.body.find("data: [DONE]"), std::string::npos);
+}
+
+TEST(FormErrors, NameTheFieldTheProblemAndTheFix) {
+  const BodyCase cases[] = {
+      {R"("response_format": "json")", R"(response_format: must be an object, not string "json")"},
+      {R"("response_format": {"type": "xml"})", R"(response_format.type: is "xml"; send text, json_object, json_schema or structural_tag)"},
+      {R"("response_format": {"type": "json_schema"})", R"(response_format.json_schema: is missing; send {"name": ..., "schema": {...}})"},
+      {R"("response_format": {"type": "json_schema", "json_schema": 3})",
+       R"(response_format.json_schema: is missing; send {"name": ..., "schema": {...}})"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": 3}})",
+       "response_format.json_schema.schema: must be an object, not integer 3"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"shema": {}}})",
+       "response_format.json_schema.shema: is not a field of this request; did you mean 'schema'?"},
+      {R"("response_format": {"type": "json_object", "schema": 3})", "response_format.schema: must be an object, not integer 3"},
+      {R"("response_format": {"type": "json_object"}, "guided_regex": "a")",
+       "guided_regex: cannot be combined with response_format; send only one of them"},
+      {R"("structured_outputs": 3)", "structured_outputs: must be an object, not integer 3"},
+      {R"("structured_outputs": {"json": {}, "regex": "a"})",
+       "structured_outputs.regex: cannot be combined with structured_outputs.json; send only one of them"},
+      {R"("structured_outputs": {"json": {}}, "guided_choice": ["a"])",
+       "guided_choice: cannot be combined with structured_outputs.json; send only one of them"},
+      {R"("response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"})",
+       "structured_outputs: cannot be combined with response_format; send only one of them"},
+      {R"("structured_outputs": {"choice": []})", "structured_outputs.choice: must be an array of 1 to 10000 strings, not array"},
+      {R"("structured_outputs": {"choice": [1]})", "structured_outputs.choice: contains integer 1; send strings"},
+      {R"("structured_outputs": {"disable_additional_properties": true})",
+       R"(structured_outputs.disable_additional_properties: is not supported by this server, except as false; write )"
+       R"("additionalProperties": false in the schema)"},
+      {R"("guided_choice": 3)", "guided_choice: must be an array of 1 to 10000 strings, not integer 3"},
+      {R"("guided_choice": )" + json_list_of(10'001, "\"a\""), "guided_choice: must be an array of 1 to 10000 strings, not array"},
+      {R"("guided_choice": )" + json_list_of(10'000, "\"a\""), "accepted"},
+      {R"("guided_json": 3)", "guided_json: must be a JSON schema, not integer 3"},
+      {R"("guided_json": true)", "accepted"},
+      {R"("guided_grammar": "root ::= (")", "guided_grammar: line 1: a bracket is not closed; fix the grammar"},
+      {R"("format": "xml")", R"(format: is string "xml"; send "json" or a JSON schema)"},
+      {R"("structured_outputs": {"structural_tag": "{"})", "structured_outputs.structural_tag: is not valid JSON: incomplete JSON"},
+      {R"("structured_outputs": {"structural_tag": 3})",
+       R"(structured_outputs.structural_tag: must be an object, not integer 3; send {"structures": [...], "triggers": [...]})"},
+      {R"("structured_outputs": {"structural_tag": {"format": {}}})",
+       R"(structured_outputs.structural_tag.format: is not supported; send {"structures": [...], "triggers": [...]})"},
+      {R"("structured_outputs": {"structural_tag": {"structures": []}})",
+       "structured_outputs.structural_tag.triggers: must be an array of strings"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": []}})",
+       "structured_outputs.structural_tag.structures: must be an array of 1 to 1000 structures"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": ["<"], "structures": )" +
+           json_list_of(1001, R"({"begin": "<", "schema": {}, "end": ""})") + "}}",
+       "structured_outputs.structural_tag.structures: must be an array of 1 to 1000 structures"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": ["<"], "structures": )" +
+           json_list_of(1000, R"({"begin": "<", "schema": true, "end": ""})") + "}}",
+       "accepted"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": [], "structures": [3]}})",
+       R"(structured_outputs.structural_tag.structures[0]: must be an object, not integer 3; send {"begin", "schema", "end"})"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": [], "structures": [{"begin": 3}]}})",
+       "structured_outputs.structural_tag.structures[0].begin: must be a string"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": [], "structures": [{"begin": "a"}]}})",
+       "structured_outputs.structural_tag.structures[0].end: must be a string"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": [], "structures": [{"begin": "a", "end": "", "schema": 3}]}})",
+       "structured_outputs.structural_tag.structures[0].schema: must be a JSON schema"},
+      {R"("structured_outputs": {"structural_tag": {"triggers": ["", 3, "b"], "structures": [{"begin": "a", "end": "", "schema": {}}]}})",
+       "structured_outputs.structural_tag.structures[0].begin: does not begin with any of the triggers; add its beginning to triggers"},
+  };
+  for (const BodyCase& one : cases)
+    EXPECT_EQ(request_error(text_request(kHiPrompt + ", " + one.fields)), one.error) << one.fields.substr(0, 200);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/append_format.h"
 #include "base/json_writer.h"
+#include "server/answers/typed_event.h"
 #include "server/http/answer_id.h"
 #include "server/http/error_response.h"
 #include "text/tool_calls/json_object.h"
@@ -61,21 +61,6 @@ void write_stop(JsonWriter& json, const AnswerEnd* end) {
   using Text = std::optional<std::string_view>;
   json.field("stop_reason", end == nullptr ? Text() : stop_reason_name(end->reason, end->cause, end->calls_tools));
   json.field("stop_sequence", end == nullptr || !end->cause.text ? Text() : *end->cause.text);
-}
-
-// `write(json)` writes the fields after the type.
-template <class Write>
-void append_event(std::string& events, std::string_view type, Write write) {
-  append_format(events, "event: {}\ndata: ", type);
-  JsonWriter json(events);
-  json.begin_object().field("type", type);
-  write(json);
-  json.end_object();
-  events += "\n\n";
-}
-
-void append_event(std::string& events, std::string_view type) {
-  append_event(events, type, [](JsonWriter&) {});
 }
 
 }  // namespace
@@ -133,11 +118,11 @@ void MessageWriter::write_message(JsonWriter& json, const AnswerEnd* end, const 
 }
 
 void MessageWriter::begin(std::string& events, const Usage& usage) {
-  append_event(events, "message_start", [&](JsonWriter& json) {
+  append_typed_event(events, "message_start", [&](JsonWriter& json) {
     json.key("message");
     write_message(json, nullptr, usage);
   });
-  append_event(events, "ping");
+  append_typed_event(events, "ping");
 }
 
 void MessageWriter::add(std::string& events, const AnswerPart& part) {
@@ -177,7 +162,7 @@ void MessageWriter::open(std::string& events, Kind kind, Block block) {
     blocks_.push_back(std::move(block));
     return;
   }
-  append_event(events, "content_block_start", [&](JsonWriter& json) {
+  append_typed_event(events, "content_block_start", [&](JsonWriter& json) {
     json.field("index", num_blocks_).begin_object("content_block");
     if (kind == Kind::thinking)
       json.field("type", "thinking").field("thinking", "").field("signature", "");
@@ -191,7 +176,7 @@ void MessageWriter::open(std::string& events, Kind kind, Block block) {
 
 void MessageWriter::close(std::string& events) {
   if (std::exchange(open_, Kind::none) == Kind::none) return;
-  if (is_stream_) append_event(events, "content_block_stop", [&](JsonWriter& json) { json.field("index", num_blocks_); });
+  if (is_stream_) append_typed_event(events, "content_block_stop", [&](JsonWriter& json) { json.field("index", num_blocks_); });
   ++num_blocks_;
 }
 
@@ -203,7 +188,7 @@ void MessageWriter::append_text(std::string& events, std::string_view text) {
   std::string_view type = "text_delta", field = "text";
   if (open_ == Kind::thinking) type = "thinking_delta", field = "thinking";
   if (open_ == Kind::tool_use) type = "input_json_delta", field = "partial_json";
-  append_event(events, "content_block_delta", [&](JsonWriter& json) {
+  append_typed_event(events, "content_block_delta", [&](JsonWriter& json) {
     json.field("index", num_blocks_).begin_object("delta").field("type", type).field(field, text).end_object();
   });
 }
@@ -215,13 +200,13 @@ void MessageWriter::end(std::string& events, const AnswerEnd& end) {
     write_message(json, &end, end.usage);
     return;
   }
-  append_event(events, "message_delta", [&](JsonWriter& json) {
+  append_typed_event(events, "message_delta", [&](JsonWriter& json) {
     json.begin_object("delta");
     write_stop(json, &end);
     json.end_object();
     write_usage(json, end.usage);
   });
-  append_event(events, "message_stop");
+  append_typed_event(events, "message_stop");
 }
 
 void MessageWriter::fail(std::string& events, const Error& error) {

@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
-#include <functional>
+#include <optional>
 #include <utility>
 
-#include "base/append_format.h"
 #include "base/json_writer.h"
 #include "server/answers/function_call.h"
 #include "server/answers/token_logprobs.h"
+#include "server/answers/typed_event.h"
 #include "server/api/serving.h"
 #include "server/http/answer_id.h"
 #include "text/utf8.h"
@@ -42,13 +42,6 @@ std::string elements_of(const std::vector<PositionLogprobs>& logprobs, const Tok
   return array.substr(1, array.size() - 2);
 }
 
-std::string fields(const std::function<void(JsonWriter&)>& write) {
-  std::string out;
-  JsonWriter json(out);
-  write(json);
-  return out;
-}
-
 }  // namespace
 
 std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t num_cached_tokens) {
@@ -77,63 +70,88 @@ std::string cache_diagnostics(const PromptComparison& compared, std::uint64_t nu
   return outcome(is_there ? "cache_hit" : "unavailable");
 }
 
-void ResponseWriter::event(std::string& events, std::string_view type, const std::string& fields) {
-  append_format(events, "event: {}\ndata: ", type);
-  JsonWriter(events).begin_object().field("type", type).field("sequence_number", num_events_++).raw(fields).end_object();
-  events += "\n\n";
+template <class Write>
+void ResponseWriter::event(std::string& events, std::string_view type, Write write) {
+  append_typed_event(events, type, [&](JsonWriter& json) {
+    json.field("sequence_number", num_events_++);
+    write(json);
+  });
+}
+
+void ResponseWriter::response_event(std::string& events, std::string_view type, const std::string& response) {
+  event(events, type, [&](JsonWriter& json) { json.raw_field("response", response); });
 }
 
 // Writes the event "response.WHAT" of the last item.
-void ResponseWriter::item_event(std::string& events, std::string_view what, const std::string& fields) {
-  std::string all;
-  JsonWriter(all).field("item_id", items_.back().id).field("output_index", items_.size() - 1).raw(fields);
-  event(events, fmt::format("response.{}", what), all);
-}
-
-std::string ResponseWriter::part_json(const Item& item) {
-  return json_object([&](JsonWriter& json) {
-    json.field("type", item.kind == Kind::reasoning ? "reasoning_text" : "output_text").field("text", item.text);
-    if (item.kind != Kind::reasoning) json.begin_array("annotations").end_array().begin_array("logprobs").raw(item.logprobs).end_array();
+template <class Write>
+void ResponseWriter::item_event(std::string& events, std::string_view what, Write write) {
+  event(events, fmt::format("response.{}", what), [&](JsonWriter& json) {
+    json.field("item_id", items_.back().id).field("output_index", items_.size() - 1);
+    write(json);
   });
 }
 
-std::string ResponseWriter::item_json(const Item& item) {
-  return json_object([&](JsonWriter& json) {
-    json.field("id", item.id).field("status", item.status);
-    if (item.kind == Kind::call) {
-      json.field("type", "function_call").field("call_id", item.call_id).field("name", item.name).field("arguments", item.text);
-      return;
-    }
-    if (item.kind == Kind::reasoning)
-      json.field("type", "reasoning").begin_array("summary").end_array();
-    else
-      json.field("type", "message").field("role", "assistant");
-    json.begin_array("content").raw(item.status == "in_progress" ? "" : part_json(item)).end_array();
+// Writes an event with the whole last item.
+void ResponseWriter::whole_item_event(std::string& events, std::string_view type) {
+  event(events, type, [&](JsonWriter& json) {
+    json.field("output_index", items_.size() - 1).key("item");
+    write_item(json, items_.back());
   });
+}
+
+// Writes an event with the content of the last item.
+void ResponseWriter::part_event(std::string& events, std::string_view what) {
+  item_event(events, what, [&](JsonWriter& json) {
+    json.field("content_index", 0).key("part");
+    write_part(json, items_.back());
+  });
+}
+
+void ResponseWriter::write_part(JsonWriter& json, const Item& item) {
+  json.begin_object().field("type", item.kind == Kind::reasoning ? "reasoning_text" : "output_text").field("text", item.text);
+  if (item.kind != Kind::reasoning) json.begin_array("annotations").end_array().begin_array("logprobs").raw(item.logprobs).end_array();
+  json.end_object();
+}
+
+void ResponseWriter::write_item(JsonWriter& json, const Item& item) {
+  json.begin_object().field("id", item.id).field("status", item.status);
+  if (item.kind == Kind::call) {
+    json.field("type", "function_call").field("call_id", item.call_id).field("name", item.name).field("arguments", item.text);
+    json.end_object();
+    return;
+  }
+  if (item.kind == Kind::reasoning)
+    json.field("type", "reasoning").begin_array("summary").end_array();
+  else
+    json.field("type", "message").field("role", "assistant");
+  json.begin_array("content");
+  if (item.status != "in_progress") write_part(json, item);
+  json.end_array().end_object();
 }
 
 void ResponseWriter::write_output(JsonWriter& json) const {
   json.begin_array("output");
-  for (const Item& item : items_) json.raw(item_json(item));
+  for (const Item& item : items_) write_item(json, item);
   json.end_array();
 }
 
-std::string ResponseWriter::response_json(std::string_view status, const std::string& ending) const {
+template <class Write>
+std::string ResponseWriter::response_json(std::string_view status, Write write) const {
   return json_object([&](JsonWriter& json) {
     json.field("id", head_.id).field("object", "response").field("created_at", head_.created_s).field("status", status);
-    json.field("model", head_.model).raw(ending).raw(call_.settings);
+    json.field("model", head_.model);
+    write(json);
+    json.raw(call_.settings);
   });
 }
 
 void ResponseWriter::begin(std::string& events, const Usage& /*usage*/) {
   if (std::exchange(has_begun_, true)) return;
-  const std::string ending = fields([](JsonWriter& json) {
+  const std::string response = response_json("in_progress", [](JsonWriter& json) {
     json.field("completed_at", nullptr).field("error", nullptr).field("incomplete_details", nullptr);
     json.begin_array("output").end_array().field("usage", nullptr);
   });
-  const std::string response = fields([&](JsonWriter& json) { json.raw_field("response", response_json("in_progress", ending)); });
-  event(events, "response.created", response);
-  event(events, "response.in_progress", response);
+  for (const char* type : {"response.created", "response.in_progress"}) response_event(events, type, response);
 }
 
 void ResponseWriter::add(std::string& events, const AnswerPart& part) {
@@ -176,33 +194,20 @@ void ResponseWriter::open(std::string& events, Kind kind, std::string name, std:
   if (kind != Kind::call) part_event(events, "content_part.added");
 }
 
-// The last item as it is now.
-void ResponseWriter::whole_item_event(std::string& events, std::string_view type) {
-  event(events, type,
-        fields([&](JsonWriter& json) { json.field("output_index", items_.size() - 1).raw_field("item", item_json(items_.back())); }));
-}
-
-// The content of the last item as it is now.
-void ResponseWriter::part_event(std::string& events, std::string_view what) {
-  item_event(events, what, fields([&](JsonWriter& json) { json.field("content_index", 0).raw_field("part", part_json(items_.back())); }));
-}
-
 void ResponseWriter::append_text(std::string& events, std::string_view text, const std::string& logprobs) {
   Item& item = items_.back();
   item.text += text;
   if (!item.logprobs.empty() && !logprobs.empty()) item.logprobs += ',';
   item.logprobs += logprobs;
   if (!is_stream_) return;
-  const std::string delta = fields([&](JsonWriter& json) {
+  const char* what = item.kind == Kind::call        ? "function_call_arguments.delta"
+                     : item.kind == Kind::reasoning ? "reasoning_text.delta"
+                                                    : "output_text.delta";
+  item_event(events, what, [&](JsonWriter& json) {
     if (item.kind != Kind::call) json.field("content_index", 0);
     if (item.kind == Kind::text) json.begin_array("logprobs").raw(logprobs).end_array();
     json.field("delta", text);
   });
-  item_event(events,
-             item.kind == Kind::call        ? "function_call_arguments.delta"
-             : item.kind == Kind::reasoning ? "reasoning_text.delta"
-                                            : "output_text.delta",
-             delta);
 }
 
 void ResponseWriter::close(std::string& events, std::string_view status) {
@@ -212,13 +217,13 @@ void ResponseWriter::close(std::string& events, std::string_view status) {
   if (!is_stream_) return;
   if (item.kind == Kind::call) {
     item_event(events, "function_call_arguments.done",
-               fields([&](JsonWriter& json) { json.field("name", item.name).field("arguments", item.text); }));
+               [&](JsonWriter& json) { json.field("name", item.name).field("arguments", item.text); });
   } else {
     const bool is_text = item.kind == Kind::text;
-    item_event(events, is_text ? "output_text.done" : "reasoning_text.done", fields([&](JsonWriter& json) {
-                 json.field("content_index", 0).field("text", item.text);
-                 if (is_text) json.begin_array("logprobs").raw(item.logprobs).end_array();
-               }));
+    item_event(events, is_text ? "output_text.done" : "reasoning_text.done", [&](JsonWriter& json) {
+      json.field("content_index", 0).field("text", item.text);
+      if (is_text) json.begin_array("logprobs").raw(item.logprobs).end_array();
+    });
     part_event(events, "content_part.done");
   }
   whole_item_event(events, "response.output_item.done");
@@ -228,26 +233,18 @@ void ResponseWriter::end(std::string& events, const AnswerEnd& end) {
   if (items_.empty()) open(events, Kind::text);  // agents expect a message
   const std::string_view status = status_of(end.reason);
   close(events, status == "completed" ? "completed" : "incomplete");
-  whole_ = response_json(status, fields([&](JsonWriter& json) {
-                           json.key("completed_at");
-                           if (status == "completed")
-                             json.value(unix_now_s());
-                           else
-                             json.value(nullptr);
-                           json.field("error", nullptr).key("incomplete_details");
-                           if (status == "incomplete")
-                             json.begin_object().field("reason", "max_output_tokens").end_object();
-                           else
-                             json.value(nullptr);
-                           write_output(json);
-                           write_usage(json, end.usage);
-                           if (compared_ != nullptr)
-                             json.raw_field("prompt_cache_diagnostics", cache_diagnostics(*compared_, end.usage.cached_tokens));
-                         }));
+  whole_ = response_json(status, [&](JsonWriter& json) {
+    json.field("completed_at", status == "completed" ? std::optional(unix_now_s()) : std::nullopt).field("error", nullptr);
+    if (status == "incomplete")
+      json.begin_object("incomplete_details").field("reason", "max_output_tokens").end_object();
+    else
+      json.field("incomplete_details", nullptr);
+    write_output(json);
+    write_usage(json, end.usage);
+    if (compared_ != nullptr) json.raw_field("prompt_cache_diagnostics", cache_diagnostics(*compared_, end.usage.cached_tokens));
+  });
   if (status != "cancelled") keep(end);
-  if (is_stream_)
-    event(events, status == "completed" ? "response.completed" : "response.incomplete",
-          fields([&](JsonWriter& json) { json.raw_field("response", whole_); }));
+  if (is_stream_) response_event(events, status == "completed" ? "response.completed" : "response.incomplete", whole_);
 }
 
 // Stores the answer. The chat continues from one message that contains the content of all items.
@@ -272,13 +269,13 @@ void ResponseWriter::keep(const AnswerEnd& end) const {
 
 void ResponseWriter::fail(std::string& events, const Error& error) {
   begin(events, {});
-  const std::string ending = fields([&](JsonWriter& json) {
+  const std::string response = response_json("failed", [&](JsonWriter& json) {
     json.field("completed_at", nullptr).begin_object("error").field("code", "server_error");
     json.field("message", repair_utf8(error.to_string())).end_object().field("incomplete_details", nullptr);
     write_output(json);
     json.field("usage", nullptr);
   });
-  event(events, "response.failed", fields([&](JsonWriter& json) { json.raw_field("response", response_json("failed", ending)); }));
+  response_event(events, "response.failed", response);
 }
 
 }  // namespace quire

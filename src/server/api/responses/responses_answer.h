@@ -48,19 +48,24 @@ class ResponseWriter final : public SingleAnswerWriter {
     std::string logprobs{};  // of text: the elements of its array
     bool is_broken = false;  // an invalid call: its text follows
   };
-  void event(std::string& events, std::string_view type, const std::string& fields);
-  void item_event(std::string& events, std::string_view what, const std::string& fields);
+  // `write(json)` writes the further fields.
+  template <class Write>
+  void event(std::string& events, std::string_view type, Write write);
+  template <class Write>
+  void item_event(std::string& events, std::string_view what, Write write);
+  void response_event(std::string& events, std::string_view type, const std::string& response);
   void whole_item_event(std::string& events, std::string_view type);
   void part_event(std::string& events, std::string_view what);
   void open(std::string& events, Kind kind, std::string name = {}, std::uint32_t call = 0);
   void close(std::string& events, std::string_view status);
   void append_text(std::string& events, std::string_view text, const std::string& logprobs = {});
   void keep(const AnswerEnd& end) const;
-  [[nodiscard]] static std::string part_json(const Item& item);
-  [[nodiscard]] static std::string item_json(const Item& item);
+  static void write_part(JsonWriter& json, const Item& item);
+  static void write_item(JsonWriter& json, const Item& item);
   void write_output(JsonWriter& json) const;
-  // `ending`: JSON text of completed_at, error, incomplete_details, output and usage.
-  [[nodiscard]] std::string response_json(std::string_view status, const std::string& ending) const;
+  // `write(json)` writes completed_at, error, incomplete_details, output and usage.
+  template <class Write>
+  [[nodiscard]] std::string response_json(std::string_view status, Write write) const;
 
   AnswerHead head_;
   bool is_stream_;

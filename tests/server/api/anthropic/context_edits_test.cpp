@@ -3,10 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
+#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/api/anthropic/messages_bodies.h"
+#include "server/api/anthropic/messages_request.h"
 
 namespace quire {
 namespace {
@@ -97,6 +104,138 @@ TEST(ContextEdits, DoesNotCountTokensOfAShortConversation) {
   const auto never = [](const json::object&) -> Result<std::size_t> { return fail(ErrorCode::io, "", "counted", ""); };
   EXPECT_TRUE(apply_context_edits(read_context_edits(reader, management), chat, never).has_value());
   EXPECT_EQ(chat, json::parse(kChat).as_object());
+}
+
+TEST(MessagesEdits, HaveTheValuesOfTheBody) {
+  const auto edits_of = [](const std::string& edit) {
+    std::vector<std::string> ignored;
+    auto chat = chat_of_messages(
+        parse_object("{" + kModelAndLimit + kUserTurn + R"(,"context_management":{"edits":[{"type":)" + edit + "}]}}").value(), {},
+        ignored);
+    EXPECT_TRUE(chat) << edit << chat.error().to_string();
+    return chat->edits.at(0);
+  };
+  EXPECT_EQ(std::get<ClearThinking>(edits_of(R"("clear_thinking_20251015")")).keep, 1U);
+  EXPECT_EQ(std::get<ClearThinking>(edits_of(R"("clear_thinking_20251015","keep":{"type":"thinking_turns","value":4})")).keep, 4U);
+  EXPECT_FALSE(std::get<ClearThinking>(edits_of(R"("clear_thinking_20251015","keep":"all")")).keep);
+  const auto plain = std::get<ClearToolUses>(edits_of(R"("clear_tool_uses_20250919")"));
+  EXPECT_EQ(plain.trigger, 100'000U);
+  EXPECT_FALSE(plain.counts_tools);
+  EXPECT_EQ(plain.keep, 3U);
+  EXPECT_EQ(plain.clear_at_least, 0U);
+  EXPECT_FALSE(plain.clears_inputs);
+  const auto full = std::get<ClearToolUses>(
+      edits_of(R"("clear_tool_uses_20250919","trigger":{"type":"tool_uses","value":7},"keep":{"type":"tool_uses","value":2},
+                  "clear_at_least":{"type":"input_tokens","value":9},"exclude_tools":["a",3,"b"],"clear_tool_inputs":["c"])"));
+  EXPECT_EQ(full.trigger, 7U);
+  EXPECT_TRUE(full.counts_tools);
+  EXPECT_EQ(full.keep, 2U);
+  EXPECT_EQ(full.clear_at_least, 9U);
+  EXPECT_EQ(full.excluded, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(full.clears_inputs);
+  EXPECT_EQ(full.inputs_of, std::vector<std::string>{"c"});
+  const auto all = std::get<ClearToolUses>(
+      edits_of(R"("clear_tool_uses_20250919","trigger":{"type":"input_tokens","value":1},"clear_tool_inputs":true)"));
+  EXPECT_FALSE(all.counts_tools);
+  EXPECT_TRUE(all.clears_inputs);
+  EXPECT_TRUE(all.inputs_of.empty());
+  EXPECT_FALSE(std::get<ClearToolUses>(edits_of(R"("clear_tool_uses_20250919","clear_tool_inputs":false)")).clears_inputs);
+}
+
+// A conversation with three calls: f(1) -> one, g(2) -> two, f(3) -> three.
+json::object conversation_of_calls() {
+  const auto call = [](const std::string& name, const std::string& id) {
+    return R"({"role":"assistant","reasoning_content":"r)" + id + R"(","content":"","tool_calls":[{"id":")" + id +
+           R"(","type":"function","function":{"name":")" + name + R"(","arguments":{"x":)" + id + R"(}}}]},)" +
+           R"({"role":"tool","tool_call_id":")" + id + R"(","content":"result )" + id + R"("},)";
+  };
+  return json::parse(R"({"messages":[{"role":"user","content":"a"},)" + call("f", "1") + call("g", "2") +
+                     R"({"role":"user","content":"with results"},{"role":"user","content":"b"},)" + call("f", "3") +
+                     R"({"role":"user","content":"c"}]})")
+      .as_object();
+}
+
+// Returns the results that are left, and after "/" the arguments that are left.
+std::string left_of(const json::object& chat) {
+  std::string results, arguments;
+  for (const json::value& message : chat.at("messages").as_array()) {
+    if (message.at("role") == "tool") results += message.at("content").as_string().starts_with("result") ? "r" : "-";
+    if (message.as_object().contains("tool_calls"))
+      arguments += message.at("tool_calls").as_array()[0].at("function").at("arguments").as_object().empty() ? "-" : "a";
+  }
+  return results + "/" + arguments;
+}
+
+TEST(ContextEdits, ClearOnlyTheCallsThatTheirRuleNames) {
+  const auto edit = [](std::uint64_t trigger, bool counts_tools, std::uint64_t keep, std::uint64_t clear_at_least = 0) {
+    ClearToolUses made;
+    made.trigger = trigger;
+    made.counts_tools = counts_tools;
+    made.keep = keep;
+    made.clear_at_least = clear_at_least;
+    return made;
+  };
+  const auto excluding = [&](std::uint64_t keep, const std::string& name) {
+    ClearToolUses made = edit(2, true, keep);
+    made.excluded = {name};
+    return made;
+  };
+  const auto clearing_inputs = [&](const std::vector<std::string>& names) {
+    ClearToolUses made = edit(2, true, 1);
+    made.clears_inputs = true;
+    made.inputs_of = names;
+    return made;
+  };
+  const std::pair<ClearToolUses, std::string> cases[] = {
+      {edit(3, true, 0), "rrr/aaa"},
+      {edit(2, true, 0), "---/aaa"},
+      {edit(2, true, 1), "--r/aaa"},
+      {edit(2, true, 3), "rrr/aaa"},
+      {edit(2, true, 4), "rrr/aaa"},
+      {excluding(0, "f"), "r-r/aaa"},
+      {excluding(1, "g"), "-rr/aaa"},
+      {clearing_inputs({}), "--r/--a"},
+      {clearing_inputs({"g"}), "--r/a-a"},
+      // The test's count is 100 for each result that is left.
+      {edit(299, false, 0), "---/aaa"},
+      {edit(300, false, 0), "rrr/aaa"},
+      {edit(299, false, 1, 200), "--r/aaa"},
+      {edit(299, false, 1, 201), "rrr/aaa"},
+      {edit(2, true, 1, 200), "--r/aaa"},
+      {edit(2, true, 1, 201), "rrr/aaa"},
+  };
+  const auto count = [](const json::object& chat) -> Result<std::size_t> {
+    const std::string left = left_of(chat).substr(0, 3);
+    return 100 * static_cast<std::size_t>(std::ranges::count(left, 'r'));
+  };
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    json::object chat = conversation_of_calls();
+    ASSERT_TRUE(apply_context_edits({cases[i].first}, chat, count));
+    EXPECT_EQ(left_of(chat), cases[i].second) << i;
+  }
+  json::object chat = conversation_of_calls();
+  ASSERT_TRUE(apply_context_edits({edit(2, true, 0)}, chat, count));
+  EXPECT_EQ(chat.at("messages").as_array()[2].at("content"), "[Old tool result content cleared]");
+  const auto failing = [](const json::object&) -> Result<std::size_t> { return fail(ErrorCode::invalid_argument, "a", "b"); };
+  EXPECT_FALSE(apply_context_edits({edit(5, false, 0)}, chat, failing)) << "an edit without its count fails";
+  EXPECT_TRUE(apply_context_edits({edit(100'000, false, 0)}, chat, failing)) << "a short chat is not counted";
+  EXPECT_TRUE(apply_context_edits({edit(2, true, 0)}, chat, failing));
+}
+
+TEST(ContextEdits, KeepTheReasoningOfTheLastTurns) {
+  const auto kept = [](std::optional<std::uint64_t> keep) {
+    json::object chat = conversation_of_calls();
+    const auto none = [](const json::object&) -> Result<std::size_t> { return 0; };
+    EXPECT_TRUE(apply_context_edits({ClearThinking{.keep = keep}}, chat, none));
+    std::string left;
+    for (const json::value& message : chat.at("messages").as_array())
+      if (message.at("role") == "assistant") left += message.as_object().contains("reasoning_content") ? "r" : "-";
+    return left;
+  };
+  EXPECT_EQ(kept(std::nullopt), "rrr");
+  EXPECT_EQ(kept(0), "---");
+  EXPECT_EQ(kept(1), "--r");
+  EXPECT_EQ(kept(2), "rrr") << "calls 1 and 2 are in one turn";
 }
 
 }  // namespace

@@ -6,9 +6,13 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "server/api/anthropic/messages_bodies.h"
+#include "server/api/anthropic/messages_request.h"
 #include "server/http/error_response.h"
+#include "server/request/prompt_fingerprint.h"
 
 namespace quire {
 namespace {
@@ -100,6 +104,48 @@ TEST(MessagesAnswer, WritesErrorsInAnthropicsFormat) {
   const HttpResponse busy = as_messages_error(error_response(429, {ErrorCode::overloaded, "", "too much", ""}, 7));
   EXPECT_EQ(busy.headers, (HttpHeaders{{"Retry-After", "7"}}));
   EXPECT_EQ(as_messages_error({200, "application/json", "{}", {}}).body, "{}");
+}
+
+TEST(MessagesDiagnostics, NameTheEarlierMessage) {
+  const auto previous_of = [](const std::string& more) {
+    std::vector<std::string> ignored;
+    return chat_of_messages(parse_object("{" + kModelAndLimit + kUserTurn + more + "}").value(), {}, ignored).value().previous;
+  };
+  EXPECT_FALSE(previous_of(""));
+  EXPECT_EQ(previous_of(R"(,"diagnostics":{"previous_message_id":"msg_1"})"), "msg_1");
+  EXPECT_EQ(previous_of(R"(,"diagnostics":{"previous_message_id":null})"), "");
+  const auto shown = [](PromptChange change) {
+    PromptComparison compared;
+    compared.change = change;
+    compared.num_missed_tokens = 12;
+    return diagnostics_json(&compared);
+  };
+  EXPECT_EQ(diagnostics_json(nullptr), "null");
+  EXPECT_EQ(shown(PromptChange::none), "null");
+  EXPECT_EQ(shown(PromptChange::not_found), R"({"cache_miss_reason":{"type":"previous_message_not_found"}})");
+  EXPECT_EQ(shown(PromptChange::tools), R"({"cache_miss_reason":{"type":"tools_changed","cache_missed_input_tokens":12}})");
+  EXPECT_EQ(shown(PromptChange::system), R"({"cache_miss_reason":{"type":"system_changed","cache_missed_input_tokens":12}})");
+  EXPECT_EQ(shown(PromptChange::turns), R"({"cache_miss_reason":{"type":"messages_changed","cache_missed_input_tokens":12}})");
+  EXPECT_EQ(shown(PromptChange::settings), R"({"cache_miss_reason":{"type":"unavailable"}})");
+}
+
+TEST(MessagesErrorBody, HasAnthropicsTypeForEachStatus) {
+  const std::pair<unsigned, const char*> types[] = {
+      {400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
+      {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
+      {429, "rate_limit_error"},      {499, "invalid_request_error"}, {500, "api_error"},
+      {503, "overloaded_error"}};
+  for (const auto& [status, type] : types)
+    EXPECT_EQ(as_messages_error({status, "application/json", R"({"error":{"message":"m"}})", {}}).body,
+              std::string(R"({"type":"error","error":{"type":")") + type + R"(","message":"m"}})");
+  EXPECT_EQ(as_messages_error({200, "", R"({"error":{"message":"m"}})", {}}).body, R"({"error":{"message":"m"}})");
+  EXPECT_EQ(as_messages_error({399, "", R"({"error":{"message":"m"}})", {}}).body, R"({"error":{"message":"m"}})");
+  EXPECT_EQ(as_messages_error({400, "", "plain", {}}).body, "plain");
+  EXPECT_EQ(as_messages_error({400, "", R"({"error":{"message":3}})", {}}).body, R"({"error":{"message":3}})");
+  EXPECT_EQ(stop_reason_name(FinishReason::length, {.text = "x", .token = {}}, true), "max_tokens");
+  EXPECT_EQ(stop_reason_name(FinishReason::stop, {.text = "x", .token = {}}, true), "stop_sequence");
+  EXPECT_EQ(stop_reason_name(FinishReason::stop, {}, true), "tool_use");
+  EXPECT_EQ(stop_reason_name(FinishReason::stop, {}, false), "end_turn");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/api/anthropic/messages_bodies.h"
 #include "server/request/object_reader.h"
 
 namespace quire {
@@ -216,6 +217,135 @@ TEST(MessagesRequest, RefusesMisspeltFieldsWithinParts) {
   for (const auto& [fields, field] : cases) EXPECT_EQ(field_of_refusal(R"({"model":"m","max_tokens":5,)" + fields + "}"), field) << fields;
   EXPECT_EQ(ignored_of(kHello + R"(,"tools":[{"name":"f","input_schema":{},"descripton":"d"}])", {.is_beta = true}),
             std::vector<std::string>{"tools[0].descripton"});
+}
+
+struct MessagesCase {
+  std::string fields, error;
+};
+
+std::string messages_error(const std::string& fields) {
+  std::vector<std::string> ignored;
+  const auto chat = chat_of_messages(parse_object("{" + fields + "}").value(), {}, ignored);
+  return chat ? "accepted" : chat.error().to_string();
+}
+
+std::string user_with(const std::string& blocks) {
+  return kModelAndLimit + R"("messages":[{"role":"user","content":[)" + blocks + "]}]";
+}
+
+TEST(MessagesErrors, NameTheFieldTheProblemAndTheFix) {
+  const std::string turn = kModelAndLimit + kUserTurn + ",";
+  const std::string which = "; use the type auto, any, none, or tool with a name";
+  const std::string schema = R"(must be a JSON schema; send {"type": "json_schema", "schema": {...}})";
+  std::string edits = R"({"type":"clear_thinking_20251015"})";
+  for (int i = 1; i < 17; ++i) edits += R"(,{"type":"clear_thinking_20251015"})";
+  const auto edit = [&](const std::string& more) {
+    return turn + R"("context_management":{"edits":[{"type":"clear_tool_uses_20250919",)" + more + "}]}";
+  };
+  const MessagesCase cases[] = {
+      {R"("max_tokens":5,)" + kUserTurn, "model: is missing; use a model from /v1/models"},
+      {R"("model":"m",)" + kUserTurn, "max_tokens: is missing; send the maximum number of answer tokens"},
+      {R"("model":"m","max_tokens":0,)" + kUserTurn, "max_tokens: is 0; use 1 to 2147483647"},
+      {R"("model":"m","max_tokens":2147483647,)" + kUserTurn, "accepted"},
+      {kModelAndLimit + R"("messages":[])",
+       R"(messages: must be an array with at least one message; send [{"role": "user", "content": "..."}])"},
+      {kModelAndLimit + R"("messages":"a")",
+       R"(messages: must be an array with at least one message; send [{"role": "user", "content": "..."}])"},
+      {kModelAndLimit + R"("messages":[1])", "messages[0]: must be an object, not integer 1"},
+      {kModelAndLimit + R"("messages":[{"role":"system","content":"a"}])",
+       "messages[0].role: must be user or assistant; send the system prompt as system"},
+      {kModelAndLimit + R"("messages":[{"role":"user","content":"a"},{"role":"tool","content":"a"}])",
+       "messages[1].role: must be user or assistant; send the system prompt as system"},
+      {kModelAndLimit + R"("messages":[{"role":"user","content":3}])", "messages[0].content: must be a string or an array of blocks"},
+      {user_with("1"), R"(messages[0].content[0]: must be an object with a type; send {"type": "text", "text": "..."})"},
+      {user_with(R"({"type":"text","text":"a"},{"type":"audio"})"),
+       "messages[0].content[1].type: is 'audio'; send text blocks: this model supports text only"},
+      {user_with(R"({"type":"text","text":3})"), "messages[0].content[0].text: must be a string"},
+      {user_with(R"({"type":"tool_result"})"), "messages[0].content[0].tool_use_id: must be the id of a tool_use block"},
+      {user_with(R"({"type":"tool_result","tool_use_id":"t","content":3})"),
+       "messages[0].content[0].content: must be a string or an array of blocks, not integer 3"},
+      {user_with(R"({"type":"tool_result","tool_use_id":"t","content":[{"type":"image"}]})"),
+       "messages[0].content[0].content[0].type: is 'image'; send text blocks: this model supports text only"},
+      {kModelAndLimit + R"("messages":[{"role":"assistant","content":[{"type":"tool_use","name":"f","input":{}}]}])",
+       "messages[0].content[0]: must have an id and a name"},
+      {kModelAndLimit + R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","input":{}}]}])",
+       "messages[0].content[0]: must have an id and a name"},
+      {kModelAndLimit + R"("messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f"}]}])",
+       "messages[0].content[0].input: must be an object"},
+      {kModelAndLimit + R"("messages":[{"role":"assistant","content":"a"}])",
+       "messages: end with an assistant message, which this server does not continue; end with a user message"},
+      {turn + R"("system":3)", "system: must be a string or an array of blocks, not integer 3"},
+      {turn + R"("tools":3)", "tools: must be an array, not integer 3"},
+      {turn + R"("tools":[3])", "tools[0]: must be an object, not integer 3"},
+      {turn + R"("tools":[{"type":"custmo","name":"f","input_schema":{}}])",
+       R"(tools[0].type: is string "custmo"; did you mean "custom"?)"},
+      {turn + R"("tools":[{"type":"functoin","name":"f","input_schema":{}}])",
+       R"(tools[0].type: is string "functoin"; did you mean "custom"?)"},
+      {turn + R"("tools":[{"name":"f","input_schema":3}])", "tools[0].input_schema: must be a JSON schema"},
+      {turn + R"("tool_choice":"auto")", R"(tool_choice: must be an object, not string "auto"; send {"type": "auto"})"},
+      {turn + R"("tool_choice":{"type":"tool"})", "tool_choice: does not name a tool" + which},
+      {turn + R"("tool_choice":{})", "tool_choice: has a missing or unknown type" + which},
+      {turn + R"("thinking":3)", R"(thinking: has a missing or unknown type; send {"type": "enabled"} or {"type": "disabled"})"},
+      {turn + R"("thinking":{"type":"adaptive"})", "accepted"},
+      {turn + R"("output_config":3)", "output_config: must be an object, not integer 3"},
+      {turn + R"("output_config":{"format":{"type":"json_schema"}})", "output_config.format: " + schema},
+      {turn + R"("output_config":{"format":{"type":"text","schema":{}}})", "output_config.format: " + schema},
+      {turn + R"("output_format":{"type":"json"})", "output_format: " + schema},
+      {turn + R"("output_format":{"type":"json_schema","schema":{}},"output_config":{"format":{"type":"json_schema","schema":{}}})",
+       "output_format: cannot be combined with output_config.format, which means the same; send only one of them"},
+      {turn + R"("stop_sequences":"a")", R"(stop_sequences: must be an array of strings, not string "a")"},
+      {turn + R"("diagnostics":3)", R"(diagnostics: must be an object, not integer 3; send {"previous_message_id": "msg_..."})"},
+      {turn + R"("context_management":3)", R"(context_management: must be an object with edits, not integer 3; send {"edits": [...]})"},
+      {turn + R"("context_management":{"edits":[)" + edits + "]}",
+       R"(context_management.edits: must be an object with edits, not array; send {"edits": [...]})"},
+      {turn + R"("context_management":{"edits":[3]})",
+       R"(context_management.edits[0]: must be an object with edits, not integer 3; send {"edits": [...]})"},
+      {edit(R"("trigger":3)"), R"(context_management.edits[0].trigger: must be an object with a supported type and a value; )"
+                               R"(send {"type": "input_tokens", "value": 5})"},
+      {edit(R"("trigger":{"type":"turns","value":1})"),
+       R"(context_management.edits[0].trigger: must be an object with a supported type and a value; )"
+       R"(send {"type": "input_tokens", "value": 5})"},
+      {edit(R"("keep":{"type":"input_tokens","value":1})"),
+       R"(context_management.edits[0].keep: must be an object with a supported type and a value; send {"type": "tool_uses", "value": 5})"},
+      {edit(R"("clear_at_least":{"type":"tool_uses","value":1})"),
+       R"(context_management.edits[0].clear_at_least: must be an object with a supported type and a value; )"
+       R"(send {"type": "input_tokens", "value": 5})"},
+      {edit(R"("trigger":{"type":"tool_uses","value":-1})"), "context_management.edits[0].trigger.value: is -1; use 0 to 2147483648"},
+      {edit(R"("trigger":{"type":"tool_uses","value":2147483648})"), "accepted"},
+      {edit(R"("trigger":{"type":"tool_uses","value":1,"xyz":1})"),
+       "context_management.edits[0].trigger.xyz: is not a field of this request; remove it"},
+      {edit(R"("exclude_tools":3)"), "context_management.edits[0].exclude_tools: must be an array of tool names, not integer 3"},
+      {edit(R"("clear_tool_inputs":3)"), "context_management.edits[0].clear_tool_inputs: must be an array of tool names, not integer 3"},
+  };
+  for (const MessagesCase& one : cases) EXPECT_EQ(messages_error(one.fields), one.error) << one.fields;
+  EXPECT_EQ(messages_error(turn + R"("context_management":{"edits":[)" + edits.substr(0, edits.rfind(",{")) + "]}"), "accepted");
+}
+
+TEST(MessagesChat, HasTheContentOfTheBody) {
+  const auto chat_from = [](const std::string& fields) {
+    std::vector<std::string> ignored;
+    auto chat = chat_of_messages(parse_object("{" + kModelAndLimit + fields + "}").value(), {}, ignored);
+    EXPECT_TRUE(chat) << fields << chat.error().to_string();
+    return json::serialize(chat->chat.at("messages"));
+  };
+  EXPECT_EQ(chat_from(R"("system":"","messages":[{"role":"user","content":[]}])"), R"([{"role":"user","content":""}])");
+  EXPECT_EQ(chat_from(R"("system":[{"type":"text","text":"x-anthropic-billing-header: a"},{"type":"text","text":"s"}],)" + kUserTurn),
+            R"([{"role":"system","content":"s"},{"role":"user","content":"hi"}])");
+  EXPECT_EQ(chat_from(R"("system":[{"type":"text","text":"s"},{"type":"text","text":"x-anthropic-billing-header: a"}],)" + kUserTurn),
+            R"([{"role":"system","content":"s\nx-anthropic-billing-header: a"},{"role":"user","content":"hi"}])");
+  EXPECT_EQ(chat_from(R"("messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","source":
+      {"type":"base64","media_type":"image/png","data":"AA"}},{"type":"image","source":{"type":"url","url":"http://x"}},
+      {"type":"image"},{"type":"text","text":"b"}]},{"role":"system","content":"c"}])"),
+            R"([{"role":"user","content":[{"type":"text","text":"a"},)"
+            R"({"type":"image_url","image_url":{"url":"data:image/png;base64,AA"},"quire_part":"=messages[0].content[1]"},)"
+            R"({"type":"image_url","image_url":{"url":"http://x"},"quire_part":"=messages[0].content[2]"},)"
+            R"({"type":"image_url","image_url":{"url":""},"quire_part":"=messages[0].content[3]"},{"type":"text","text":"b"},)"
+            R"({"type":"text","text":"<system-reminder>\nc\n</system-reminder>"}]}])");
+  EXPECT_EQ(chat_from(R"("messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"x"},{"type":"thinking","thinking":"y"},
+      {"type":"redacted_thinking"},{"type":"tool_use","id":"t","name":"f","input":"{\"a"}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":null,"is_error":true}]}])"),
+            R"([{"role":"assistant","content":"","reasoning_content":"xy","tool_calls":[{"id":"t","type":"function","function":)"
+            R"({"name":"f","arguments":"{\"a"}}]},{"role":"tool","tool_call_id":"t","content":"Error: "}])");
 }
 
 }  // namespace

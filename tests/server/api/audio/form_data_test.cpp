@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 namespace quire {
 namespace {
@@ -58,6 +59,72 @@ TEST(FormDataTest, RefusesMalformedForms) {
   std::string many;
   for (std::size_t i = 0; i <= kMaxFormParts; ++i) many += form_part("name=a", "b");
   EXPECT_EQ(field_of(kFormType, many + "--xyz--"), "body");
+}
+
+std::string shown_form(const std::string& body, const std::string& type = kFormType) {
+  const auto parts = parse_form(type, body);
+  if (!parts) return parts.error().to_string();
+  std::string text;
+  for (const FormPart& part : *parts) text += part.name + (part.is_file ? "!" : "=") + std::string(part.value) + ";";
+  return text;
+}
+
+TEST(FormBodies, AreParsedAsTheirRfcDefines) {
+  const std::string fix = "; send multipart/form-data as RFC 7578 defines it";
+  const auto one = [](const std::string& head) { return "--xyz\r\n" + head + "\r\n\r\nv\r\n--xyz--"; };
+  const std::pair<std::string, std::string> cases[] = {
+      {"--xyz--", ""},
+      {"\r\n--xyz--", ""},
+      {"--xyz \t\r\nContent-Disposition: form-data; name=a\r\n\r\nv\r\n--xyz \t \r\nContent-Disposition: form-data; "
+       "name=b\r\n\r\nw\r\n--xyz--",
+       "a=v;b=w;"},
+      {one("Content-Disposition: form-data; name=\"a\""), "a=v;"},
+      {one("content-disposition : form-data ; NAME = a ; filename=f"), "a!v;"},
+      {one("Content-Disposition: form-data; name=a; filename*=UTF-8''f"), "a!v;"},
+      {one("Content-Disposition: form-data; name=\"a\\\"b\\\\c\\d\""), "a\"b\\c\\d=v;"},
+      {one("X: y\r\nContent-Disposition: form-data; name=a\r\nContent-Type: text/plain"), "a=v;"},
+      {one("Content-Disposition: form-data; name=a\r\nContent-Transfer-Encoding: 8BIT"), "a=v;"},
+      {one("Content-Disposition: form-data; name=a\r\nContent-Transfer-Encoding: 7bit"), "a=v;"},
+      {one("Content-Disposition: form-data; name=a\r\nContent-Transfer-Encoding: binary"), "a=v;"},
+      {one("Content-Disposition: form-data; name=" + std::string(256, 'n')), std::string(256, 'n') + "=v;"},
+      {one("Content-Disposition: form-data; name=" + std::string(257, 'n')), "body: has a part without a name" + fix},
+      {one("Content-Disposition: form-data; name=\"a"), "body: has a part without a name" + fix},
+      {one("Content-Disposition: form-data; name=\"\""), "body: has a part without a name" + fix},
+      {one("Content-Disposition: form-data; name"), "body: has a part without a name" + fix},
+      {one("X: y"), "body: has a part without a name" + fix},
+      {one("Content-Disposition: form-data; name=a\r\nContent-Transfer-Encoding: base64"),
+       "body: has a part with the unsupported Content-Transfer-Encoding 'base64'" + fix},
+      {"", "body: does not contain the boundary" + fix},
+      {"--xyzjunk\r\n", "body: has other characters after a boundary on the same line" + fix},
+      {"--xyz\r\n\r\nv\r\n--xyz--", "body: has a part whose headers are incomplete or too large" + fix},
+      {"--xyz\r\nContent-Disposition: form-data; name=a\r\n\r\nv", "body: ends in the middle of a part" + fix},
+  };
+  for (const auto& [body, parts] : cases) EXPECT_EQ(shown_form(body), parts) << body;
+  // The headers of a part have at most 4096 bytes with the empty line.
+  const std::string disposition = "Content-Disposition: form-data; name=a\r\nX: ";
+  EXPECT_EQ(shown_form(one(disposition + std::string(4096 - 4 - disposition.size(), 'x'))), "a=v;");
+  EXPECT_EQ(shown_form(one(disposition + std::string(4096 - 3 - disposition.size(), 'x'))),
+            "body: has a part whose headers are incomplete or too large" + fix);
+  std::string parts;
+  for (std::size_t i = 0; i < kMaxFormParts; ++i) parts += "--xyz\r\nContent-Disposition: form-data; name=a\r\n\r\nv\r\n";
+  EXPECT_EQ(parse_form(kFormType, parts + "--xyz--")->size(), 64U);
+  EXPECT_EQ(shown_form(parts + "--xyz\r\nContent-Disposition: form-data; name=a\r\n\r\nv\r\n--xyz--"),
+            "body: has more than 64 parts" + fix);
+}
+
+TEST(FormBodies, BoundaryHasAtMostSeventyBytes) {
+  const auto with = [](const std::string& boundary, const std::string& written) {
+    return shown_form("--" + boundary + "\r\nContent-Disposition: form-data; name=a\r\n\r\nv\r\n--" + boundary + "--",
+                      "multipart/form-data; boundary=" + written);
+  };
+  const std::string wrong = "Content-Type: has no valid boundary; send 'multipart/form-data; boundary=...' with 1 to 70 characters";
+  EXPECT_EQ(with(std::string(70, 'b'), std::string(70, 'b')), "a=v;");
+  EXPECT_EQ(with(std::string(71, 'b'), std::string(71, 'b')), wrong);
+  EXPECT_EQ(with("b c", "\"b c\""), "a=v;");
+  EXPECT_EQ(with("b", "b ; charset=utf-8"), "a=v;");
+  EXPECT_EQ(with("b", ""), wrong);
+  EXPECT_EQ(with("b", "\"b"), wrong);
+  EXPECT_EQ(with("b", "\"b\r\n\""), wrong);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 namespace quire {
 namespace {
 
+namespace json = boost::json;
+
 SpeechVocabulary speech_words() {
   SpeechVocabulary words;
   words.end = kSpeechEnd;
@@ -93,6 +95,29 @@ TEST(TranscriptTest, CutsWindowsAtConsecutiveTimestamps) {
     }
     EXPECT_NEAR(heard.next_s, one.next_s, 1e-9);
   }
+}
+
+TEST(TranscriptText, HasTimesAndMediaTypes) {
+  Transcript transcript{.is_translation = true, .language = "de", .duration_s = 2.0};
+  transcript.segments = {{.start_s = 3599.9996, .end_s = 3600.0, .text = "  "},
+                         {.start_s = -1.0, .end_s = 59.9994, .text = " a-->-->b ", .window_s = 1.234}};
+  EXPECT_EQ(write_transcript(transcript, TranscriptForm::srt), "1\n00:00:00,000 --> 00:00:59,999\na->->b\n\n")
+      << "a segment without text has no number";
+  transcript.segments[0].text = "x";
+  EXPECT_EQ(write_transcript(transcript, TranscriptForm::vtt).substr(0, 40), "WEBVTT\n\n01:00:00.000 --> 01:00:00.000\nx\n");
+  const json::value verbose = json::parse(write_transcript(transcript, TranscriptForm::verbose_json));
+  EXPECT_EQ(verbose.at("task"), "translate");
+  EXPECT_EQ(verbose.at("segments").as_array()[1].at("seek"), 123);
+  EXPECT_EQ(verbose.at("segments").as_array()[0].at("id"), 0);
+  EXPECT_EQ(verbose.at("usage"), json::parse(R"({"type":"duration","seconds":2})"));
+  transcript.duration_s = 2.01;
+  EXPECT_EQ(json::parse(write_transcript(transcript, TranscriptForm::json)).at("usage").at("seconds"), 3);
+  for (const TranscriptForm form : {TranscriptForm::json, TranscriptForm::verbose_json}) EXPECT_EQ(media_type(form), "application/json");
+  for (const TranscriptForm form : {TranscriptForm::text, TranscriptForm::srt, TranscriptForm::vtt})
+    EXPECT_EQ(media_type(form), "text/plain; charset=utf-8");
+  EXPECT_EQ(delta_event("a"), "data: {\"type\":\"transcript.text.delta\",\"delta\":\"a\"}\n\n");
+  EXPECT_EQ(done_event({.language = "en", .duration_s = 1.0}),
+            "data: {\"type\":\"transcript.text.done\",\"text\":\"\",\"usage\":{\"type\":\"duration\",\"seconds\":1}}\n\ndata: [DONE]\n\n");
 }
 
 }  // namespace

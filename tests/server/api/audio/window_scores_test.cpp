@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace quire {
 namespace {
@@ -42,6 +43,19 @@ TEST(WindowScores, CompressionRatioCountsBytes) {
   for (int i = 0; i < 20; ++i) again += "ha ha ";
   EXPECT_NEAR(*compression_ratio(again), 120.0 / 14, 1.0);
   EXPECT_DOUBLE_EQ(*compression_ratio(""), 0.0);
+}
+
+TEST(WindowLimits, AreThoseOfWhisper) {
+  const WindowThresholds rules;
+  EXPECT_FALSE(needs_retry({.mean_logprob = -1.0, .compression_ratio = static_cast<double>(2.4F)}, rules)) << "the limits themselves pass";
+  EXPECT_TRUE(needs_retry({.mean_logprob = -1.1, .no_speech_prob = 0.6}, rules)) << "0.6 is not more than 0.6";
+  EXPECT_FALSE(needs_retry({.mean_logprob = -1.1, .no_speech_prob = 0.61}, rules));
+  EXPECT_TRUE(is_silence({.mean_logprob = -1.0, .no_speech_prob = 0.61}, rules));
+  EXPECT_FALSE(is_silence({.mean_logprob = -0.99, .no_speech_prob = 0.61}, rules));
+  EXPECT_EQ(temperatures_from(0.0F, {.temperature_increment = 0.6F}), (std::vector<float>{0.0F, 0.6F}));
+  EXPECT_EQ(temperatures_from(0.0F, {.temperature_increment = 1.0F}), (std::vector<float>{0.0F, 1.0F}));
+  EXPECT_EQ(temperatures_from(0.0F, {.temperature_increment = 1.1F}), std::vector<float>{0.0F});
+  EXPECT_EQ(temperatures_from(0.0F, {.temperature_increment = -1.0F}), std::vector<float>{0.0F});
 }
 
 }  // namespace

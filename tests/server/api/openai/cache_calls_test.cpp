@@ -1,11 +1,14 @@
 // Tests /v1/cache/probe and /v1/cache/warm, and completions that start only when their prompt is cached.
 #include <boost/json.hpp>
 #include <string>
+#include <vector>
 
 #include "server/running_server.h"
 
 namespace quire {
 namespace {
+
+namespace json = boost::json;
 
 using CacheCallsTest = RunningServer;
 
@@ -119,6 +122,65 @@ TEST_F(CacheCallsTest, ReturnsUnavailableWhenTheEngineShutsDown) {
   start();
   EXPECT_EQ(post("/v1/cache/probe", R"({"prompt": "abc"})").status, 503U);
   EXPECT_EQ(post("/v1/cache/warm", R"({"prompt": "abc"})").status, 503U);
+}
+
+EngineProbe probe_with(std::uint32_t num_tokens, std::uint32_t num_local) {
+  EngineProbe probe;
+  probe.cache.num_tokens = num_tokens;
+  probe.cache.num_local_tokens = num_local;
+  return probe;
+}
+
+TEST_F(CacheCallsTest, WarmingHasThePriorityTenantAndSaltOfTheRequest) {
+  engine.pool_with([](const EngineRequest&) { return std::vector<float>{1.0F}; });
+  EngineProbe probe = probe_with(100, 40);
+  probe.cache.external = {{.tier = 1, .num_tokens = 10, .load_async = true}};
+  engine.find(probe);
+  engine.told_stats().kv_tiers = {{.name = "dram"}};
+  engine.add_adapter({.name = "tuned", .path = "/tuned", .digest = "", .is_resident = true});
+  start({.tenant_keys = {{"us", "k"}}});
+  const ClientResponse warm =
+      post("/v1/cache/warm", R"({"prompt":"abc","priority":-5,"cache_salt":"s","model":"tuned"})", "Authorization: Bearer k\r\n");
+  ASSERT_EQ(warm.status, 200U) << warm.body;
+  EXPECT_EQ(warm.json(), json::parse(R"({"object":"cache.warm","prompt_tokens":100,"cached_tokens":50,"missed_tokens":50,
+      "found":[{"tier":"memory","tokens":40},{"tier":"connector","tokens":10}],"tiers_known":true})"));
+  const EngineRequest request = engine.at(0).request;
+  EXPECT_TRUE(request.pooling);
+  EXPECT_EQ(request.priority, -5);
+  EXPECT_EQ(request.cache_salt, "s");
+  EXPECT_EQ(request.tags.tenant, "us");
+  EXPECT_EQ(request.adapter, "tuned");
+  EXPECT_NE(request.adapter_lease, nullptr);
+  EXPECT_EQ(request.sampling.max_tokens, 1U);
+  EXPECT_EQ(tokens_to_bytes(request.prompt), "abc");
+}
+
+TEST_F(CacheCallsTest, ProbesReportTimesAndTiers) {
+  EngineProbe probe = probe_with(10, 4);
+  probe.wait_s = 1.0;
+  probe.load_s = 2.0;
+  engine.find(probe);
+  start();
+  EXPECT_EQ(post("/v1/cache/probe", R"({"prompt":"abc"})").json().at("predicted"),
+            json::parse(R"({"ttft_s":null,"wait_s":1,"load_s":2,"compute_s":null})"))
+      << "the sum needs all times";
+  EXPECT_EQ(post("/v1/cache/probe", R"({"prompt":["a","b"]})").error_message(),
+            "prompt: contains several prompts; send a separate request for each prompt");
+}
+
+TEST_F(CacheCallsTest, OneMissedBlockCountsAsCached) {
+  engine.answer_with("hi");
+  start();
+  const std::uint32_t block = engine.options().cache.block_size;
+  const std::string body = R"({"prompt":"abc","fail_if_not_cached":true})";
+  engine.find(probe_with(1000, 1000 - block));
+  EXPECT_EQ(post("/v1/completions", body).status, 200U);
+  engine.find(probe_with(1000, 1000 - block - 1));
+  const ClientResponse refused = post("/v1/completions", body);
+  EXPECT_EQ(refused.status, 412U);
+  EXPECT_EQ(refused.error_message(), "fail_if_not_cached: " + std::to_string(block + 1) +
+                                         " of 1000 tokens of the prompt are not in the cache; call POST /v1/cache/warm first, or leave it "
+                                         "out");
 }
 
 }  // namespace

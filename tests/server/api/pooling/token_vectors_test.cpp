@@ -1,15 +1,22 @@
-// Tests vectors of all tokens of a text or a conversation, over real sockets.
+// Tests vectors of all tokens of a text or a conversation, over real sockets and without a server.
 #include "server/api/pooling/token_vectors.h"
 
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
+#include "server/api/pooling/pooling_bodies.h"
 #include "server/api/pooling/vector_form.h"
 #include "server/running_server.h"
 
 namespace quire {
 namespace {
+
+namespace json = boost::json;
 
 using PoolingHttp = RunningServer;
 
@@ -192,6 +199,47 @@ TEST_F(PoolingHttp, AnswersOrRefusesCorruptedBodies) {
     ASSERT_TRUE(response.status == 200U || response.status == 400U || response.status == 404U) << body << response.body;
     ASSERT_NO_THROW(static_cast<void>(response.json())) << response.body;
   }
+}
+
+TEST_F(PoolingBodies, PoolingErrorsNameTheProblemAndTheFix) {
+  const std::string hi = R"("messages": [{"role": "user", "content": "hi"}])";
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"input": "a", "task": "classify"})", "task: is 'classify'; use embed or token_embed"},
+      {"{" + hi + R"(, "input": "a"})", "input: is not supported by this server, except as null; send either input or messages"},
+      {R"({"input": "a", "dimensions": 3})", "dimensions: is not supported by this server, except as null; use /v1/embeddings"},
+      {R"({"input": "a", "kv_transfer_params": {"hidden_states": true}})",
+       "task: is embed, but kv_transfer_params requests hidden states; use token_embed"},
+      {R"({"input": "a", "kv_transfer_params": 3})",
+       R"(kv_transfer_params: must be an object, not integer 3; send {"hidden_states": true}, or remove it)"},
+      {R"({"input": "a", "task": "token_embed", "kv_transfer_params": {"hidden_states": true}})",
+       "kv_transfer_params: requests hidden states, which this server does not write; start the server with --hidden-states DIR"},
+  };
+  for (const auto& [body, wanted] : cases) EXPECT_EQ(error(prepare_pooling, body), wanted) << body;
+  EXPECT_EQ(prompts(prepare_pooling, "{" + hi + "}").at(0), "<user>hi") << "it is encoded, not answered";
+  EXPECT_EQ(prompts(prepare_pooling, "{" + hi + R"(, "add_generation_prompt": true})").at(0), "<user>hi<assistant>");
+  EXPECT_EQ(prepared(prepare_pooling, R"({"input": "a", "task": "token_embed"})")->requests[0].sampling.pooling.kind, PoolingKind::all);
+  options_.max_hidden_numbers = 12;
+  EXPECT_EQ(error(prepare_pooling, R"({"input": "abc", "task": "token_embed"})"), "accepted");
+  EXPECT_EQ(error(prepare_pooling, R"({"input": "abcd", "task": "token_embed"})"),
+            "input: has at least 4 tokens, whose vectors of 4 numbers each exceed 12 numbers in total; send at most 3 tokens in a request");
+  EXPECT_EQ(error(prepare_pooling, R"({"input": "abcd"})"), "accepted") << "one vector for the whole text";
+}
+
+TEST_F(PoolingBodies, RowsOfTokensAreScaledOneByOne) {
+  const std::vector<PooledVector> rows = {{3.0F, 4.0F, 0.0F, 0.0F, 0.0F, 0.0F, 0.0F, 2.0F}};
+  const auto data = [&](const std::string& fields) {
+    return json::serialize(json::parse(answer(prepare_pooling, R"({"input": "ab", "task": "token_embed")" + fields + "}", rows))
+                               .at("data")
+                               .as_array()
+                               .at(0)
+                               .at("data"));
+  };
+  EXPECT_EQ(json::parse(data("")), json::parse("[[0.6,0.8,0,0],[0,0,0,1]]"));
+  EXPECT_EQ(json::parse(data(R"(, "normalize": false)")), json::parse("[[3,4,0,0],[0,0,0,2]]"));
+  EXPECT_EQ(data(R"(, "normalize": false, "encoding_format": "base64")"), R"("AABAQAAAgEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAEA=")");
+  const json::value whole = json::parse(answer(prepare_pooling, R"({"input": "a"})", {{0.0F, 2.0F}}));
+  EXPECT_EQ(whole.at("data").as_array().at(0).at("data"), json::parse("[0,1]"));
+  EXPECT_EQ(whole.at("data").as_array().at(0).at("object"), "pooling");
 }
 
 }  // namespace

@@ -122,5 +122,44 @@ TEST(ResponseStore, KeepsTheMostRecentlyUsedResponsesThatFit) {
   EXPECT_GT(num_found, 1000U);
 }
 
+TEST(ResponseStoreBytes, CountAllTextsAndTokens) {
+  const StoredResponse empty{"r", "", "", "", {}};
+  const StoredResponse full{"r", "12345", "123", "1234567", {1, 2}};
+  EXPECT_EQ(empty.num_bytes(), 512U);
+  EXPECT_EQ(full.num_bytes(), 512U + 15U + 2 * sizeof(TokenId));
+  const auto shared = [](const std::string& id, std::size_t num_bytes) {
+    return std::make_shared<const StoredResponse>(StoredResponse{id, std::string(num_bytes - 512, 'x'), "", "", {}});
+  };
+  ResponseStore exact(2000);
+  exact.put("t", shared("a", 2000));
+  EXPECT_NE(exact.find("t", "a"), nullptr) << "a response of exactly the budget fits";
+  exact.put("t", shared("b", 2001));
+  EXPECT_EQ(exact.find("t", "b"), nullptr);
+  EXPECT_NE(exact.find("t", "a"), nullptr) << "it evicts nothing";
+  EXPECT_EQ(exact.num_bytes(), 2000U);
+  // If two tenants hold equally many bytes, the first by name loses a response.
+  ResponseStore even(3000);
+  even.put("b", shared("b", 1500));
+  even.put("a", shared("a", 1000));
+  even.put("a", shared("a2", 600));
+  EXPECT_EQ(even.find("a", "a"), nullptr) << "with its new response, a holds more than b";
+  EXPECT_NE(even.find("b", "b"), nullptr);
+  even.put("a", shared("a3", 900));
+  EXPECT_NE(even.find("b", "b"), nullptr);
+  EXPECT_NE(even.find("a", "a2"), nullptr) << "both tenants hold 1500 bytes";
+  even.put("c", shared("c", 1500));
+  EXPECT_EQ(even.find("a", "a3"), nullptr) << "of equal tenants the first by name loses its least recently used response";
+  EXPECT_NE(even.find("a", "a2"), nullptr);
+  EXPECT_EQ(even.find("b", "b"), nullptr) << "then this tenant holds the most";
+  EXPECT_NE(even.find("c", "c"), nullptr);
+  // A tenant without responses is not asked for room.
+  ResponseStore left(2000);
+  left.put("a", shared("a", 1000));
+  EXPECT_TRUE(left.erase("a", "a"));
+  left.put("b", shared("b", 1500));
+  left.put("b", shared("b2", 1500));
+  EXPECT_NE(left.find("b", "b2"), nullptr);
+}
+
 }  // namespace
 }  // namespace quire

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "server/fake_engine.h"
+#include "server/request/prompt_fingerprint.h"
 
 namespace quire {
 namespace {
@@ -145,6 +146,27 @@ TEST_F(ResponsesAnswer, FailureIsTheLastEvent) {
   EXPECT_EQ(events.back().at("type"), "response.failed");
   EXPECT_EQ(events.back().at("response").at("error").at("code"), "server_error");
   EXPECT_FALSE(stored.has_value());
+}
+
+TEST(ResponsesDiagnostics, ReportWhatTheCacheFound) {
+  const auto shown = [](PromptChange change, std::uint64_t num_cached) {
+    PromptComparison compared;
+    compared.change = change;
+    compared.num_missed_tokens = 5;
+    compared.num_reusable_tokens = 64;
+    return cache_diagnostics(compared, num_cached);
+  };
+  const auto miss = [](const std::string& reason) {
+    return R"({"type":"cache_miss","reason":")" + reason + R"(","cache_missed_tokens":5,"comparison_reusable_tokens":64})";
+  };
+  EXPECT_EQ(shown(PromptChange::not_found, 0), R"({"type":"comparison_response_not_found"})");
+  EXPECT_EQ(shown(PromptChange::tools, 0), miss("tools_changed"));
+  EXPECT_EQ(shown(PromptChange::settings, 0), miss("reasoning_effort_changed"));
+  EXPECT_EQ(shown(PromptChange::system, 0), miss("input_changed"));
+  EXPECT_EQ(shown(PromptChange::turns, 0), miss("input_changed"));
+  EXPECT_EQ(shown(PromptChange::none, 64), R"({"type":"cache_hit"})");
+  EXPECT_EQ(shown(PromptChange::none, 64 - PromptFingerprint::kBlock), R"({"type":"cache_hit"})") << "the last block may be partial";
+  EXPECT_EQ(shown(PromptChange::none, 63 - PromptFingerprint::kBlock), R"({"type":"unavailable"})");
 }
 
 }  // namespace

@@ -1,0 +1,48 @@
+// Tests bodies and headers of the operators' routes.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "server/running_server.h"
+
+namespace quire {
+namespace {
+
+class OperateRoutes : public RunningServer {
+ protected:
+  ClientResponse get(const std::string& path) { return HttpClient(port).get(path); }
+};
+
+TEST_F(OperateRoutes, AnswerWithTheirBodiesAndHeaders) {
+  engine.answer_with("x");
+  start();
+  EXPECT_EQ(get("/health").body, R"({"status":"ok"})");
+  EXPECT_EQ(get("/ready").body, R"({"status":"ready"})");
+  EXPECT_EQ(get("/is_paused").body, R"({"is_paused":false})");
+  EXPECT_EQ(post("/reset_mm_cache", "").body,
+            R"({"reset":false,"reason":"decoded images are not cached; POST /reset_encoder_cache clears the encoder outputs"})");
+  EXPECT_EQ(post("/reset_mm_cache?x=1", "").status, 400U);
+  for (const char* path : {"/", "/docs", "/dashboard"}) {
+    const ClientResponse page = get(path);
+    EXPECT_EQ(page.status, 200U);
+    EXPECT_EQ(page.header("Content-Type"), "text/html; charset=utf-8");
+    EXPECT_EQ(page.header("Cache-Control"), "no-cache");
+    EXPECT_EQ(page.header("X-Content-Type-Options"), "nosniff");
+    EXPECT_TRUE(page.header("Content-Security-Policy").starts_with("default-src 'none'; ")) << page.head;
+    EXPECT_TRUE(page.header("Content-Security-Policy").ends_with("frame-ancestors 'none'")) << page.head;
+  }
+  EXPECT_EQ(get("/metrics").header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_EQ(get("/health").header("Content-Type"), "application/json");
+  engine.set_paused(true);
+  const ClientResponse paused = get("/ready");
+  EXPECT_EQ(paused.status, 503U);
+  EXPECT_EQ(paused.error_message(), "the engine is paused; send POST /resume");
+  EXPECT_EQ(paused.header("Retry-After"), "1");
+  EXPECT_EQ(get("/is_paused").body, R"({"is_paused":true})");
+  engine.stop(0.0);
+  EXPECT_EQ(get("/ready").error_message(), "the engine has been stopped; restart the server");
+  EXPECT_EQ(get("/ready").status, 503U);
+}
+
+}  // namespace
+}  // namespace quire
