@@ -1,5 +1,6 @@
-// Shows how the time of a step is spent: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS]     default: 1,8,64 128 64 An
-// engine with timed kernels gets this many concurrent requests. It prints one table for each number: the time while prompts are computed
+// Shows how the time of a step is spent: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS] [CHUNK TOKENS]
+// default: 1,8,64 128 64 0. A prompt is computed in chunks of at most CHUNK TOKENS; 0: no limit but the step's.
+// An engine with timed kernels gets this many concurrent requests. It prints one table for each number: the time while prompts are computed
 // (until all requests have their first token), and the time while tokens are generated, in percent of the time of all threads. Rows of
 // products and attention also show the share that the machine's limits would leave, both measured in the same run: bytes read from memory
 // by all threads, and the product's arithmetic on weights in the first-level cache. The cost of timing is printed too.
@@ -294,11 +295,12 @@ void profile(Engine& engine, OutputQueue& queue, const Shape& shape, const Limit
   print_table(middle, end, "tokens", limits, token_bytes * context * shape.concurrency * (shape.output_tokens - 1), threads);
 }
 
-Result<int> run(const std::string& path, const std::vector<Shape>& shapes) {
+Result<int> run(const std::string& path, const std::vector<Shape>& shapes, std::uint32_t chunk_tokens) {
   const Shape largest = *std::ranges::max_element(shapes, {}, &Shape::concurrency);
   EngineOptions wanted;
   wanted.model = path;
   wanted.cache.enable_prefix_caching = false;
+  wanted.scheduler.long_prefill_token_threshold = chunk_tokens;
   wanted.cache.num_blocks = largest.concurrency * ((largest.prompt_tokens + largest.output_tokens) / 16 + 1) + 1;
   auto file = ModelFile::open(path);
   if (!file) return std::unexpected(file.error());
@@ -343,7 +345,7 @@ Result<int> run(const std::string& path, const std::vector<Shape>& shapes) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS]\n");
+    fmt::print(stderr, "usage: step_bench MODEL [CONCURRENCY,...] [PROMPT TOKENS] [OUTPUT TOKENS] [CHUNK TOKENS]\n");
     return 2;
   }
   const auto number = [&](int i, std::uint32_t otherwise) {
@@ -353,7 +355,7 @@ int main(int argc, char** argv) {
   std::istringstream counts(argc > 2 ? argv[2] : "1,8,64");
   for (std::string count; std::getline(counts, count, ',');)
     shapes.push_back({std::max(1U, static_cast<std::uint32_t>(std::strtoul(count.c_str(), nullptr, 10))), number(3, 128), number(4, 64)});
-  const Result<int> code = run(argv[1], shapes);
+  const Result<int> code = run(argv[1], shapes, argc > 5 ? number(5, 1) : 0);
   if (code) return *code;
   fmt::print(stderr, "step_bench: {}\n", code.error().to_string());
   return 1;

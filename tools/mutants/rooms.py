@@ -55,9 +55,10 @@ def copy_tree(root, tree):
         if not path.startswith("src/"):
             update(tree / path, pathlib.Path(root, path).read_bytes())
             shutil.copymode(root / path, tree / path)
-    for stale in (tree / "src").rglob("*"):
-        if stale.is_file() and str(stale.relative_to(tree)) not in paths:
-            stale.unlink()
+    for folder in ("src", "tests"):  # CMake compiles whatever is there
+        for stale in (tree / folder).rglob("*"):
+            if stale.is_file() and str(stale.relative_to(tree)) not in paths:
+                stale.unlink()
     return sorted(path for path in paths if path.startswith("src/"))
 
 

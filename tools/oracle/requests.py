@@ -13,16 +13,27 @@ from vllm.v1.request import Request
 from .stage import draw
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 10)
+def _draws(doc: int) -> list:
+    """Numbers of the document's first tokens, which _doc_draws() makes as they are needed."""
+    return []
+
+
+def _doc_draws(doc: int, count: int) -> list:
+    draws = _draws(doc)
+    draws.extend(draw("doc", doc, position) for position in range(len(draws), count))
+    return draws
+
+
 def doc_token(doc: int, position: int, vocab: int) -> int:
     """The text that prompts and answers share: token `position` of document `doc`."""
-    return draw("doc", doc, position) % vocab
+    return _doc_draws(doc, position + 1)[position] % vocab
 
 
 def prompt_tokens(spec: dict, vocab: int) -> list:
     if "tokens" in spec:  # from a recorded run
         return list(spec["tokens"])
-    return [doc_token(spec["doc"], i, vocab) for i in range(spec["n"])] + list(spec.get("tail", ()))
+    return [number % vocab for number in _doc_draws(spec["doc"], spec["n"])[: spec["n"]]] + list(spec.get("tail", ()))
 
 
 def parameters(spec: dict):
@@ -84,7 +95,7 @@ class RequestMaker:
         self.tokens = prompt_tokens(spec, vocab)
         self.embeds = None
         if spec.get("embeds"):
-            self.embeds = torch.tensor([[float(token)] for token in self.tokens])
+            self.embeds = torch.tensor(self.tokens, dtype=torch.float32).unsqueeze(1)
 
     def make(self) -> Request:
         """Makes the Request as EngineCore does from a message on its socket."""
