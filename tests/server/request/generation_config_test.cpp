@@ -80,7 +80,10 @@ TEST(GenerationConfig, IsReadFromTheModelFolderUnlessConfigured) {
             (GenerationDefaults{.temperature = 0.6, .max_tokens = 70, .max_limit = 70}));
   folder.write(R"({"temperature": 7e7})");
   EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config.temperature");
-  folder.write(std::string((1 << 20) + 1, ' '));
+  const std::string largest = R"({"temperature": 0.6})" + std::string((1 << 20) - 20, ' ');
+  folder.write(largest);
+  EXPECT_EQ(read_generation_config(folder.path(), {}).value().temperature, 0.6);
+  folder.write(largest + ' ');
   EXPECT_EQ(field_of(read_generation_config(folder.path(), {})), "generation_config") << "the file is too large";
 }
 

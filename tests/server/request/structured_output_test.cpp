@@ -72,6 +72,7 @@ TEST(OutputForm, NamesTheInvalidField) {
        "response_format.structures[0].end"},
       {R"({"structured_outputs":{"choice":[]}})", "structured_outputs.choice"},
       {R"({"structured_outputs":{"choice":[1]}})", "structured_outputs.choice"},
+      {R"({"structured_outputs":{"choice":"a"}})", "structured_outputs.choice"},
       {R"({"guided_json":3})", "guided_json"},
       {R"({"guided_grammar":"root ::= ("})", "guided_grammar"},
       {R"({"structured_outputs":{"json":{},"disable_any_whitespace":"yes"}})", "structured_outputs.disable_any_whitespace"},
@@ -123,6 +124,8 @@ TEST(Ebnf, ConvertsToAnEquivalentLarkGrammar) {
       {"root ::= [^\"/\\]\\\\]* | \"\"", "a[b~&c", "a/b"},
       {"root ::= (\"a\" |\n  \"b\")\n  \"c\"", "bc", "b"},
       {"root ::= \"\\x41\\u0042\" .", "AB\n", "AB"},
+      {"root ::= (| \"a\") \"b\"", "b", "a"},
+      {"root ::= (\"a\" | | \"c\") \"d\"", "d", "c"},
       {"root::=x_y\nx_y::=\"1\"\nx-y::=\"2\"", "1", "2"},
   };
   for (const Case& c : cases) {

@@ -50,6 +50,8 @@ TEST(ToolErrors, NameTheToolTheProblemAndTheFix) {
        "tool_choice: names 'g', which is not in tools; name a function in tools"},
       {tools("[" + f + "]", R"({"type": "allowed_tools", "allowed_tools": {}})"),
        "tool_choice.allowed_tools.tools: must be an array of tools"},
+      {tools("[" + f + "]", R"({"type": "allowed_tools", "allowed_tools": 5})"),
+       "tool_choice.allowed_tools.tools: must be an array of tools"},
       {tools("[" + f + "]", R"({"type": "allowed_tools", "allowed_tools": {"tools": []}})"),
        "tool_choice.allowed_tools.tools: must be an array of tools"},
       {tools("[" + f + "]", R"({"type": "allowed_tools", "mode": "any", "tools": [{"type": "function", "name": "f"}]})"),

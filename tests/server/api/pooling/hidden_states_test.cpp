@@ -202,6 +202,9 @@ TEST_F(HiddenStatesHttp, TenantOverItsLimitLosesItsOldestFiles) {
     static int age = 0;
     std::filesystem::last_write_time(*path, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(++age - 10'000));
   };
+  const std::string foreign = folder + "/notes.txt";
+  std::ofstream(foreign) << std::string(100'000, 'x');
+  std::filesystem::last_write_time(foreign, std::filesystem::file_time_type::clock::now() - std::chrono::hours(100));
   write("few", "a", 0);
   const std::uint64_t num_bytes = std::filesystem::file_size(folder + "/tenant-few/a.safetensors");
   const std::uint64_t budget = 6 * num_bytes;
@@ -212,6 +215,7 @@ TEST_F(HiddenStatesHttp, TenantOverItsLimitLosesItsOldestFiles) {
             (std::vector<std::string>{"36.safetensors", "37.safetensors", "38.safetensors", "39.safetensors"}));
   write("", "own", budget);
   EXPECT_EQ(names_in(folder + "/tenant-many").size(), 3U);
+  EXPECT_TRUE(std::filesystem::exists(foreign)) << "a file of somebody else neither counts nor goes";
   const auto refused = write_hidden_states({folder, "few", num_bytes - 1}, "c", tokens, rows);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::too_large);
