@@ -87,7 +87,7 @@ Result<KvTiers> open_tiers(const ModelFile& file, const ResolvedEngine& resolved
   if (has_disk) {
     auto tier = DiskTier::open(seams.kv_disk, config, layout, *fingerprint);
     if (!tier) return std::unexpected(std::move(tier.error()));
-    if (dram != nullptr && spills_to_disk(seams)) (*tier)->set_upper_tier(dram);
+    if (spills_to_disk(seams)) (*tier)->set_upper_tier(dram);
     tiers.push_back(*std::move(tier));
   }
   if (has_peer_cache) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <functional>
 
 #include "base/random.h"
 #include "engine/collector.h"
@@ -16,6 +18,7 @@
 #include "quire/engine.h"
 #include "runtime/model/rig.h"
 #include "runtime/model/tiny_model.h"
+#include "runtime/model/weights/model_file.h"
 #include "support/sanitized.h"
 
 namespace quire {
@@ -173,6 +176,21 @@ TEST_P(DraftedEngine, AcceptsAllDraftsWhenTheDraftModelIsTheTarget) {
   EXPECT_EQ(drafts.num_accepted_tokens, drafts.num_draft_tokens);
 }
 
+TEST_P(DraftedEngine, ADraftModelMayHaveAShorterContextThanTheTarget) {
+  ModelConfig config = tiny::small_llama();
+  config.context_length = 64;
+  options_.model = llama_;
+  std::vector<EngineRequest> requests = drafted_requests();
+  requests.resize(3);
+  for (EngineRequest& request : requests) request.prompt.resize(50, 1);
+  const DraftedAnswers plain = answers_of(options_, requests);
+  options_.draft_model = folder_.file("short.gguf");
+  tiny::write_gguf(options_.draft_model, config, "Q4_1");
+  const DraftedAnswers drafted = answers_of(options_, requests, false);
+  EXPECT_EQ(drafted.tokens, plain.tokens);
+  EXPECT_EQ(drafted.logprobs, plain.logprobs);
+}
+
 TEST_P(DraftedEngine, AnInt8DraftModelProposesForABf16Target) {
   options_.model = windowed_;
   options_.activations = ActivationMode::bf16;
@@ -220,17 +238,53 @@ TEST(CheckDraft, RequiresEqualTokenIds) {
   EXPECT_NE(refusal_of(text_model(5, {}), target), "") << "only the size is known";
 }
 
-TEST(CheckDraft, RefusesModelsWithStatesOrAnEncoder) {
+TEST(CheckDraft, ComparesOnlyTokensThatBothModelsHave) {
+  const ModelInfo target = text_model(132, {"a", "b", "c", "d"});
+  EXPECT_EQ(refusal_of(text_model(4, {"a", "b", "c", "d"}), target), "") << "the target may be padded, too";
+  EXPECT_EQ(refusal_of(text_model(3, {"a", "b", "c", "d"}), target),
+            "the vocabularies differ: small.gguf has 3 tokens, large.gguf has 132");
+  EXPECT_EQ(refusal_of(text_model(4, {"a", "b", "c", "d"}), text_model(4, {"a", "b", "c"})), "");
+  EXPECT_EQ(refusal_of(text_model(3, {"a", "b", "c", "x"}), text_model(4, {"a", "b", "c", "d"})), "")
+      << "a draft model without the token cannot propose it";
+  EXPECT_NE(refusal_of(text_model(4, {"a", "b", "c", "x"}), text_model(4, {"a", "b", "c", "d"})), "") << "the last common token";
+  EXPECT_NE(refusal_of(text_model(4, {"x", "b", "c", "d"}), text_model(4, {"a", "b", "c", "d"})), "") << "the first token";
+  EXPECT_NE(refusal_of(text_model(5, {"a"}), text_model(4, {})), "") << "only one model has texts";
+  EXPECT_NE(refusal_of(text_model(5, {}), text_model(4, {"a"})), "") << "only one model has texts";
+}
+
+TEST(CheckDraft, RefusesModelsThatCannotProposeTokens) {
+  struct Case {
+    const char* message;
+    const char* remedy;
+    std::function<void(ModelInfo&)> change;
+  };
+  const Case cases[] = {
+      {"small.gguf has no output matrix (lm_head.weight)", "use a draft model that generates text",
+       [](ModelInfo& m) { m.has_output = false; }},
+      {"small.gguf has an encoder", "use a draft model that takes text input only", [](ModelInfo& m) { m.encoder.num_positions = 10; }},
+      {"small.gguf takes images as input", "use a draft model that takes text input only, such as its GGUF file",
+       [](ModelInfo& m) { m.pictures.processor = "llava"; }},
+      {"small.gguf has layers with states, which cannot be rolled back after a rejected draft token",
+       "use a draft model with attention in all layers", [](ModelInfo& m) { m.state_shapes = {{4, 4}}; }},
+  };
   const ModelInfo target = text_model(4, {});
-  ModelInfo draft = target;
-  draft.state_shapes = {{4, 4}};
-  EXPECT_NE(refusal_of(draft, target).find("layers with states"), std::string::npos);
-  draft = target;
-  draft.encoder.num_positions = 10;
-  EXPECT_NE(refusal_of(draft, target).find("an encoder"), std::string::npos);
-  draft = target;
-  draft.sliding_windows = {16, 0};
-  EXPECT_EQ(refusal_of(draft, target), "");
+  for (const Case& c : cases) {
+    ModelInfo draft = target;
+    c.change(draft);
+    const Result<void> checked = check_draft(draft, "small.gguf", target, "large.gguf");
+    ASSERT_FALSE(checked.has_value()) << c.message;
+    EXPECT_EQ(checked.error().code, ErrorCode::unsupported);
+    EXPECT_EQ(checked.error().field, "speculative_model");
+    EXPECT_EQ(checked.error().message, c.message);
+    EXPECT_EQ(checked.error().remedy, c.remedy);
+  }
+  ModelInfo windowed = target;
+  windowed.sliding_windows = {16, 0};
+  EXPECT_EQ(refusal_of(windowed, target), "");
+  const Result<void> differs = check_draft(text_model(5, {}), "small.gguf", target, "large.gguf");
+  ASSERT_FALSE(differs.has_value());
+  EXPECT_EQ(differs.error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(differs.error().remedy, "use a smaller model of the same family");
 }
 
 TEST(OpenDraft, ReportsTheOptionAndThePathWhenNoFileExists) {
@@ -241,7 +295,26 @@ TEST(OpenDraft, ReportsTheOptionAndThePathWhenNoFileExists) {
   const auto opened = open_draft(options, target);
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error().field, "speculative_model");
-  EXPECT_NE(opened.error().to_string().find("/nowhere/small.gguf"), std::string::npos) << opened.error().to_string();
+  const std::string text = opened.error().to_string();
+  EXPECT_NE(text.find("/nowhere/small.gguf"), std::string::npos) << text;
+  EXPECT_EQ(text.find("/nowhere/small.gguf"), text.rfind("/nowhere/small.gguf")) << "the path is there once: " << text;
+}
+
+TEST(OpenDraft, NamesThePathAndTheFaultOfAFileThatIsNoModel) {
+  const tiny::TempFolder folder;
+  const std::string path = folder.file("draft.gguf");
+  std::ofstream(path) << "no model";
+  EngineOptions options;
+  options.draft_model = path;
+  const auto direct = ModelFile::open(path);
+  ASSERT_FALSE(direct.has_value());
+  const auto opened = open_draft(options, text_model(4, {}));
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, direct.error().code);
+  EXPECT_EQ(opened.error().field, "speculative_model");
+  EXPECT_NE(opened.error().message.find(path), std::string::npos) << opened.error().message;
+  EXPECT_NE(opened.error().message.find(direct.error().message), std::string::npos) << opened.error().message;
+  EXPECT_NE(opened.error().message.find(direct.error().field), std::string::npos) << opened.error().message;
 }
 
 TEST(PlanDraftKv, HoldsAsManyTokensAsTheTargetWithinAQuarterOfItsBytes) {
@@ -260,6 +333,53 @@ TEST(PlanDraftKv, HoldsAsManyTokensAsTheTargetWithinAQuarterOfItsBytes) {
   EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 1U + 2 * 100U) << "two groups with all tokens";
   options.scheduler.max_num_seqs = 1;
   EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 1U + 2 * 32U) << "no more than requests may have";
+  draft.sliding_windows.clear();
+  for (const auto& [max_model_len, num_blocks] : {std::pair(497U, 32U), {496U, 31U}, {16U, 1U}, {2U, 1U}}) {
+    options.scheduler.max_model_len = max_model_len;
+    EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 1U + num_blocks) << max_model_len;
+  }
+}
+
+TEST(PlanDraftKv, HasABlockForEachGroupHoweverSmallTheTargetIs) {
+  ModelInfo target = text_model(4, {});
+  EngineOptions options;
+  options.cache.num_blocks = 3;
+  options.scheduler.max_model_len = 32;
+  const KvLayout layout = plan_kv_layout(target, options).value();
+  ModelInfo draft = text_model(4, {});
+  draft.num_layers = 40;
+  EXPECT_EQ(plan_draft_kv(draft, options, layout)->num_blocks, 1U + 1U);
+  draft.sliding_windows.assign(40, 0);
+  for (std::size_t i = 0; i < 20; ++i) draft.sliding_windows[i] = 16;
+  const KvLayout windowed = plan_draft_kv(draft, options, layout).value();
+  EXPECT_EQ(windowed.groups.size(), 2U);
+  EXPECT_EQ(windowed.num_blocks, 1U + 2U);
+}
+
+TEST(PlanDraftKv, HasRoomForTheLargestGroupOfTheTarget) {
+  EngineOptions options;
+  options.scheduler.max_model_len = 512;
+  KvLayout target{.num_blocks = 11, .dtype = KvDtype::bf16, .groups = {}, .layers = {}, .page_bytes = {1U << 20U}};
+  for (const std::uint32_t block_size : {16U, 32U, 8U})
+    target.groups.push_back({.spec = {}, .block_size = block_size, .kernel_block_size = block_size, .layers = {0}});
+  const ModelInfo draft = text_model(4, {});
+  EXPECT_EQ(plan_draft_kv(draft, options, target)->num_blocks, 1U + 20U) << "ten blocks of 32 tokens, without the null block";
+  options.cache.mamba_cache_mode = MambaCacheMode::align;
+  EXPECT_EQ(plan_draft_kv(draft, options, target)->num_blocks, 1U + 20U) << "the states of the target do not concern the draft model";
+}
+
+TEST(PlanDraftKv, TakesAtMostAQuarterOfTheBytesAndTheMostBlocks) {
+  EngineOptions options;
+  options.scheduler.max_model_len = 1U << 23U;
+  KvLayout target{.num_blocks = 4, .dtype = KvDtype::bf16, .groups = {}, .layers = {}, .page_bytes = {5 * 2048}};
+  target.groups.push_back({.spec = {}, .block_size = 1024, .kernel_block_size = 1024, .layers = {0}});
+  const ModelInfo draft = text_model(4, {});  // a block has 2048 bytes
+  EXPECT_EQ(plan_draft_kv(draft, options, target)->num_blocks, 1U + 5U);
+  target.page_bytes = {5 * 2048 - 1};
+  EXPECT_EQ(plan_draft_kv(draft, options, target)->num_blocks, 1U + 4U);
+  target.num_blocks = 1U << 24U;
+  target.page_bytes = {1U << 20U};
+  EXPECT_EQ(plan_draft_kv(draft, options, target)->num_blocks, 1U << 24U);
 }
 
 }  // namespace

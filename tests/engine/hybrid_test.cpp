@@ -1,6 +1,8 @@
 // Tests the KV plan and the refusals of engines with state-layer models. invisible_test.cpp tests that their scheduler is invisible.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "engine/collector.h"
 #include "engine/create.h"
 #include "engine/kv_plan.h"
@@ -109,6 +111,114 @@ TEST(HybridPlan, PlansASeparateStateForEachDraftToken) {
   const auto single = plan_kv(model_with_states(100), options);
   ASSERT_TRUE(single) << single.error().to_string();
   EXPECT_EQ(kv_blocks_per_request(single->layout, 160, 2048), 10U + num_kept * (1 + 3));
+}
+
+TEST(HybridPlan, AStateIsTheSumOfItsParts) {
+  ModelInfo model = model_with_states(1);
+  for (const auto& [floats, tokens] : {std::pair(128U, 16U), {129U, 32U}}) {
+    model.state_shapes = {{4, 32}, {floats}};
+    const auto plan = plan_kv(model, {});
+    ASSERT_TRUE(plan) << plan.error().to_string();
+    EXPECT_EQ(plan->block_size, tokens);
+    EXPECT_EQ(plan->layout.layers[4].state_bytes, (128 + floats) * sizeof(float));
+    EXPECT_EQ(states_of(*plan).shapes, model.state_shapes);
+    EXPECT_EQ(states_of(*plan).dtypes.size(), 2U);
+    EXPECT_EQ(states_of(*plan).mamba_type, "mamba2");
+  }
+}
+
+// 2^20 tokens of 64 bytes.
+TEST(HybridPlan, EnlargesBlocksUpToALimit) {
+  constexpr std::uint64_t kMostFloats = std::uint64_t{1} << 24U;
+  EngineOptions options;
+  options.cache.num_blocks = 10;
+  const auto largest = plan_kv(model_with_states(kMostFloats), options);
+  ASSERT_TRUE(largest) << largest.error().to_string();
+  EXPECT_EQ(largest->block_size, 1U << 20U);
+  EXPECT_EQ(largest->states, MambaCacheMode::all) << "no step has room for a block";
+  const auto refused = plan_kv(model_with_states(kMostFloats + 1), options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+  EXPECT_EQ(refused.error().to_string(),
+            "block_size: a state of 67108868 bytes needs blocks larger than the limit of 1048576 tokens; use a model with smaller states");
+}
+
+TEST(HybridPlan, SaysHowToCorrectTheCacheMode) {
+  struct Case {
+    const char* text;
+    std::function<void(EngineOptions&)> change;
+  };
+  const Case cases[] = {
+      {"mamba_cache_mode: is none, but prefix caching is on; turn prefix caching off, or leave mamba_cache_mode out",
+       [](EngineOptions& o) { o.cache.mamba_cache_mode = MambaCacheMode::none; }},
+      {"mamba_cache_mode: keeps states for later requests, but prefix caching is off; turn prefix caching on, or leave mamba_cache_mode "
+       "out",
+       [](EngineOptions& o) {
+         o.cache.mamba_cache_mode = MambaCacheMode::align;
+         o.cache.enable_prefix_caching = false;
+       }},
+      {"max_num_batched_tokens: is 319, but the blocks that hold a state of this model have 320 tokens; use at least that many tokens, or "
+       "set mamba_cache_mode to all",
+       [](EngineOptions& o) {
+         o.cache.mamba_cache_mode = MambaCacheMode::align;
+         o.scheduler.max_num_batched_tokens = 319;
+       }},
+      {"long_prefill_token_threshold: is 319, but the blocks that hold a state of this model have 320 tokens; use at least that many "
+       "tokens, "
+       "or set mamba_cache_mode to all",
+       [](EngineOptions& o) {
+         o.cache.mamba_cache_mode = MambaCacheMode::align;
+         o.scheduler.long_prefill_token_threshold = 319;
+       }},
+  };
+  for (const Case& c : cases) {
+    EngineOptions options;
+    c.change(options);
+    const auto refused = plan_kv(model_with_states(5000), options);
+    ASSERT_FALSE(refused) << c.text;
+    EXPECT_EQ(refused.error().to_string(), c.text);
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  }
+  EngineOptions options;
+  options.cache.mamba_cache_mode = MambaCacheMode::align;
+  options.scheduler.max_num_batched_tokens = options.scheduler.long_prefill_token_threshold = 320;
+  EXPECT_EQ(plan_kv(model_with_states(5000), options)->states, MambaCacheMode::align);
+  ModelInfo attends = model_with_states(1);
+  attends.layer_memories.clear();
+  attends.state_shapes.clear();
+  EXPECT_EQ(plan_kv(attends, options).error().to_string(), "mamba_cache_mode: is set, but no layer of the model has a state; leave it out");
+}
+
+// The three states make two groups. Each group needs a block per block of the prompt, and one per draft token.
+TEST(HybridPlan, AReducedContextLeavesRoomForTheStatesOfDraftTokens) {
+  EngineOptions options;
+  options.speculation.num_speculative_tokens = 3;
+  const std::uint32_t num_groups = 3, num_spare = 2 * 3;
+  for (const auto& [num_blocks, max_model_len] :
+       {std::pair(1 + num_spare + 4 * num_groups, 64U), {1 + num_spare + 4 * num_groups - 1, 48U}, {1 + num_spare + num_groups, 16U}}) {
+    options.cache.num_blocks = num_blocks;
+    const auto plan = plan_kv(model_with_states(100), options);
+    ASSERT_TRUE(plan) << plan.error().to_string();
+    ASSERT_EQ(plan->layout.groups.size(), num_groups);
+    EXPECT_EQ(plan->max_model_len, max_model_len);
+    EXPECT_EQ(kv_blocks_per_request(plan->layout, max_model_len, 2048), max_model_len / 16 * num_groups + num_spare);
+  }
+  for (const std::uint32_t num_blocks : {2U, 1 + num_spare}) {
+    options.cache.num_blocks = num_blocks;
+    EXPECT_FALSE(plan_kv(model_with_states(100), options)) << num_blocks;
+  }
+}
+
+TEST(HybridPlan, TheBlockOfASingleStateIsAsLongAsTheLongestRequest) {
+  EngineOptions options;
+  options.cache.enable_prefix_caching = false;
+  options.scheduler.max_model_len = 500;
+  EXPECT_EQ(states_of(plan_kv(model_with_states(300), options).value()).block_size, 500U);
+  options.scheduler.max_model_len = 0;
+  options.cache.num_blocks = 1 + 2 + 5;  // two groups of states, and five blocks of 32 tokens
+  const KvPlan plan = plan_kv(model_with_states(300), options).value();
+  EXPECT_EQ(plan.max_model_len, 160U);
+  EXPECT_EQ(states_of(plan).block_size, 160U);
 }
 
 class HybridEngine : public testing::Test {

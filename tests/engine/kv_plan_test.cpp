@@ -150,5 +150,102 @@ TEST(KvPlan, TheLongestRequestLeavesTheNullBlockFree) {
   EXPECT_TRUE(plan_kv(windowed, options).has_value());
 }
 
+TEST(KvPlan, AcceptsFromTwoBlocksToTheMostBlocks) {
+  constexpr std::uint32_t kMost = 1U << 24U;
+  const ModelInfo model = dense_model(1, 1, 1);
+  EngineOptions options;
+  options.cache.kv_cache_bytes = 0;
+  for (const std::uint32_t count : {2U, kMost}) {
+    options.cache.num_blocks = count;
+    EXPECT_EQ(plan_kv_layout(model, options)->num_blocks, count);
+  }
+  for (const std::uint32_t count : {1U, kMost + 1}) {
+    options.cache.num_blocks = count;
+    const auto refused = plan_kv_layout(model, options);
+    ASSERT_FALSE(refused.has_value()) << count;
+    EXPECT_EQ(refused.error().to_string(), fmt::format("num_blocks: is {}; use a value from 2 to 16777216", count));
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  }
+}
+
+TEST(KvPlan, TakesAsManyBlocksAsTheMemoryHolds) {
+  const ModelInfo model = dense_model(3, 2, 8);
+  constexpr std::uint64_t kBytes = 3 * 2 * 2 * 16 * 8 * 2;  // layers, keys and values, heads, tokens, elements of 2 bytes
+  EngineOptions options;
+  for (const auto& [bytes, count] : {std::pair(2 * kBytes, 2U), {3 * kBytes - 1, 2U}, {3 * kBytes, 3U}, {kBytes << 25U, 1U << 24U}}) {
+    options.cache.kv_cache_bytes = bytes;
+    EXPECT_EQ(plan_kv_layout(model, options)->num_blocks, count) << bytes;
+  }
+  options.cache.kv_cache_bytes = 2 * kBytes - 1;
+  const auto refused = plan_kv_layout(model, options);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().to_string(), fmt::format("kv_cache_bytes: {} bytes hold only 1 blocks of {} bytes; use at least {} bytes",
+                                                     2 * kBytes - 1, kBytes, 2 * kBytes));
+}
+
+TEST(KvPlan, APageHoldsWhatAnAttentionLayerKeepsOfItsTokens) {
+  const auto page_bytes = [](const ModelInfo& model, KvDtype dtype) {
+    EngineOptions options;
+    options.cache.dtype = dtype;
+    const KvLayout layout = plan_kv_layout(model, options).value();
+    EXPECT_EQ(layout.dtype, dtype);
+    EXPECT_EQ(layout.layers.at(0).head_dim, 32U);
+    EXPECT_EQ(layout.layers.at(0).num_kv_heads, model.num_kv_heads);
+    return layout.page_bytes.at(0);
+  };
+  const ModelInfo plain = dense_model(1, 2, 32);
+  EXPECT_EQ(page_bytes(plain, KvDtype::bf16), 2U * 2 * 16 * 32 * 2);
+  EXPECT_EQ(page_bytes(plain, KvDtype::f32), 2U * 2 * 16 * 32 * 4);
+  EXPECT_EQ(page_bytes(plain, KvDtype::int8), 2U * 2 * 16 * (32 + 4)) << "a float scale per row";
+  ModelInfo latent = dense_model(1, 1, 32);
+  latent.latent_attention = true;
+  EXPECT_EQ(page_bytes(latent, KvDtype::bf16), 16U * 32 * 2) << "one vector for keys and values";
+}
+
+// Each decoder layer has self-attention and cross-attention. Both groups have two layers here.
+TEST(KvPlan, KeepsBlocksForTheOutputOfAnEncoder) {
+  ModelInfo model = dense_model(2, 1, 16);
+  model.encoder.num_positions = 33;
+  EngineOptions options;
+  options.cache.num_blocks = 1 + 3 + 4;
+  const auto plan = plan_kv(model, options);
+  ASSERT_TRUE(plan.has_value()) << plan.error().to_string();
+  ASSERT_EQ(plan->layout.groups.size(), 2U);
+  EXPECT_EQ(plan->layout.layers.size(), 4U);
+  std::map<bool, std::vector<std::uint32_t>> layers;
+  for (const KvGroupLayout& group : plan->layout.groups) layers[group.keeps_encoder_output()] = group.layers;
+  EXPECT_EQ(layers[false], (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(layers[true], (std::vector<std::uint32_t>{2, 3}));
+  EXPECT_EQ(plan->max_model_len, 4 * 16U) << "33 positions take three blocks";
+  EXPECT_EQ(num_tokens_in(plan->config, 8), 8 * 16U) << "only self-attention grows with the prompt";
+}
+
+TEST(KvPlan, CountsTheTokensThatFitIntoAllGrowingGroups) {
+  const auto group_of = [](LayerKvSpec spec) { return KvCacheGroup{.layer_names = {"layer"}, .spec = std::move(spec), .layer_specs = {}}; };
+  const auto attention_of = [](std::uint32_t block_size) {
+    FullAttentionSpec spec;
+    spec.block_size = block_size;
+    return spec;
+  };
+  const auto states_with = [](MambaCacheMode mode) {
+    return MambaSpec{.block_size = 8, .shapes = {}, .dtypes = {}, .page_size_padded = {}, .mode = mode};
+  };
+  KvCacheConfig config;
+  EXPECT_EQ(num_tokens_in(config, 10), 0U) << "there are no groups";
+  for (const MambaCacheMode mode : {MambaCacheMode::none, MambaCacheMode::align}) {
+    config.groups = {group_of(states_with(mode))};
+    EXPECT_EQ(num_tokens_in(config, 10), 0U) << "no group grows";
+    config.groups = {group_of(attention_of(8)), group_of(states_with(mode)), group_of(CrossAttentionSpec())};
+    EXPECT_EQ(num_tokens_in(config, 10), 80U) << "one group grows";
+  }
+  config.groups = {group_of(attention_of(8)), group_of(states_with(MambaCacheMode::all)), group_of(SlidingWindowSpec())};
+  config.groups.back().spec = [&] {
+    SlidingWindowSpec spec;
+    spec.block_size = 8;
+    return spec;
+  }();
+  EXPECT_EQ(num_tokens_in(config, 11), 3U * 8) << "three groups grow, and two of eleven blocks are left over";
+}
+
 }  // namespace
 }  // namespace quire

@@ -51,6 +51,63 @@ TEST(MemoryBudget, CountsTiersAndConnectorsInHostMemory) {
   EXPECT_EQ(sum_of(tier_shares(seams)), 4 * kOneGiB + 7);
 }
 
+TEST(MemoryBudget, SaysWhichValueFits) {
+  struct Case {
+    std::vector<MemoryShare> shares;
+    std::uint64_t total;
+    const char* text;
+  };
+  const MemoryShare weights{nullptr, "weights", 3 * kOneGiB}, cache{"num_blocks", "KV cache", 2 * kOneGiB};
+  const MemoryShare swap{"kv_swap", "swap", 2 * kOneGiB}, none{"kv_dram", "tier in host memory", 0};
+  const Case cases[] = {
+      {{none, cache},
+       kOneGiB,
+       "num_blocks: 2.00 GiB does not fit: this machine or its control group has 1.00 GiB of memory; use at most 1.00 GiB, or give the "
+       "process more memory"},
+      {{weights, none, cache},
+       4 * kOneGiB,
+       "num_blocks: 2.00 GiB does not fit: this machine or its control group has 4.00 GiB of memory, and the server also needs weights "
+       "3.00 GiB; use at most 1.00 GiB, or give the process more memory"},
+      {{weights, cache, swap},
+       5 * kOneGiB + 1,
+       "num_blocks: 2.00 GiB does not fit: this machine or its control group has 5.00 GiB of memory, and the server also needs weights "
+       "3.00 GiB, swap 2.00 GiB; use at most 1 B, or give the process more memory"},
+      {{weights, cache, swap},
+       5 * kOneGiB,
+       "num_blocks: this machine or its control group has 5.00 GiB of memory, but the server needs 7.00 GiB (weights 3.00 GiB, swap 2.00 "
+       "GiB); serve a smaller model, or give the process more memory"},
+      {{weights, none},
+       kOneGiB,
+       "model: this machine or its control group has 1.00 GiB of memory, but the server needs 3.00 GiB (weights 3.00 GiB); serve a smaller "
+       "model, or give the process more memory"},
+  };
+  for (const Case& c : cases) {
+    const Result<void> refused = check_memory(c.shares, c.total);
+    ASSERT_FALSE(refused.has_value()) << c.text;
+    EXPECT_EQ(refused.error().to_string(), c.text);
+    EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  }
+}
+
+TEST(MemoryBudget, CountsAConnectorOnlyIfItsSizeIsANumber) {
+  const auto bytes_of = [](const std::string& text) {
+    EngineSeams seams;
+    seams.choice.connectors = {{.name = "OffloadingConnector", .parameters = {{"cpu_bytes_to_use", text}}}};
+    const std::vector<MemoryShare> shares = tier_shares(seams);
+    EXPECT_EQ(shares.size(), 2U);
+    EXPECT_STREQ(shares.at(0).option, "kv_dram");
+    EXPECT_STREQ(shares.at(1).option, "kv_connector");
+    EXPECT_STREQ(shares.at(1).name, "connector");
+    return shares.at(1).bytes;
+  };
+  EXPECT_EQ(bytes_of("4096"), 4096U);
+  EXPECT_EQ(bytes_of("18446744073709551615"), UINT64_MAX);
+  for (const char* text : {"", "4096x", "x4096", "-1", "18446744073709551616"}) EXPECT_EQ(bytes_of(text), 0U) << text;
+  EngineSeams invalid;
+  invalid.choice.connectors = {{.name = "MultiConnector", .parameters = {{"connectors", ""}}}};
+  EXPECT_EQ(tier_shares(invalid).size(), 1U) << "the connector itself reports the error";
+}
+
 TEST(MemoryBudget, ListsTheMemoryOfEachOption) {
   ModelInfo model;
   model.weight_bytes = 100;
@@ -60,7 +117,7 @@ TEST(MemoryBudget, ListsTheMemoryOfEachOption) {
   layout.groups.push_back({.spec = {}, .block_size = 1, .kernel_block_size = 1, .layers = {0}});
   layout.num_blocks = 5;
   EngineOptions options;
-  options.journal.memory_bytes = 0;
+  options.journal.memory_bytes = 21;
   options.kv_swap.bytes = 16;
   const auto share = [&](const EngineOptions& given, const char* name) {
     for (const MemoryShare& one :
@@ -73,6 +130,11 @@ TEST(MemoryBudget, ListsTheMemoryOfEachOption) {
   EXPECT_STREQ(share(options, "KV cache").option, "kv_cache_bytes");
   EXPECT_EQ(share(options, "draft model").bytes, 9U);
   EXPECT_EQ(share(options, "swap").bytes, 16U);
+  EXPECT_EQ(share(options, "journal").bytes, 21U);
+  for (const auto& [name, option] : {std::pair("swap", "kv_swap"), {"journal", "journal_memory"}})
+    EXPECT_STREQ(share(options, name).option, option);
+  for (const char* name : {"weights", "draft model"}) EXPECT_EQ(share(options, name).option, nullptr) << "no option sets the size";
+  EXPECT_STREQ(share(options, "experts").name, "") << "all experts are part of the weights";
   EngineOptions in_blocks = options;
   in_blocks.cache.num_blocks = 5;
   EXPECT_STREQ(share(in_blocks, "KV cache").option, "num_blocks");
@@ -80,6 +142,9 @@ TEST(MemoryBudget, ListsTheMemoryOfEachOption) {
   options.weights.expert_bytes = 1000;
   EXPECT_EQ(share(options, "weights").bytes, 0U) << "mapped weights are pages of a file";
   EXPECT_EQ(share(options, "experts").bytes, 60U);
+  EXPECT_STREQ(share(options, "experts").option, "expert_memory");
+  options.weights.expert_bytes = 1;
+  EXPECT_EQ(share(options, "experts").bytes, 1U);
 }
 
 }  // namespace

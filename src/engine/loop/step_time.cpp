@@ -14,7 +14,8 @@ constexpr double kLeastShare = 0.1;
 constexpr double kWithoutDecodes = 4.0;
 // Smaller chunks cost much more per token, because each step reads all weights.
 constexpr double kLeastBesideDecodes = 16.0, kLeastWithoutDecodes = 64.0, kMostTokens = 65536.0;
-constexpr double kSmallestChange = 0.125;
+// A limit stays until it would rise by more than this share or fall by more than that. If it is too high, streams wait.
+constexpr double kSmallestRise = 0.125, kSmallestFall = 0.03125;
 
 // A value counts as this many times the mean at most.
 constexpr double kLargestOutlier = 4.0;
@@ -62,7 +63,8 @@ double StepTimePredictor::decodes_s(std::uint32_t num_decodes) const {
 std::uint32_t StepTimePredictor::tokens_within(double seconds, double least, std::uint32_t last) const {
   if (prompt_token_s_ <= 0.0) return last;
   const double fitting = std::clamp(seconds / prompt_token_s_, least, kMostTokens);
-  return std::abs(fitting - last) <= kSmallestChange * last ? last : static_cast<std::uint32_t>(fitting);
+  const bool stays = fitting <= (1.0 + kSmallestRise) * last && fitting >= (1.0 - kSmallestFall) * last;
+  return stays ? last : static_cast<std::uint32_t>(fitting);
 }
 
 }  // namespace quire

@@ -71,6 +71,7 @@ std::string bindable_endpoint(const std::string& endpoint) {
   constexpr std::string_view kTcp = "tcp://";
   if (!endpoint.starts_with(kTcp)) return endpoint;
   const std::size_t colon = endpoint.rfind(':');
+  if (colon < kTcp.size()) return endpoint;  // without a port
   const std::string written = endpoint.substr(kTcp.size(), colon - kTcp.size());
   if (written.empty() || written == "*" || if_nametoindex(written.c_str()) != 0) return endpoint;
   const bool is_bracketed = written.starts_with('[') && written.ends_with(']');

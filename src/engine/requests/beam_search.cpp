@@ -67,7 +67,7 @@ void BeamSearch::step(std::span<const std::vector<TokenLogprob>> offers) {
   beams_.clear();
   for (const Candidate& candidate : open) {
     beams_.push_back({candidate.beam, candidate.token.token});
-    next.push_back({remember(candidate, positions), candidate.cum_logprob, 0.0, false});
+    next.push_back({.last = remember(candidate, positions), .cum_logprob = candidate.cum_logprob});
   }
   paths_ = std::move(next);
   ++num_steps_;

@@ -87,7 +87,7 @@ Result<GrammarMatcher> GrammarThread::compile(const GrammarSpec& wanted) {
 void GrammarThread::keep(const GrammarSpec& wanted, const GrammarMatcher& matcher) {
   cache_.push_front({wanted, matcher.clone()});
   num_cached_bytes_ += wanted->text.size();
-  while (cache_.size() > kMaxCachedMatchers || (num_cached_bytes_ > kMaxCachedBytes && cache_.size() > 1)) {
+  while (cache_.size() > kMaxCachedMatchers || num_cached_bytes_ > kMaxCachedBytes) {
     num_cached_bytes_ -= cache_.back().wanted->text.size();
     cache_.pop_back();
   }

@@ -185,7 +185,6 @@ bool Grammars::fork(RequestId parent, RequestId child, std::uint32_t num_outputs
                                                 .initial_matcher = from.initial_matcher,
                                                 .begun = from.begun,
                                                 .num_outputs = from.num_outputs,
-                                                .begin = from.begin,
                                                 .tail = from.tail});
   return true;
 }

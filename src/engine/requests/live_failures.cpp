@@ -74,7 +74,7 @@ void LiveFailures::end_failed_load(RequestId id) {
   if (const auto search = searches_.search_of(id)) return searches_.end(*search, FinishReason::error, kUnloaded);
   LiveRequest* live = live_.find_open(id);
   if (live == nullptr) return;
-  forks_.part(id);
+  forks_.end_siblings(id, kUnloaded);
   live_.end(id, *live, FinishReason::error, kUnloaded);
 }
 

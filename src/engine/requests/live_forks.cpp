@@ -3,6 +3,7 @@
 // never stops the program.
 #include "engine/requests/live_forks.h"
 
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -78,6 +79,14 @@ void LiveForks::end_expected(RequestId id, FinishReason reason) {
   std::erase(live_.at(*live.leader).siblings, id);
   live_.end(id, live, reason);
   live_.forget(id);
+}
+
+void LiveForks::end_siblings(RequestId leader, const std::string& error) {
+  std::erase(leaders_, leader);
+  for (const RequestId id : std::exchange(live_.at(leader).siblings, {})) {
+    live_.end(id, live_.at(id), FinishReason::error, error);
+    live_.forget(id);
+  }
 }
 
 void LiveForks::fork(const Fork& fork) {

@@ -5,7 +5,9 @@
 // States of a sibling, and the function that moves it:
 //   expected   unknown to the core: the leader's prompt is not planned yet         expect
 //   live       forked, or added alone if the leader ended or could not be forked   planned, part
+//   ended      by its client, or because the leader's blocks could not be loaded   end_expected, end_siblings
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "engine/requests/inbox.h"
@@ -27,6 +29,8 @@ class LiveForks {
   void planned(const StepPlan& plan);
   // Adds the siblings of a leader as separate requests, because it ends before its prompt was planned.
   void part(RequestId leader);
+  // Ends the expected siblings of a leader that the core has ended, because the blocks that they would share could not be loaded.
+  void end_siblings(RequestId leader, const std::string& error);
   // Ends an expected sibling.
   void end_expected(RequestId id, FinishReason reason);
   // Forks children from a request. A child's first output holds the parent's outputs so far. If the fork fails, it is the child's last

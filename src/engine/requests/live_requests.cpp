@@ -32,7 +32,6 @@ RequestStatus status_of(FinishReason reason) {
 
 void allocate_prompt_outputs(LiveRequest& live) {
   live.prompt_experts = live.sampling.routed_experts ? std::make_shared<std::vector<std::uint16_t>>() : nullptr;
-  live.prompt_logprobs.reset();
   if (live.sampling.prompt_logprobs.has_value())
     live.prompt_logprobs = std::make_shared<std::vector<PositionLogprobs>>(live.num_prompt_tokens - 1);
 }

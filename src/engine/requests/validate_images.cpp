@@ -60,7 +60,7 @@ Result<void> validate_images(const EngineRequest& request, const ImageInfo& info
     const PromptImage& picture = request.pictures[i];
     if (auto valid = check_image(picture, i, info); !valid) return valid;
     const std::uint64_t begin = picture.position.offset();
-    if (begin < end || picture.position.length() == 0 || begin + picture.position.length() > request.prompt.size())
+    if (begin < end || begin + picture.position.length() > request.prompt.size())
       return fail(ErrorCode::invalid_argument, fmt::format("pictures[{}]", i),
                   fmt::format("begins at token {}, which is outside the prompt or overlaps another image", begin),
                   "list images in order of position, each within the prompt");

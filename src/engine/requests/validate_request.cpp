@@ -225,7 +225,7 @@ Result<void> validate_rows(const EngineRequest& request, std::uint32_t hidden_si
   return fail(ErrorCode::invalid_argument, "prompt",
               fmt::format("has {} tokens, whose outputs of {} values each exceed the limit of {} values", request.prompt.size(),
                           hidden_size, kMaxPooledValues),
-              fmt::format("send at most {} tokens", kMaxPooledValues / std::max(hidden_size, 1U)));
+              fmt::format("send at most {} tokens", kMaxPooledValues / hidden_size));
 }
 
 Result<void> validate_request(EngineRequest& request, const EngineOptions& options, std::uint32_t vocab_size) {

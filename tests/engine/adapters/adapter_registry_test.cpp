@@ -236,7 +236,13 @@ TEST_F(AdapterRegistryTest, LeaseWaitsForALoadInProgress) {
   std::vector<std::future<Result<SharedLease>>> asked;
   asked.push_back(std::async(std::launch::async, [&] { return registry.lease("a"); }));
   begun.wait();
-  for (int i = 1; i < kThreads; ++i) asked.push_back(std::async(std::launch::async, [&] { return registry.lease("a"); }));
+  std::latch asking(kThreads - 1);
+  for (int i = 1; i < kThreads; ++i)
+    asked.push_back(std::async(std::launch::async, [&] {
+      asking.count_down();
+      return registry.lease("a");
+    }));
+  asking.wait();
   // The registry serves other adapters meanwhile.
   EXPECT_NE(registry.lease("c").value(), nullptr);
   EXPECT_EQ(registry.list().size(), 3U);

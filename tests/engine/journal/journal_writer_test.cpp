@@ -2,15 +2,14 @@
 #include "engine/journal/journal_writer.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
 #include <vector>
 
+#include "engine/journal/file_size_limit.h"
 #include "engine/simulated_engine.h"
 #include "runtime/tier/tier_support.h"
 
@@ -151,19 +150,15 @@ TEST(JournalWriter, EndsWhenTheDiskIsTooSlow) {
 
 TEST(JournalWriter, EndsWithAReasonWhenTheDiskIsFull) {
   const TempFolder folder;
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit limit{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
-  const rlimit before = limit;
-  limit.rlim_cur = 8 * kMiB;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto journal = CoreJournal::create({.folder = folder.path()}, {}, {}).value();
-  for (int i = 0; i < 200 && !journal->end(); ++i) {
-    report_calls(*journal, 10);
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  {
+    const FileSizeLimit limit(8 * kMiB);
+    for (int i = 0; i < 200 && !journal->end(); ++i) {
+      report_calls(*journal, 10);
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    }
+    EXPECT_TRUE(wait_for_end(*journal));
   }
-  EXPECT_TRUE(wait_for_end(*journal));
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_EQ(journal->end(), JournalEnd::disk);
   const Found found = read(journal->path());
   EXPECT_EQ(found.end, JournalEnd::disk);

@@ -92,6 +92,8 @@ TEST(StepLoop, AnAsynchronousStepRunsWhileThePreviousOneIsDelivered) {
   bench.add(7, make_request(5, 3));
   // Step 3 runs no request: the scheduler knew when it planned the step that the third token is the last.
   EXPECT_EQ(bench.run(), "+0 =0 +1 d7 =1 +2 d7 =2 +3 d7 =3");
+  EXPECT_EQ(bench.loop->stats().step_time_s.counts.back(), 4U);
+  EXPECT_EQ(bench.loop->stats().forward_time_s.counts.back(), 3U) << "the last step computed nothing";
 }
 
 TEST(StepLoop, ATokenSampledAfterTheEndIsDropped) {

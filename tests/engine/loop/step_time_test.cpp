@@ -128,6 +128,74 @@ TEST(StepTimePredictor, IgnoresTimesThatAreNone) {
   EXPECT_EQ(model.limits(), before);
 }
 
+// A value counts a quarter in its average, and as four times the average at most.
+TEST(StepTimePredictor, AveragesTheNewestTimesExactly) {
+  StepTimePredictor decodes(1.0);
+  const StepWork one{.num_decodes = 1};
+  for (const auto& [seconds, average] : {std::pair(1.0, 1.0), {2.0, 1.25}, {0.25, 1.0}, {4.0, 1.75}, {7.0, 3.0625}, {1000.0, 5.359375}}) {
+    decodes.observe(one, seconds);
+    EXPECT_DOUBLE_EQ(decodes.predict_s(one), average) << seconds;
+  }
+  StepTimePredictor prompts(1.0);
+  for (const auto& [seconds, average] : {std::pair(10.0, 1.0), {20.0, 1.25}, {1000.0, 2.1875}}) {
+    prompts.observe({.num_prompt_tokens = 10}, seconds);
+    EXPECT_DOUBLE_EQ(prompts.predict_s({.num_prompt_tokens = 1}), average) << seconds;
+  }
+}
+
+// Decodes take their part of a step first, in proportion to their number, and 90 % of it at most.
+TEST(StepTimePredictor, SplitsAStepIntoDecodesAndPromptTokens) {
+  struct Case {
+    std::uint32_t num_decodes;
+    double seconds, decode_s, prompt_token_s;
+  };
+  for (const Case& one : {Case{0, 8.0, 4.0, 0.8}, Case{2, 8.0, 4.0, 0.6}, Case{4, 8.0, 4.0, 0.4}, Case{9, 8.0, 4.0, 0.4},
+                          Case{4, 4.0, 3.6, 0.04}, Case{2, 1.0, 1.8, 0.01}}) {
+    SCOPED_TRACE(one.num_decodes);
+    StepTimePredictor model(1.0);
+    model.observe({.num_decodes = 4}, 4.0);
+    model.observe({.num_prompt_tokens = 10, .num_decodes = one.num_decodes}, one.seconds);
+    EXPECT_NEAR(model.predict_s({.num_decodes = 4}), one.decode_s, 1e-12);
+    EXPECT_NEAR(model.predict_s({.num_prompt_tokens = 1}), one.prompt_token_s, 1e-12);
+    EXPECT_NEAR(model.predict_s({.num_prompt_tokens = 5, .num_decodes = 2}), one.decode_s / 2 + 5 * one.prompt_token_s, 1e-12);
+  }
+}
+
+// The first limits are 64 tokens next to decodes and 256 without. A limit stays if it would
+// rise by an eighth or less, or fall by a thirty-second or less.
+TEST(StepTimePredictor, LimitsFollowTheTargetInCoarseSteps) {
+  struct Case {
+    double target_s;
+    PrefillLimits limits;
+  };
+  for (const Case& one :
+       {Case{1.0, {.beside_decodes = 64, .without_decodes = 256}}, Case{1.125, {.beside_decodes = 64, .without_decodes = 256}},
+        Case{1.140625, {.beside_decodes = 73, .without_decodes = 292}}, Case{0.96875, {.beside_decodes = 64, .without_decodes = 256}},
+        Case{0.953125, {.beside_decodes = 61, .without_decodes = 244}}, Case{0.859375, {.beside_decodes = 55, .without_decodes = 220}},
+        Case{0.265625, {.beside_decodes = 17, .without_decodes = 68}}, Case{0.234375, {.beside_decodes = 16, .without_decodes = 64}},
+        Case{1024.0, {.beside_decodes = 65'536, .without_decodes = 65'536}},
+        Case{1e9, {.beside_decodes = 65'536, .without_decodes = 65'536}}}) {
+    StepTimePredictor model(one.target_s);
+    EXPECT_EQ(model.limits(), (PrefillLimits{.beside_decodes = 64, .without_decodes = 256})) << "nothing is known yet";
+    model.observe({.num_prompt_tokens = 1}, 1.0 / 64);
+    EXPECT_EQ(model.limits(), one.limits) << one.target_s;
+  }
+}
+
+TEST(StepTimePredictor, LeavesTheDecodesOfTheLastStepTheirTime) {
+  struct Case {
+    double decode_s;
+    std::uint32_t beside_decodes, without_decodes;
+  };
+  for (const Case& one : {Case{0.25, 48, 256}, Case{0.5, 32, 256}, Case{1.0, 64, 512}, Case{2.0, 128, 1024}}) {
+    StepTimePredictor model(1.0);
+    model.observe({.num_prompt_tokens = 1}, 1.0 / 64);
+    for (int i = 0; i < 2; ++i) model.observe({.num_decodes = 3}, one.decode_s);
+    EXPECT_EQ(model.limits(), (PrefillLimits{.beside_decodes = one.beside_decodes, .without_decodes = one.without_decodes}))
+        << one.decode_s;
+  }
+}
+
 // A worker that needs a millisecond for each prompt token: while a stream decodes, chunks fit into the target of 20 ms.
 TEST(StepTimeTarget, LimitsTheChunksOfAnEngine) {
   std::vector<std::uint32_t> chunks;

@@ -1,116 +1,16 @@
 // Steps the loop by hand while transfers of a connector hold blocks, and with several tokens per result. No engine uses these cases today.
 #include <gtest/gtest.h>
 
-#include <array>
-#include <atomic>
+#include <algorithm>
 #include <limits>
-#include <optional>
+#include <vector>
 
-#include "base/manual_clock.h"
 #include "engine/engine_impl.h"
-#include "engine/loop/step_loop.h"
-#include "engine/simulated_engine.h"
-#include "support/scripted_connector.h"
+#include "engine/loop/controls.h"
+#include "engine/loop/transfer_bench.h"
 
 namespace quire {
 namespace {
-
-constexpr TokenId kFirstToken = 10;
-
-// Computes nothing: samples kFirstToken, and one more than the last token for each draft. Reports the transfers that the test marks as
-// done.
-class TransferWorker final : public WorkerBase {
- public:
-  void start(const StepPlan& plan) override {
-    plan_ = &plan;
-    if (++num_steps == sends_first_at_step) sent = {RequestId{1}};
-  }
-  WorkerResult finish() override {
-    Results& results = results_[plan_->step.value % 2];
-    results = {};
-    std::swap(results.sent, sent);
-    std::swap(results.received, received);
-    for (const ScheduledRequest& request : plan_->scheduled) {
-      if (!request.samples) continue;
-      std::vector<SampleOutcome>& samples = results.samples.emplace_back(request.drafts.size() + 1);
-      for (std::size_t i = 0; i < samples.size(); ++i) {
-        samples[i].token = kFirstToken + static_cast<TokenId>(i);
-        samples[i].logprobs.entries = {{samples[i].token, -1.0F, 1}};
-      }
-      results.requests.push_back({request.id, samples});
-    }
-    return {.step = {.step = plan_->step,
-                     .has_connector_output = true,
-                     .finished_sending = results.sent,
-                     .finished_receiving = results.received},
-            .requests = results.requests};
-  }
-  [[nodiscard]] std::optional<double> next_transfer_s() const override { return due_s; }
-
-  std::vector<RequestId> sent, received;  // transfers that end with the next step
-  std::uint32_t sends_first_at_step = UINT32_MAX;
-  std::optional<double> due_s;
-  std::atomic<std::uint32_t> num_steps = 0;
-
- private:
-  struct Results {
-    std::vector<std::vector<SampleOutcome>> samples;
-    std::vector<RequestResult> requests;
-    std::vector<RequestId> sent, received;
-  };
-  const StepPlan* plan_ = nullptr;
-  std::array<Results, 2> results_;
-};
-
-ResolvedEngine resolved_for(bool async_scheduling, std::uint32_t num_blocks) {
-  EngineOptions options;
-  options.cache.block_size = 4;
-  options.cache.num_blocks = num_blocks;
-  options.scheduler.async_scheduling = async_scheduling;
-  return resolve_options(options, simulated_model(), {1, 0}).value();
-}
-
-struct TransferBench {
-  explicit TransferBench(bool async_scheduling, std::uint32_t num_blocks = 40, std::uint32_t num_spec_tokens = 0) {
-    CoreConfig config = resolved_for(async_scheduling, num_blocks).core;
-    config.speculation.num_spec_tokens = num_spec_tokens;
-    auto made = Core::create(config, {.connector = &connector}).value();
-    core = made.get();
-    auto made_worker = std::make_unique<TransferWorker>();
-    worker = made_worker.get();
-    StepLoop::Options options{.eos_ids = {kEos}, .async_scheduling = async_scheduling};
-    options.seams.clock = clock;
-    loop = std::make_unique<StepLoop>(std::move(made), std::move(made_worker), std::move(options));
-  }
-  void add(std::uint64_t id, EngineRequest request) {
-    loop->add({.id = RequestId{id}, .request = std::move(request), .block_keys = {}, .sink = &sink, .arrival_s = 0.0});
-  }
-  // Adds requests 7, 8 and 9; the first waits for blocks that arrive at 5 seconds.
-  void add_loading_siblings() {
-    connector.matches[RequestId{7}] = {.num_tokens = 8, .load_async = true};
-    worker->due_s = 5.0;
-    EngineRequest request = make_request(10, 3);
-    request.n = 3;
-    add(7, request);
-    run();
-  }
-  // Steps until there is nothing left to do now and returns the number of steps.
-  std::uint32_t run() {
-    const std::uint32_t before = worker->num_steps;
-    while (loop->can_step() && worker->num_steps < before + 100) {
-      loop->step();
-      loop->deliver();
-    }
-    return worker->num_steps - before;
-  }
-
-  test::ScriptedConnector connector;
-  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
-  Collector sink;
-  Core* core = nullptr;
-  TransferWorker* worker = nullptr;
-  std::unique_ptr<StepLoop> loop;
-};
 
 class TransferTest : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Modes, TransferTest, testing::Bool(), [](const auto& mode) { return std::string(mode.param ? "async" : "sync"); });
@@ -182,6 +82,64 @@ TEST_P(TransferTest, PollsSoonWhenTheWorkerGivesNoDueTime) {
   ASSERT_TRUE(bench.loop->wait_s().has_value());
   EXPECT_GT(*bench.loop->wait_s(), 0.0);
   EXPECT_LE(*bench.loop->wait_s(), 0.1);
+}
+
+// A connector that cannot say yet which tokens it has gives no time either. After some idle steps the loop asks a thousand times a second.
+TEST_P(TransferTest, AsksAConnectorWithoutAnAnswerEveryMillisecond) {
+  TransferBench bench(GetParam());
+  bench.connector.answer = {.num_tokens = std::nullopt};
+  bench.add(7, make_request(10, 3));
+  EXPECT_EQ(bench.run(), 5U);
+  EXPECT_FALSE(bench.loop->awaits_transfers());
+  EXPECT_EQ(bench.loop->wait_s(), 0.001);
+  bench.clock->now += 0.001;
+  EXPECT_EQ(bench.run(), 1U);
+  EXPECT_EQ(bench.loop->wait_s(), 0.001);
+  bench.loop->note_change();
+  EXPECT_EQ(bench.run(), 1U) << "a change may help";
+  bench.connector.matches[RequestId{8}] = {.num_tokens = 0};
+  bench.add(8, make_request(10, 3, 60));
+  EXPECT_EQ(bench.run(), GetParam() ? 9U : 8U) << "the idle steps after a request count from the first";
+  bench.connector.answer = {.num_tokens = 0};
+  bench.clock->now += 0.001;
+  bench.run();
+  EXPECT_EQ(bench.sink.wait(RequestId{7}).tokens.size(), 3U);
+  bench.loop->check_all_free();
+}
+
+TEST_P(TransferTest, WaitsForThePinOrTheTransferThatIsDueFirst) {
+  for (const double due_s : {5.0, 1.5}) {
+    TransferBench bench(GetParam(), 40, 0, SchedulingPolicy::continuum);
+    bench.connector.keeps_blocks = {RequestId{8}};
+    bench.worker->due_s = due_s;
+    EngineRequest request = make_request(10, 3);
+    request.tags.job = "job";
+    request.tags.tool = "ls";
+    bench.add(7, request);
+    bench.add(8, make_request(10, 3, 60));
+    bench.run();
+    EXPECT_EQ(bench.loop->stats().num_pinned, 1U);
+    EXPECT_EQ(bench.loop->wait_s(), std::min(2.0, due_s));
+    bench.clock->now = 3.0;
+    EXPECT_EQ(bench.loop->wait_s(), 0.0) << "one of both is overdue";
+    bench.worker->sent = {RequestId{8}};
+    bench.run();
+    EXPECT_EQ(bench.loop->stats().num_pinned, 0U);
+    bench.loop->check_all_free();
+  }
+}
+
+TEST_P(TransferTest, SiblingsThatAreNotForkedYetCountAsWaiting) {
+  TransferBench bench(GetParam());
+  bench.add_loading_siblings();
+  EXPECT_EQ(bench.loop->stats().num_waiting, 3U);
+  EXPECT_EQ(bench.loop->stats().num_running, 0U);
+  EXPECT_EQ(bench.loop->abort_all(), 3U);
+  EXPECT_EQ(bench.loop->stats().num_waiting, 0U);
+  bench.worker->received = {RequestId{7}};
+  bench.clock->now = 5.0;
+  bench.run();
+  bench.loop->check_all_free();
 }
 
 TEST_P(TransferTest, SiblingsWaitForTheBlocksOfTheFirstAndShareThem) {
@@ -271,6 +229,66 @@ TEST_P(TransferTest, EachTokenOfAStepHasItsLogprobs) {
   EXPECT_EQ(bench.sink.wait(RequestId{7}).stop_token, kFirstToken + 2);
   EXPECT_EQ(bench.loop->stats().generation_tokens,
             bench.sink.wait(RequestId{7}).tokens.size() + bench.sink.wait(RequestId{8}).tokens.size());
+}
+
+// The blocks of a transfer are in use, so the cache cannot be cleared before it ends.
+TEST_P(TransferTest, APauseIsAnsweredWhenTheTransfersHaveEnded) {
+  for (const bool clear_cache : {true, false}) {
+    TransferBench bench(GetParam());
+    Controls controls(*bench.loop);
+    bench.connector.keeps_blocks = {RequestId{7}};
+    bench.worker->due_s = 5.0;
+    bench.add(7, make_request(10, 3));
+    bench.run();
+    std::vector<bool> answers;
+    const auto note = [&answers](const Result<bool>& answer) { answers.push_back(answer.value()); };
+    EXPECT_FALSE(controls.is_paused());
+    controls.take({PauseOptions{.mode = PauseMode::wait, .clear_cache = clear_cache}, note});
+    EXPECT_TRUE(controls.is_paused());
+    bench.run();
+    controls.settle();
+    controls.answer();
+    EXPECT_TRUE(answers.empty());
+    bench.clock->now = 5.0;
+    bench.worker->sent = {RequestId{7}};
+    bench.run();
+    EXPECT_EQ(bench.loop->stats().num_cached_blocks, 3U);
+    controls.settle();
+    EXPECT_TRUE(answers.empty()) << "outputs are delivered first";
+    controls.answer();
+    EXPECT_EQ(answers, (std::vector<bool>{true}));
+    EXPECT_EQ(bench.loop->stats().num_cached_blocks, clear_cache ? 0U : 3U);
+    controls.settle();
+    controls.answer();
+    EXPECT_EQ(answers.size(), 1U);
+    bench.loop->check_all_free();
+  }
+}
+
+TEST_P(TransferTest, AResumeAnswersTheWaitingPausesFirst) {
+  TransferBench bench(GetParam());
+  Controls controls(*bench.loop);
+  bench.connector.keeps_blocks = {RequestId{7}};
+  bench.worker->due_s = 5.0;
+  bench.add(7, make_request(10, 3));
+  bench.run();
+  std::vector<bool> answers;
+  const auto note = [&answers](const Result<bool>& answer) { answers.push_back(answer.value()); };
+  controls.take({PauseOptions{.mode = PauseMode::keep}, note});
+  controls.take({PauseOptions{.mode = PauseMode::wait}, note});
+  controls.take({ResumeOptions{}, note});
+  EXPECT_FALSE(controls.is_paused());
+  controls.answer();
+  EXPECT_EQ(answers, (std::vector<bool>{false, false, true}));
+  bench.add(8, make_request(10, 3, 60));
+  bench.run();
+  EXPECT_EQ(bench.sink.num_tokens(RequestId{8}), 3U) << "new requests run again";
+  controls.take({CacheResetOptions{}, note});
+  controls.take({EncoderResetOptions{}, note});
+  controls.answer();
+  EXPECT_EQ(answers.size(), 5U);
+  EXPECT_FALSE(answers[3]) << "the transfer holds blocks";
+  EXPECT_FALSE(answers[4]) << "the model supports no images";
 }
 
 TEST(EngineTransfers, StopWaitsForTransfersOrReportsHowManyAreLeft) {

@@ -186,5 +186,37 @@ TEST(BeamSearch, FewTokensGiveFewBeams) {
   EXPECT_EQ(search.best().size(), 2U);
 }
 
+TEST(BeamSearch, ConsidersTwiceAsManyTokensOfABeamAsItIsWide) {
+  BeamSearch search({.width = 1, .num_prompt_tokens = 1, .max_tokens = 3, .eos_ids = {0, 1}});
+  search.step(std::vector<Offer>{{{0, -0.5F}, {1, -1.0F}, {5, -1.5F}}});
+  EXPECT_TRUE(search.beams().empty()) << "the third token is not considered";
+  EXPECT_TRUE(search.is_over());
+  EXPECT_EQ(answers(search), (std::vector<std::vector<TokenId>>{{0}}));
+}
+
+TEST(BeamSearch, RemembersAsManyAlternativesAsTheClientAsksFor) {
+  for (const std::optional<std::uint32_t> logprobs :
+       {std::optional<std::uint32_t>{}, std::optional(0U), std::optional(1U), std::optional(9U)}) {
+    BeamSearch search({.width = 2, .num_prompt_tokens = 1, .max_tokens = 2, .logprobs = logprobs});
+    search.step(std::vector<Offer>{{{7, -1.0F, 1}, {3, -1.5F, 2}, {4, -2.0F, 3}, {5, -9.0F, 4}}});
+    search.step(std::vector<Offer>{{{8, -1.0F, 1}, {2, -9.0F, 2}}, {{6, -1.0F, 1}, {1, -9.0F, 2}}});
+    const auto best = search.best();
+    ASSERT_EQ(best.size(), 2U);
+    EXPECT_EQ(best[1].tokens, (std::vector<TokenId>{3, 6}));
+    ASSERT_EQ(best[1].logprobs.size(), logprobs.has_value() ? 2U : 0U);
+    if (!logprobs.has_value()) continue;
+    const auto &first = best[1].logprobs[0].entries, &second = best[1].logprobs[1].entries;
+    ASSERT_EQ(first.size(), 1 + std::min(*logprobs, 4U));
+    EXPECT_EQ(first[0].token, 3);
+    EXPECT_EQ(first[0].logprob, -1.5F);
+    EXPECT_EQ(first[0].rank, 2U);
+    ASSERT_EQ(second.size(), 1 + std::min(*logprobs, 2U));
+    EXPECT_EQ(second[0].token, 6);
+    if (*logprobs == 0) continue;
+    EXPECT_EQ(first[1].token, 7) << "the likeliest token comes first";
+    EXPECT_EQ(second[1].token, 6) << "the alternatives of its own beam";
+  }
+}
+
 }  // namespace
 }  // namespace quire

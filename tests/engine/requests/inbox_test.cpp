@@ -7,6 +7,8 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/collector.h"
 
@@ -126,6 +128,37 @@ TEST(Inbox, AReturningTenantGetsNoMoreTurnsThanOthers) {
   const auto num_back =
       std::ranges::count(intake.submissions, std::string("back"), [](const Submission& one) { return one.request.tags.tenant; });
   EXPECT_NEAR(static_cast<double>(num_back), 32.0, 2.0);
+}
+
+std::vector<std::uint64_t> taken_ids(Inbox& inbox) {
+  InboxBatch intake;
+  inbox.take(intake, kAtOnce);
+  std::vector<std::uint64_t> ids;
+  for (const Submission& one : intake.submissions) ids.push_back(one.id.value);
+  return ids;
+}
+
+TEST(Inbox, ATenantWithoutOpenRequestsStartsAgainWithTheOthers) {
+  Inbox inbox(limits_of(100, 4));
+  const RequestId heavy = inbox.submit(prompt_of(1000, "heavy")).value();
+  ASSERT_TRUE(inbox.submit(prompt_of(10, "light")));
+  EXPECT_EQ(taken_ids(inbox).size(), 2U);
+  const RequestId ended[] = {heavy};
+  inbox.ended(ended);
+  // "light" has had 10 tokens; "heavy" is new again, with as many as "light" had before its last turn.
+  const RequestId next = inbox.submit(prompt_of(10, "light")).value();
+  const RequestId again = inbox.submit(prompt_of(10, "heavy")).value();
+  EXPECT_EQ(taken_ids(inbox), (std::vector<std::uint64_t>{again.value, next.value}));
+}
+
+TEST(Inbox, ATenantIsServedByThePromptTokensOfItsRequests) {
+  Inbox inbox(limits_of(100, 4));
+  std::vector<std::uint64_t> ids;
+  for (const auto& [tenant, length] :
+       {std::pair("a", 30U), std::pair("a", 1U), std::pair("b", 10U), std::pair("b", 10U), std::pair("b", 10U), std::pair("b", 10U)})
+    ids.push_back(inbox.submit(prompt_of(length, tenant)).value().value);
+  // After 30 tokens each, the tenants have had equally much, and "a" comes first.
+  EXPECT_EQ(taken_ids(inbox), (std::vector<std::uint64_t>{ids[0], ids[2], ids[3], ids[4], ids[1], ids[5]}));
 }
 
 TEST(Inbox, LimitsATenantToItsShareOfTheQueue) {

@@ -71,7 +71,7 @@ class OpenAll final : public TransferList {
 };
 
 struct Joined {
-  Joined(std::vector<std::uint32_t> tiers, std::vector<std::uint32_t> others, bool prefers_longest_match) {
+  Joined(std::vector<std::uint32_t> tiers, std::vector<std::uint32_t> others, bool prefers_longest_match, bool are_stacked = false) {
     KvTiers given;
     std::vector<ConnectorAndTransport> halves;
     for (const std::uint32_t num_tokens : tiers) given.push_back(all.emplace_back(std::make_shared<CountingTier>(num_tokens)));
@@ -80,7 +80,7 @@ struct Joined {
       halves.push_back({.connector = one, .transport = one});
     }
     seams.choice.prefers_longest_match = prefers_longest_match;
-    EXPECT_TRUE(connect_tiers(given, seams, std::move(halves)));
+    EXPECT_TRUE(connect_tiers(given, seams, std::move(halves), are_stacked));
   }
   // Returns the position in `all` of the member that loads a request.
   std::size_t loader() {
@@ -108,6 +108,22 @@ TEST(ConnectorJoiner, PrefersATierWithAnyTokensToConnectors) {
   EXPECT_EQ(Joined({0}, {0}, false).loader(), 2U) << "no member loads";
 }
 
+TEST(ConnectorJoiner, LoadsPartsOfAPromptFromEachStackedTier) {
+  Joined joined({4, 8}, {}, false, true);
+  RequestView request;
+  request.id = RequestId{1};
+  EXPECT_EQ(joined.seams.connector->match(request, 0).num_tokens, 12U) << "each tier adds its tokens";
+  EXPECT_EQ(Joined({4, 8}, {}, false).seams.connector->match(request, 0).num_tokens, 8U);
+}
+
+TEST(ConnectorJoiner, ReturnsASinglePairUnchanged) {
+  const Joined tier({4}, {}, false), other({}, {4}, false);
+  for (const Joined* joined : {&tier, &other}) {
+    EXPECT_EQ(joined->seams.connector.get(), static_cast<Connector*>(joined->all[0].get()));
+    EXPECT_EQ(joined->seams.transport.get(), static_cast<Transport*>(joined->all[0].get()));
+  }
+}
+
 TEST(ConnectorJoiner, RoutesTransfersToTheirOwner) {
   for (const auto& [num_tiers, num_others] : {std::pair(2U, 2U), {1U, 1U}, {2U, 0U}, {0U, 3U}, {1U, 0U}, {0U, 1U}}) {
     Joined joined(std::vector<std::uint32_t>(num_tiers), std::vector<std::uint32_t>(num_others), false);
@@ -127,7 +143,11 @@ TEST(ConnectorJoiner, RefusesToJoinACustomConnector) {
   const auto tier = std::make_shared<CountingTier>(0);
   seams.connector = tier;
   EXPECT_EQ(connect_tiers({tier}, seams).error().field, "kv_counting");  // the field is the tier's name
-  EXPECT_EQ(connect_tiers({}, seams, {{.connector = tier, .transport = tier}}).error().field, "kv_connector");
+  const Error refused = connect_tiers({}, seams, {{.connector = tier, .transport = tier}}).error();
+  EXPECT_EQ(refused.to_string(), "kv_connector: is set, but the engine already has a connector; use only one of the two");
+  EngineSeams transport_only;
+  transport_only.transport = tier;
+  EXPECT_FALSE(connect_tiers({tier}, transport_only)) << "a transport alone is also a custom one";
   EXPECT_TRUE(connect_tiers({}, seams)) << "there is nothing to join";
 }
 

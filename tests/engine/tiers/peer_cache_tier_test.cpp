@@ -275,5 +275,45 @@ TEST(PeerCacheTier, ReportsInvalidOptions) {
   EXPECT_EQ(elsewhere.error().field, "kv_share");
 }
 
+TEST(PeerCacheTier, SaysWhatIsWrongAndWhatToDo) {
+  const auto refusal = [](const KvPeerCacheOptions& options, bool has_block_source = true) {
+    const Result<void> checked = check_peer_cache(options, has_block_source);
+    return checked ? std::string() : checked.error().to_string();
+  };
+  EXPECT_EQ(refusal({.peers = std::vector<std::string>(16, "127.0.0.1:5601")}), "");
+  EXPECT_EQ(refusal({.peers = std::vector<std::string>(17, "127.0.0.1:5601")}),
+            "kv_peers: 17 servers are set, but at most 16 are allowed; use fewer servers; each request queries all of them");
+  EXPECT_EQ(refusal({.share = "127.0.0.1:5601"}, false),
+            "kv_share: is set, but this server has no tier in host memory to share; add --kv-dram to share blocks, or leave it out to load "
+            "blocks only");
+  const std::string no_key =
+      "kv_key: is required, because servers on other machines are queried or can query this one; use a file of at least 16 random bytes, "
+      "the "
+      "same on all servers, or use 127.0.0.1";
+  EXPECT_EQ(refusal({.peers = {"10.0.0.1:5601", "127.0.0.1:5601"}, .share = "127.0.0.1:0"}), no_key);
+  EXPECT_EQ(refusal({.peers = {"127.0.0.1:5601"}, .share = "10.0.0.1:0"}), no_key);
+  EXPECT_EQ(refusal({.peers = {"127.0.0.1:5601"}, .share = "127.0.0.1:0"}), "");
+}
+
+TEST(PeerCacheTier, TracksFourTimesTheBlocksOfTheCache) {
+  CoreConfig config = test::small_config();
+  for (const auto& [num_blocks, num_tracked] : {std::pair(60U, 1024U), {256U, 1024U}, {257U, 1028U}, {300000U, 1U << 20U}}) {
+    config.kv.num_blocks = num_blocks;
+    const auto tier = open_peer_cache({.peers = {"127.0.0.1:1"}, .policy = KvTierPolicy::exact}, config, small_layout(),
+                                      test::tier_fingerprint(), nullptr)
+                          .value();
+    const KvTierStats stats = tier->stats();
+    EXPECT_EQ(stats.num_places, num_tracked);
+    EXPECT_EQ(stats.name, "peer_cache");
+    EXPECT_EQ(stats.place_bytes, test::kSmallBlockBytes);
+    EXPECT_EQ(stats.budget_bytes, 0U);
+    EXPECT_FALSE(tier->holds_blocks());
+    EXPECT_EQ(tier->policy(), KvTierPolicy::exact);
+  }
+  config.prefix_cache.enable_prefix_caching = false;
+  EXPECT_EQ(open_peer_cache({.peers = {"127.0.0.1:1"}}, config, small_layout(), {}, nullptr).error().field, "kv_peers");
+  EXPECT_EQ(open_peer_cache({.share = "127.0.0.1:0"}, config, small_layout(), {}, nullptr).error().field, "kv_share");
+}
+
 }  // namespace
 }  // namespace quire

@@ -6,13 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <fstream>
 #include <memory>
 #include <thread>
 
 #include "engine/simulated_engine.h"
 #include "engine/tiers/dram_tier.h"
 #include "runtime/remote/peer_relay.h"
+#include "runtime/remote/scripted_peer.h"
 #include "runtime/tier/tier_support.h"
 #include "support/small_cache.h"
 
@@ -320,24 +320,60 @@ TEST_P(PeerTierTest, LoadsOnlyFromItsProducers) {
   EXPECT_EQ(field_of("[::1]", 10), is_unknown);
 }
 
-TEST(PeerOptions, NameTheInvalidField) {
-  const test::TempFolder folder;
-  std::ofstream(folder.file("short")) << "short";
-  const auto field_of = [](const KvPeerOptions& options) {
-    const Result<void> checked = check_peer(options);
-    return checked ? std::string() : checked.error().field;
+std::shared_ptr<PeerTier> open_consumer(std::vector<std::string> producers) {
+  return PeerTier::open({.role = KvRole::consumer, .host = "127.0.0.1", .port = 0, .producers = std::move(producers)}, test::small_config(),
+                        small_layout(), test::tier_fingerprint())
+      .value();
+}
+
+TEST(PeerTier, AcceptsOnlyTheServersThatItsOperatorLists) {
+  const auto tier = open_consumer({"127.0.0.1:77", "localhost"});
+  struct Case {
+    bool loads;
+    const char* host;
+    std::uint16_t port;
+    bool is_good;
   };
-  EXPECT_EQ(field_of({.role = KvRole::both}), "");
-  EXPECT_EQ(field_of({.role = KvRole::both, .host = "0.0.0.0"}), "kv_host");
-  EXPECT_EQ(field_of({.role = KvRole::both, .host = "10.0.0.1"}), "kv_key");
-  EXPECT_EQ(field_of({.role = KvRole::both, .key_file = folder.file("none")}), "kv_key");
-  EXPECT_EQ(field_of({.role = KvRole::both, .key_file = folder.file("short")}), "kv_key");
-  EXPECT_EQ(field_of({.role = KvRole::both, .lease_s = 0.0}), "kv_lease");
-  EXPECT_EQ(field_of({.role = KvRole::both, .producers = {"127.0.0.1:5600", "127.0.0.1", "[::1]"}}), "");
-  for (const char* bad : {"127.0.0.1:0", "127.0.0.1:", ":5600", "", "a:b:1", "127.0.0.1:70000"})
-    EXPECT_EQ(field_of({.role = KvRole::both, .producers = {bad}}), "kv_producers") << bad;
-  EXPECT_EQ(field_of({.role = KvRole::consumer, .producers = {"192.0.2.1:5600"}}), "kv_key");
-  EXPECT_EQ(field_of({.role = KvRole::producer, .producers = {"127.0.0.1"}}), "kv_producers");
+  for (const Case& one : {Case{true, "127.0.0.1", 77, true},
+                          {true, "127.0.0.1", 78, false},
+                          {true, "LOCALHOST", 78, true},
+                          {true, "", 0, true},  // names no server
+                          {true, "", 77, false},
+                          {true, "127.0.0.2", 0, false},
+                          {false, "127.0.0.2", 77, true}}) {
+    const Result<void> checked = tier->check({.do_remote_prefill = one.loads, .remote_host = one.host, .remote_port = one.port});
+    EXPECT_EQ(checked.has_value(), one.is_good) << one.host << " " << one.port;
+    if (!checked)
+      EXPECT_EQ(
+          checked.error().to_string(),
+          "kv_transfer_params.remote_host: '" + std::string(one.host) + "' with remote_port " + std::to_string(one.port) +
+              " is not a producer of this server; send the values from a producer's answer; the operator of this server must list its "
+              "producers with --kv-producers HOST:PORT");
+  }
+}
+
+TEST(PeerTier, ReleasesTheBlocksOfADeclinedRequestAtItsProducer) {
+  test::TestListener producer, stranger;
+  const auto tier = open_consumer({"127.0.0.1:" + std::to_string(producer.port())});
+  KvTransferParams params{.do_remote_prefill = true,
+                          .remote_block_ids = {{1}},
+                          .remote_engine_id = "e",
+                          .remote_request_id = "r",
+                          .remote_host = "127.0.0.1",
+                          .remote_port = stranger.port()};
+  tier->decline(params);  // nothing is sent to a server that is not a producer
+  params.remote_port = producer.port();
+  params.do_remote_prefill = false;
+  tier->decline(params);
+  params.do_remote_prefill = true;
+  params.remote_block_ids.clear();
+  tier->decline(params);
+  params.remote_block_ids = {{1}};
+  tier->decline(params);
+  const int socket = producer.accept_one();
+  EXPECT_FALSE(producer.has_connection()) << "only the last request keeps blocks there";
+  EXPECT_FALSE(stranger.has_connection());
+  close(socket);
 }
 
 }  // namespace

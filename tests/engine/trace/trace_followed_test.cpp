@@ -155,6 +155,105 @@ TEST(TraceFollowed, ACallerThatStepsACoreGetsItsRecordsAfterAFlush) {
   EXPECT_NE(text.find(R"("max_num_running_reqs":64,"max_num_scheduled_tokens":8192)"), std::string::npos) << text;
 }
 
+// Makes a step and waits until the trace has it.
+void run_step(Core& core, Tracer& tracer) {
+  const StepPlan& plan = core.schedule();
+  tracer.planned(plan);
+  tracer.flush();
+  std::vector<SampledToken> sampled;
+  for (const ScheduledRequest& s : plan.scheduled)
+    if (s.samples) sampled.push_back({s.id, TokenId{11}});
+  ASSERT_TRUE(core.apply({.step = plan.step, .sampled = sampled}));
+}
+
+TEST(TraceFollowed, ARecordHasTheFactsOfItsRequest) {
+  TraceFolder folder;
+  const auto tracer = Tracer::create({.path = folder.file("run")}, {}).value();
+  tracer->set_tier_source([] { return TracedTier{.num_free = 4, .num_places = 9, .num_held = 5}; });
+  const auto core = make_core(40, tracer.get());
+  tracer->follow(*core);
+  const RequestTags tags{.job = "job", .is_last_step = true, .tenant = "tenant", .hints = {{"size", "big"}}};
+  std::vector<TokenId> prompt;
+  for (TokenId token = 1; token <= 17; ++token) prompt.push_back(token);
+  ASSERT_TRUE(core->add({.id = RequestId{3},
+                         .name = "name",
+                         .prompt = prompt,
+                         .client_index = 6,
+                         .arrival_time = 2.5,
+                         .max_tokens = 2,
+                         .resumable = true,
+                         .cache_salt = "salt",
+                         .tags = &tags}));
+  prompt.pop_back();
+  ASSERT_TRUE(core->add({.id = RequestId{4}, .prompt = prompt, .max_tokens = 5}));
+  run_step(*core, *tracer);
+  run_step(*core, *tracer);
+  const auto records = folder.lines("run.requests.jsonl");
+  ASSERT_EQ(records.size(), 4U);
+  const std::string& first = records[0];
+  for (const char* part :
+       {R"("queue":"waiting","req_id":"3","job_id":"job","is_last_step":true,"status":"WAITING","priority":0,"arrival_time":2.500000,)",
+        R"("client_index":6,"max_tokens":2,"num_prompt_tokens":17,"num_tokens":17,"num_output_tokens":0,"num_computed_tokens":0,)",
+        R"("resumable":true,"cache_salt":"salt","stop_reason":null,)", R"("prompt_prefix":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],)",
+        R"("prompt_suffix":[2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17],)", R"("name":"name","tenant":"tenant","hints":{"size":"big"}})"})
+    EXPECT_TRUE(first.contains(part)) << part << "\n" << first;
+  EXPECT_TRUE(records[1].contains(R"("prompt_suffix":[],)")) << "the prefix is the whole prompt";
+  for (const char* part : {R"("queue":"running","req_id":"3")", R"("num_tokens":18,"num_output_tokens":1,"num_computed_tokens":17,)",
+                           R"("output_tail":[11],)", R"("num_blocks":2,)"})
+    EXPECT_TRUE(records[2].contains(part)) << part << "\n" << records[2];
+  const auto steps = folder.lines("run.steps.jsonl");
+  EXPECT_TRUE(steps.at(0).contains(R"("free_blocks":39,"total_blocks":40,)")) << "with the null block" << steps[0];
+  EXPECT_TRUE(steps.at(0).contains(R"("cpu_free_blocks":4,"cpu_total_blocks":9,"cpu_cached_blocks":5,)")) << steps[0];
+  std::string decisions;
+  for (const std::string& line : steps)
+    if (line.starts_with(R"({"event":"step_decision")")) decisions += line.substr(line.find(R"("scheduled_new)")) + "\n";
+  EXPECT_EQ(decisions,
+            R"("scheduled_new_req_ids":["3","4"],"scheduled_resumed_req_ids":[],"scheduled_running_req_ids":[],"preempted_req_ids":[],)"
+            R"("num_scheduled_tokens":{"3":17,"4":16}})"
+            "\n"
+            R"("scheduled_new_req_ids":[],"scheduled_resumed_req_ids":[],"scheduled_running_req_ids":["3","4"],"preempted_req_ids":[],)"
+            R"("num_scheduled_tokens":{"3":1,"4":1}})"
+            "\n");
+}
+
+// Snapshots show arrivals, admissions and ends already. Look-ups have lines of another form.
+TEST(TraceFollowed, EventsAreKeptForTheirStep) {
+  TraceFolder folder;
+  const auto tracer = Tracer::create({.path = folder.file("run"), .max_steps = 2}, {}).value();
+  const auto core = make_core(40, tracer.get());
+  tracer->follow(*core);
+  const auto event = [&](EventKind what, std::uint64_t owner = 0) { tracer->on_event({.what = what, .owner = RequestId{owner}}); };
+  ASSERT_TRUE(core->add({.id = RequestId{3}, .prompt = std::vector<TokenId>(5, 1), .max_tokens = 9}));
+  for (const EventKind what : {EventKind::queued, EventKind::admitted, EventKind::ended, EventKind::pinned}) event(what, 3);
+  run_step(*core, *tracer);
+  event(EventKind::unpinned, 4);
+  run_step(*core, *tracer);
+  event(EventKind::forked, 5);
+  run_step(*core, *tracer);
+  EXPECT_EQ(tracer->num_written(), 2U) << "at most two steps";
+  EXPECT_EQ(tracer->num_dropped(), 0U);
+  std::string order;
+  for (const std::string& line : folder.lines("run.steps.jsonl")) {
+    const std::size_t what = line.find(R"("what":")");
+    order +=
+        what == std::string::npos ? line.substr(10, line.find('"', 10) - 10) : line.substr(what + 8, line.find('"', what + 8) - what - 8);
+    order += ' ';
+  }
+  EXPECT_EQ(order, "pinned step_snapshot prefix_cache_lookup step_decision unpinned step_snapshot step_decision ");
+}
+
+TEST(TraceFollowed, CountsAStepThatFindsNoFreeMemory) {
+  TraceFolder folder;
+  const auto tracer = Tracer::create({.path = folder.file("run"), .every = 2}, {}).value();
+  for (int i = 0; i < 16; ++i) tracer->on_event({.what = EventKind::step_begins, .step = StepId{1}});
+  EXPECT_EQ(tracer->num_dropped(), 0U);
+  for (int i = 0; i < 3; ++i) tracer->on_event({.what = EventKind::step_begins, .step = StepId{1}});
+  EXPECT_EQ(tracer->num_dropped(), 3U);
+  tracer->planned({});
+  tracer->flush();
+  EXPECT_EQ(tracer->num_written(), 0U);
+}
+
 TEST(TraceFollowed, ReportsTheFieldOfOutOfRangeValues) {
   TraceFolder folder;
   const TraceOptions good{.path = folder.file("run")};

@@ -173,6 +173,7 @@ TEST(Trace, SumsOfARunEqualTheCounters) {
     }
     EXPECT_EQ(stats.trace_steps_dropped, 0U);
     EXPECT_EQ(num_decisions, stats.num_steps);
+    EXPECT_EQ(loop.stats().trace_steps, stats.num_steps);
     EXPECT_EQ(num_preempted, stats.num_preemptions);
     EXPECT_GE(sum_of(steps, "num_scheduled_tokens"), 30U * 40U + 30U * 39U) << "preempted tokens are computed again";
   }
@@ -206,9 +207,72 @@ TEST(Trace, RotatesFullFilesAndRemovesTheOldest) {
   EXPECT_FALSE(fs::exists(folder.file("log.3")));
 }
 
+TEST(Trace, AFileIsFullToTheByte) {
+  TraceFolder folder;
+  TraceFile file(folder.file("log"), 10, 2);
+  ASSERT_TRUE(file.open().has_value());
+  for (const char* text : {"1234\n", "6789\n"}) EXPECT_TRUE(file.append(text));
+  EXPECT_FALSE(fs::exists(folder.file("log.1"))) << "ten bytes fit";
+  EXPECT_TRUE(file.append(""));
+  EXPECT_FALSE(fs::exists(folder.file("log.1"))) << "an empty text needs no room";
+  EXPECT_TRUE(file.append("x"));
+  EXPECT_EQ(folder.text("log"), "x");
+  EXPECT_EQ(folder.text("log.1"), "1234\n6789\n");
+  EXPECT_EQ(fs::status(folder.file("log")).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST(Trace, KeepsAsManyFilesAsAllowed) {
+  for (const std::uint32_t max_files : {1U, 2U, 4U}) {
+    TraceFolder folder;
+    std::ofstream(folder.file("log")) << "0";
+    TraceFile file(folder.file("log"), 2, max_files);
+    ASSERT_TRUE(file.open().has_value());
+    for (const char* text : {"1", "22", "33", "44", "55"}) EXPECT_TRUE(file.append(text));
+    const char* const newest_first[] = {"55", "44", "33", "22"};
+    for (std::uint32_t i = 0; i < 5; ++i) {
+      const std::string name = i == 0 ? "log" : fmt::format("log.{}", i);
+      EXPECT_EQ(fs::exists(folder.file(name)), i < max_files) << max_files << " files, " << name;
+      if (i < max_files) EXPECT_EQ(folder.text(name), newest_first[i]) << max_files;
+    }
+  }
+}
+
+TEST(Trace, AppendsToTheFileOfAnEarlierRun) {
+  TraceFolder folder;
+  std::ofstream(folder.file("log")) << "12345";
+  for (const char* text : {"67", "890"}) {
+    TraceFile file(folder.file("log"), 10, 2);
+    ASSERT_TRUE(file.open().has_value());
+    EXPECT_TRUE(file.append(text));
+  }
+  EXPECT_EQ(folder.text("log"), "1234567890");
+  EXPECT_FALSE(fs::exists(folder.file("log.1")));
+}
+
+TEST(Trace, ContinuesWhenItsFolderIsThereAgain) {
+  TraceFolder folder;
+  fs::create_directory(folder.file("logs"));
+  TraceFile file(folder.file("logs/log"), 2, 2);
+  ASSERT_TRUE(file.open().has_value());
+  EXPECT_TRUE(file.append("11"));
+  fs::remove_all(folder.file("logs"));
+  EXPECT_FALSE(file.append("22"));
+  EXPECT_FALSE(file.append("33"));
+  fs::create_directory(folder.file("logs"));
+  EXPECT_TRUE(file.append("44"));
+  EXPECT_EQ(folder.text("logs/log"), "44");
+}
+
 TEST(Trace, ReportsAMissingFolderAtTheStart) {
   TraceFolder folder;
-  EXPECT_EQ(TraceFiles::open({.path = folder.file("no/such/run")}).error().field, "trace");
+  const Error error = TraceFiles::open({.path = folder.file("no/such/run")}).error();
+  EXPECT_EQ(error.code, ErrorCode::invalid_argument);
+  EXPECT_EQ(error.to_string(), fmt::format("trace: '{}' cannot be written: No such file or directory; "
+                                           "use a path in an existing folder that you can write to",
+                                           folder.file("no/such/run.steps.jsonl")));
+  fs::create_directory(folder.file("run.requests.jsonl"));
+  const Error requests = TraceFiles::open({.path = folder.file("run")}).error();
+  EXPECT_EQ(requests.message, fmt::format("'{}' cannot be written: Is a directory", folder.file("run.requests.jsonl")));
 }
 
 TEST(Trace, CountsDroppedStepsWhenTheDiskIsFull) {
