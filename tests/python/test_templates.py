@@ -257,10 +257,14 @@ def test_default_models_template_renders_like_jinja2(tool):
     assert tool.render(template, context_of("tool_answer"))["ok"]
 
 
-SNIPPETS = pathlib.Path(__file__).with_name("template_snippets.txt")
+def snippets():
+    """Each file of template_snippets holds snippets of one subject, separated by lines of dashes."""
+    for path in sorted(pathlib.Path(__file__).with_name("template_snippets").glob("*.txt")):
+        for number, snippet in enumerate(path.read_text(encoding="utf-8").split("\n----\n"), 1):
+            yield pytest.param(snippet, id=f"{path.stem}-{number}")
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS.read_text(encoding="utf-8").split("\n----\n"))
+@pytest.mark.parametrize("snippet", snippets())
 def test_construct_renders_like_jinja2(tool, snippet):
     """Each snippet is one construct of the language. None may be refused as unsupported, because the subset covers them."""
     context = {"n": 3, "f": 2.5, "s": "aXb c", "u": "Ünï\u00a0ç", "l": [3, 1, 2], "d": {"b": 1, "a": None, "items": 7}, "t": True, "none": None,

@@ -80,9 +80,9 @@ Evaluator::Flow Evaluator::run_statement(const Stmt& statement, Scope& scope, st
       std::string captured;
       const Flow flow = run_captured(statement, scope, captured);
       if (flow != Flow::next) return flow;
-      std::string buffer;
-      const Value text = runtime_.text(std::move(captured));
-      append(out, runtime_.str_view(apply_filters(statement.expression.get(), text, scope), buffer));
+      const Value filtered = apply_filters(statement.expression.get(), runtime_.text(std::move(captured)), scope);
+      if (!filtered.is_text()) runtime_.fail(fmt::format("a filter block writes a string, not {}", type_name(filtered)));
+      append(out, filtered.text());
       break;
     }
     case StmtKind::block:

@@ -70,6 +70,7 @@ Value Evaluator::call_macro(const Stmt& macro, Scope& scope, Arguments arguments
 
 void Evaluator::bind_macro(const Stmt& macro, Scope& scope, Arguments& arguments) {
   auto& named = arguments.named;
+  std::vector<const Parameter*> absent;
   for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
     const Parameter& parameter = macro.parameters[i];
     const auto given = std::find_if(named.begin(), named.end(), [&](const auto& entry) { return entry.first == parameter.name; });
@@ -79,12 +80,14 @@ void Evaluator::bind_macro(const Stmt& macro, Scope& scope, Arguments& arguments
     } else if (given != named.end()) {
       scope.names[parameter.name] = given->second;
       named.erase(given);
-    } else if (parameter.fallback) {
-      scope.names[parameter.name] = evaluate(*parameter.fallback, scope);
     } else {
       scope.names[parameter.name] = make_undefined(fmt::format("parameter '{}' was not provided", parameter.name));
+      absent.push_back(&parameter);
     }
   }
+  // A default value sees all parameters, also itself, and not the names outside that they hide.
+  for (const Parameter* parameter : absent)
+    if (parameter->fallback) scope.names[parameter->name] = evaluate(*parameter->fallback, scope);
   bind_surplus(macro, scope, arguments);
 }
 

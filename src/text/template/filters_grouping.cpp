@@ -35,7 +35,8 @@ Value slice(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'slice'", arguments, {"slices", "fill_with"});
   bound.need(0);
   const std::int64_t count = bound.integer(0, 1);
-  if (count < 1) runtime.fail("integer division or modulo by zero");
+  if (count == 0) runtime.fail("integer division or modulo by zero");
+  if (count < 0) return runtime.list({}, ListKind::generator);
   if (count > kMaxParts) runtime.unsupported("filter 'slice' with this number of slices");
   const bool fills = bound.get(1) != nullptr && !bound.get(1)->is<None>();
   const std::vector<Value> elements = runtime.iterate(value);
@@ -53,14 +54,14 @@ Value slice(Runtime& runtime, const Value& value, const Arguments& arguments) {
 
 Value group_by(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'groupby'", arguments, {"attribute", "default", "case_sensitive"});
+  const Value& attribute = bound.need(0);
   const bool is_folded = !bound.flag(2, false);
   struct Keyed {
     Value key, shown, element;
   };
   std::vector<Keyed> keyed;
   for (Value& element : runtime.iterate(value)) {
-    Value shown = runtime.path(element, bound.need(0));
-    if (shown.is<Undefined>() && bound.get(1) != nullptr) shown = *bound.get(1);
+    Value shown = runtime.path(element, attribute, bound.get(1));
     Value key = is_folded && shown.is_text() ? make_text(lower(shown.text())) : shown;
     keyed.push_back({std::move(key), std::move(shown), std::move(element)});
   }

@@ -28,9 +28,8 @@ Value center(Runtime& runtime, const Value& value, const Arguments& arguments) {
 
 Value truncate_text(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'truncate'", arguments, {"length", "killwords", "end", "leeway"});
-  runtime.require_defined(value);
-  if (!value.is_text()) runtime.fail(fmt::format("object of type '{}' has no len()", type_name(value)));
-  const std::string_view text = value.text(), end = bound.text(2, "...");
+  if (!value.is_text() && !value.is<Undefined>()) runtime.fail(fmt::format("object of type '{}' has no len()", type_name(value)));
+  const std::string_view text = value.is_text() ? value.text() : "", end = bound.text(2, "...");
   const std::int64_t most = bound.integer(0, 255), leeway = bound.integer(3, 5);
   const auto end_size = static_cast<std::int64_t>(count_code_points(end));
   if (most < end_size) runtime.fail(fmt::format("expected length >= {}, got {}", end_size, most));
@@ -85,7 +84,8 @@ Value wrap(Runtime& runtime, const Value& value, const Arguments& arguments) {
 Value file_size(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'filesizeformat'", arguments, {"binary"});
   runtime.require_defined(value);
-  if (!value.is_number()) runtime.unsupported("filter 'filesizeformat' of a text");
+  if (value.is_text()) runtime.unsupported("filter 'filesizeformat' of a text");
+  if (!value.is_number()) runtime.fail(fmt::format("filter 'filesizeformat' needs a number, not {}", type_name(value)));
   const bool is_binary = bound.flag(0, false);
   const double base = is_binary ? 1024 : 1000, bytes = value.number();
   if (bytes == 1) return make_text("1 Byte");
@@ -180,8 +180,8 @@ std::optional<std::string> referenced(std::string_view text, std::size_t& size) 
     if (digit < 0) break;
     code = code * (is_hex ? 16 : 10) + static_cast<std::uint32_t>(digit);
   }
-  if (at == begin || at >= text.size() || text[at] != ';' || code == 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-    return std::nullopt;
+  if (at == begin || at >= text.size() || text[at] != ';') return std::nullopt;
+  if (code == 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) code = 0xFFFD;
   size = at + 1;
   std::string character;
   append_utf8(static_cast<char32_t>(code), character);
@@ -234,7 +234,8 @@ Value xml_attributes(Runtime& runtime, const Value& value, const Arguments& argu
   std::string out;
   for (const auto& [key, element] : value.as<Dict*>()->entries) {
     if (element.is<None>() || element.is<Undefined>()) continue;
-    if (key.is_text() && key.text().find_first_of(" \t\n\f\r/>=") != std::string_view::npos)
+    if (!key.is_text()) runtime.fail(fmt::format("the name of an attribute must be a string, not {}", type_name(key)));
+    if (key.text().find_first_of(" \t\n\f\r/>=") != std::string_view::npos)
       runtime.fail(fmt::format("Invalid character in attribute name: {}", text_repr(key.text())));
     if (!out.empty()) out += ' ';
     out += escaped(key) + "=\"" + escaped(element) + '"';

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "text/template/builtin.h"
 #include "text/template/merge_sort.h"
@@ -71,28 +72,25 @@ std::string_view name_argument(Runtime& runtime, const Arguments& arguments, std
 Value map_attribute(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "filter 'map'", arguments, {"attribute", "default"});
   std::vector<Value> out;
-  for (const Value& element : runtime.iterate(value)) {
-    Value found = runtime.path(element, bound.need(0));
-    if (found.is<Undefined>() && bound.get(1) != nullptr) found = *bound.get(1);
-    out.push_back(std::move(found));
-  }
+  for (const Value& element : runtime.iterate(value)) out.push_back(runtime.path(element, bound.need(0), bound.get(1)));
   return runtime.list(std::move(out), ListKind::generator);
 }
 
 Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  if (!truth(value)) return runtime.list({}, ListKind::generator);
   if (arguments.positional.empty()) return map_attribute(runtime, value, arguments);
   const std::string_view name = name_argument(runtime, arguments, 0, "filter 'map'");
   const Filter* filter = find_filter(name);
   if (filter == nullptr) runtime.unsupported(fmt::format("filter '{}'", name));
   const Arguments rest = without_first(arguments, 1);
   std::vector<Value> out;
-  if (!truth(value)) return runtime.list({}, ListKind::generator);
   for (const Value& element : runtime.iterate(value)) out.push_back(filter->function(runtime, element, rest));
   return runtime.list(std::move(out), ListKind::generator);
 }
 
 template <bool keep, bool by_attribute>
 Value pick(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  if (!truth(value)) return runtime.list({}, ListKind::generator);
   const std::string_view what = by_attribute ? "filter 'selectattr'" : "filter 'select'";
   if (by_attribute && arguments.positional.empty()) runtime.fail("missing parameter for attribute name");
   const std::size_t test_at = by_attribute ? 1 : 0;
@@ -105,7 +103,6 @@ Value pick(Runtime& runtime, const Value& value, const Arguments& arguments) {
     rest = without_first(arguments, test_at + 1);
   }
   std::vector<Value> out;
-  if (!truth(value)) return runtime.list({}, ListKind::generator);
   for (const Value& element : runtime.iterate(value)) {
     const Value tested = by_attribute ? runtime.path(element, arguments.positional[0]) : element;
     if (truth(test != nullptr ? test->function(runtime, tested, rest) : tested) == keep) out.push_back(element);
@@ -204,9 +201,10 @@ Value extreme(Runtime& runtime, const Value& value, const Arguments& arguments) 
   const Bound bound(runtime, smallest ? "filter 'min'" : "filter 'max'", arguments, {"case_sensitive", "attribute"});
   Value best = make_undefined("No aggregated item, sequence was empty.");
   Value best_key;
+  bool is_first = true;
   for (const Value& element : runtime.iterate(value)) {
     const Value key = folded(attribute_of(runtime, element, bound.get(1)), bound.flag(0, false));
-    const bool better = best.is<Undefined>() || (smallest ? runtime.less(key, best_key) : runtime.less(best_key, key));
+    const bool better = std::exchange(is_first, false) || (smallest ? runtime.less(key, best_key) : runtime.less(best_key, key));
     if (!better) continue;
     best = element;
     best_key = key;
@@ -218,7 +216,8 @@ Value reverse(Runtime& runtime, const Value& value, const Arguments& arguments) 
   const Bound bound(runtime, "filter 'reverse'", arguments, {});
   std::vector<Value> elements = runtime.iterate(value);
   std::reverse(elements.begin(), elements.end());
-  if (!value.is_text()) return runtime.list(std::move(elements), ListKind::generator);
+  const bool is_generator = value.is<List*>() && value.as<List*>()->kind == ListKind::generator;
+  if (!value.is_text()) return runtime.list(std::move(elements), is_generator ? ListKind::list : ListKind::generator);
   std::string out;
   for (const Value& element : elements) out += element.text();
   return runtime.text(std::move(out), value.is_markup());

@@ -75,7 +75,8 @@ Value indent(Runtime& runtime, const Value& value, const Arguments& arguments) {
   if (!value.is_text()) runtime.fail(fmt::format("filter 'indent' needs a string, not {}", type_name(value)));
   const Value* width = bound.get(0);
   const bool spaces = width == nullptr || !width->is_text();
-  const std::int64_t count = spaces ? std::clamp<std::int64_t>(bound.integer(0, 4), 0, 1'000) : 0;
+  const std::int64_t count = spaces ? std::max<std::int64_t>(bound.integer(0, 4), 0) : 0;
+  runtime.charge_text(static_cast<std::uint64_t>(count));
   const std::string indention = spaces ? std::string(static_cast<std::size_t>(count), ' ') : std::string(width->text());
   const bool blank = bound.flag(2, false);
   std::string out = bound.flag(1, false) ? indention : "";
@@ -102,6 +103,7 @@ Value fallback(Runtime& runtime, const Value& value, const Arguments& arguments)
 
 Value format(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Value text = soft(runtime, value);
+  if (text.is_markup()) runtime.unsupported("filter 'format' on a safe string");
   if (arguments.named.empty())
     return runtime.text(format_percent(runtime, text.text(), runtime.list(arguments.positional, ListKind::tuple)));
   if (!arguments.positional.empty()) runtime.fail("can't handle positional and keyword arguments at the same time");
@@ -140,10 +142,11 @@ std::optional<Int> parse_integer(std::string_view text, int base) {
   const bool negative = text.starts_with('-');
   if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
   const int prefix = text.size() > 2 && text[0] == '0' ? (text[1] | 0x20) : 0;
-  if ((base == 16 && prefix == 'x') || (base == 8 && prefix == 'o') || (base == 2 && prefix == 'b')) text.remove_prefix(2);
+  const bool has_prefix = (base == 16 && prefix == 'x') || (base == 8 && prefix == 'o') || (base == 2 && prefix == 'b');
+  if (has_prefix) text.remove_prefix(2);
   if (text.empty()) return std::nullopt;
   Int value = 0;
-  char before = '_';
+  char before = has_prefix ? '0' : '_';
   for (const char c : text) {
     if (c == '_' ? before == '_' : value_of_digit(c) >= base) return std::nullopt;
     before = c;
@@ -155,13 +158,23 @@ std::optional<Int> parse_integer(std::string_view text, int base) {
   return negative ? -value : value;
 }
 
+// Parses a number like Python's float(text).
 std::optional<double> parse_real(std::string_view text) {
   text = strip_left(strip_right(text));
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  const auto is_digit_at = [&](std::size_t at) { return at < text.size() && text[at] >= '0' && text[at] <= '9'; };
+  std::string digits;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(') return std::nullopt;  // from_chars accepts "nan(1)"
+    if (text[i] != '_')
+      digits += text[i];
+    else if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1))
+      return std::nullopt;
+  }
   double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end != text.data() + text.size() || error == std::errc::invalid_argument) return std::nullopt;
-  return value;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error == std::errc::invalid_argument || end != digits.data() + digits.size()) return std::nullopt;
+  return error == std::errc::result_out_of_range ? std::strtod(digits.c_str(), nullptr) : value;
 }
 
 std::optional<Int> truncate(double number) {

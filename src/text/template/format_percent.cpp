@@ -53,7 +53,8 @@ class PercentFormatter {
       ++at_;
       const Value& value = next_value();
       if (!value.is_int()) runtime_.fail("* wants int");
-      if (value.integer() > std::numeric_limits<std::int32_t>::max() || value.integer() < -1000) runtime_.fail("width too big");
+      constexpr Int kMost = std::numeric_limits<std::int32_t>::max();
+      if (value.integer() > kMost || value.integer() < -kMost) runtime_.fail("width too big");
       return static_cast<std::int64_t>(value.integer());
     }
     std::int64_t value = 0;
@@ -65,6 +66,10 @@ class PercentFormatter {
   }
 
   std::string conversion() {
+    if (peek() == '%') {
+      ++at_;
+      return "%";
+    }
     std::optional<Value> keyed;
     if (peek() == '(') {
       const std::size_t end = format_.find(')', at_);
@@ -94,10 +99,10 @@ class PercentFormatter {
       ++at_;
       spec.precision = std::max<std::int64_t>(0, number());
     }
-    while (peek() == 'h' || peek() == 'l' || peek() == 'L') ++at_;
+    if (peek() == 'h' || peek() == 'l' || peek() == 'L') ++at_;
+    peek();
     spec.type = format_[at_++];
     spec.align = is_left ? '<' : '>';
-    if (spec.type == '%') return "%";
     const Value value = keyed ? *keyed : next_value();
     if (has_zeros && !is_left && spec.type != 's' && spec.type != 'r' && spec.type != 'c') {
       spec.align = '=';

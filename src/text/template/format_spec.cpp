@@ -35,11 +35,13 @@ std::int64_t take_number(Runtime& runtime, std::string_view& text) {
   return number;
 }
 
-FormatSpec read_spec(Runtime& runtime, std::string_view text) {
+FormatSpec read_spec(Runtime& runtime, std::string_view text, bool is_text) {
   FormatSpec spec;
+  bool has_fill = false;
   std::size_t first = 0;
   if (!text.empty()) next_code_point(text, first);
   if (first > 0 && first < text.size() && is_align(text[first])) {
+    has_fill = true;
     spec.fill = text.substr(0, first);
     spec.align = text[first];
     text.remove_prefix(first + 1);
@@ -55,9 +57,9 @@ FormatSpec read_spec(Runtime& runtime, std::string_view text) {
   };
   if (const char sign = take_one_of("+- "); sign != '\0') spec.sign = sign;
   spec.alternate = take_one_of("#") != '\0';
-  if (take_one_of("0") != '\0' && spec.align == '\0') {
+  if (!has_fill && take_one_of("0") != '\0') {
     spec.fill = "0";
-    spec.align = '=';
+    if (spec.align == '\0' && !is_text) spec.align = '=';
   }
   spec.width = take_number(runtime, text);
   spec.grouping = take_one_of(",_");
@@ -107,6 +109,23 @@ std::string digits_in_base(Int number, unsigned base, bool upper_case) {
   return digits;
 }
 
+// Returns the digits of a float whose specification has a precision and no type: like type g, but the exponent appears
+// for numbers with one digit less, and a number without exponent has a fraction.
+std::string general_digits(double number, int precision) {
+  std::string digits = fmt::format("{:.{}e}", number, precision - 1);
+  const std::size_t e = digits.find('e');
+  if (e == std::string::npos) return digits;  // inf, nan
+  const int exponent = std::stoi(digits.substr(e + 1));
+  if (exponent >= -4 && exponent < precision - 1) {
+    digits = fmt::format("{:.{}g}", number, precision);
+    return digits.find('.') == std::string::npos ? digits + ".0" : digits;
+  }
+  std::string mantissa = digits.substr(0, e);
+  if (mantissa.find('.') != std::string::npos) mantissa.erase(mantissa.find_last_not_of("0") + 1);
+  if (mantissa.ends_with('.')) mantissa.pop_back();
+  return mantissa + digits.substr(e);
+}
+
 std::string real_digits(double number, const FormatSpec& spec) {
   const auto precision = static_cast<int>(spec.precision.value_or(6));
   switch (spec.type) {
@@ -128,9 +147,7 @@ std::string real_digits(double number, const FormatSpec& spec) {
       break;
   }
   if (!spec.precision) return float_repr(number);
-  std::string digits = fmt::format("{:.{}g}", number, std::max(1, precision));
-  if (digits.find_first_of(".einf") == std::string::npos) digits += ".0";
-  return digits;
+  return general_digits(number, std::max(1, precision));
 }
 
 [[noreturn]] void unknown_code(Runtime& runtime, char type, std::string_view of) {
@@ -139,18 +156,26 @@ std::string real_digits(double number, const FormatSpec& spec) {
 
 std::string format_text(Runtime& runtime, std::string_view text, const FormatSpec& spec) {
   if (spec.type != '\0' && spec.type != 's') unknown_code(runtime, spec.type, "str");
-  if (spec.align == '=' && spec.fill != "0") runtime.fail("'=' alignment not allowed in string format specifier");
+  if (spec.align == '=') runtime.fail("'=' alignment not allowed in string format specifier");
   if (spec.sign != '-' || spec.grouping != '\0' || spec.alternate) runtime.fail("Sign not allowed in string format specifier");
   if (spec.precision) text = text.substr(0, byte_offset(text, static_cast<std::size_t>(*spec.precision)));
-  FormatSpec own = spec;
-  if (own.align == '=') own.align = '<';
-  return pad(runtime, text, own, '<');
+  return pad(runtime, text, spec, '<');
+}
+
+// Rejects options that Python does not combine with a type of numbers.
+void check_number(Runtime& runtime, const FormatSpec& spec) {
+  const bool is_character = spec.type == 'c';
+  const bool is_based = spec.type == 'b' || spec.type == 'o' || spec.type == 'x' || spec.type == 'X';
+  if (spec.grouping != '\0' && (is_character || spec.type == 'n' || (spec.grouping == ',' && is_based)))
+    runtime.fail(fmt::format("Cannot specify '{}' with '{}'.", spec.grouping, spec.type));
+  if (is_character && (spec.sign != '-' || spec.alternate)) runtime.fail("Sign not allowed with integer format specifier 'c'");
 }
 
 std::string format_value(Runtime& runtime, const Value& value, std::string_view text) {
   if (text.empty()) return runtime.str(value);
-  const FormatSpec spec = read_spec(runtime, text);
+  const FormatSpec spec = read_spec(runtime, text, value.is_text());
   if (value.is_text()) return format_text(runtime, value.text(), spec);
+  if (value.is_number()) check_number(runtime, spec);
   if (value.is_int()) return format_integer(runtime, value.integer(), spec);
   if (value.is<double>()) return format_real(runtime, value.as<double>(), spec);
   runtime.fail(fmt::format("unsupported format string passed to {}.__format__", type_name(value)));
@@ -215,6 +240,7 @@ class FieldFormatter {
   // Evaluates "name.attribute[item]". The first part is an index, a name, or empty for the next positional argument.
   Value look_up(std::string_view path) {
     const std::size_t end = std::min(path.find_first_of(".["), path.size());
+    if (end == 0 && !path.empty()) runtime_.fail("a field of str.format begins without a name");
     Value value = first_part(path.substr(0, end));
     path.remove_prefix(end);
     while (!path.empty()) {
@@ -240,7 +266,12 @@ class FieldFormatter {
   }
 
   Value first_part(std::string_view name) {
-    if (mapping_ != nullptr) return runtime_.item(*mapping_, make_text(std::string(name)));
+    if (mapping_ != nullptr) {
+      const bool is_key = mapping_->is<Dict*>() && !name.empty() && !is_index(name);
+      const Value* found = is_key ? mapping_->as<Dict*>()->find(name) : nullptr;
+      if (found == nullptr) runtime_.fail(fmt::format("str.format_map: no key '{}'", name));
+      return *found;
+    }
     if (name.empty() || is_index(name)) {
       const char mode = name.empty() ? 'a' : 'd';
       if (mode_ != '\0' && mode_ != mode) runtime_.fail("cannot switch between manual field specification and automatic field numbering");
@@ -293,7 +324,7 @@ std::string format_integer(Runtime& runtime, Int number, const FormatSpec& spec)
     if (number < 0 || number > 0x10FFFF) runtime.fail("%c arg not in range(0x110000)");
     std::string character;
     append_utf8(static_cast<char32_t>(number), character);
-    return pad(runtime, character, spec, '<');
+    return pad(runtime, character, spec, '>');
   }
   unsigned base = 10;
   std::string prefix(sign_of(number < 0, spec));

@@ -95,7 +95,7 @@ NumberLiteral read_number(std::string_view text, bool allow_real) {
   std::size_t bytes = digits_length(text, 10, true);
   if (text[0] == '0') {  // "012" is not a number in Python: the number ends after the zeros
     bytes = 1;
-    while (text.substr(bytes).starts_with('0')) ++bytes;
+    while (text.substr(bytes).starts_with('0') || text.substr(bytes).starts_with("_0")) bytes += text[bytes] == '_' ? 2 : 1;
   }
   return read_integer(text, 0, bytes, 10);
 }

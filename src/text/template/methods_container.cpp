@@ -121,22 +121,29 @@ Value raise(Runtime& runtime, const Value&, const Arguments& arguments) {
   stop(ErrorCode::invalid_argument, 0, runtime.str(bound.need(0)));
 }
 
-// Allows only conversions with the same meaning on all platforms, and no widths, so that the result stays short.
-void check_time_format(Runtime& runtime, std::string_view format) {
+// Allows only conversions with the same meaning on all platforms, and no widths, so that the result stays short. Returns the format without
+// %z and %Z, because the time has no zone in Python either.
+std::string checked_time_format(Runtime& runtime, std::string_view format) {
+  std::string out;
   for (std::size_t i = 0; i < format.size(); ++i) {
-    if (format[i] != '%') continue;
+    if (format[i] != '%') {
+      out += format[i];
+      continue;
+    }
+    const std::size_t begin = i;
     if (i + 1 < format.size() && format[i + 1] == '-') ++i;
     ++i;
     if (i == format.size() || std::string_view("aAbBcdDeFHIjklmMnpPrRStTuUVwWxXyYZz%").find(format[i]) == std::string_view::npos)
       runtime.unsupported(fmt::format("strftime_now format '{}'", format));
+    if (format[i] != 'z' && format[i] != 'Z') out += format.substr(begin, i + 1 - begin);
   }
+  return out;
 }
 
 Value strftime_now(Runtime& runtime, const Value&, const Arguments& arguments) {
   const Bound bound(runtime, "function 'strftime_now'", arguments, {"format"});
   bound.need(0);
-  const std::string format(bound.text(0, ""));
-  check_time_format(runtime, format);
+  const std::string format = checked_time_format(runtime, bound.text(0, ""));
   const std::time_t now = runtime.options().now_s.value_or(0);
   std::tm parts{};
   gmtime_r(&now, &parts);

@@ -21,7 +21,7 @@ std::vector<std::string_view> split_spaces(std::string_view text, std::int64_t l
   std::vector<std::string_view> parts;
   for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
     if (limit-- == 0) {
-      parts.push_back(strip_right(text));
+      parts.push_back(text);
       break;
     }
     std::size_t end = 0;
@@ -37,7 +37,7 @@ std::vector<std::string_view> split_spaces_right(std::string_view text, std::int
   std::vector<std::string_view> parts;
   for (text = strip_right(text); !text.empty(); text = strip_right(text)) {
     if (limit-- == 0) {
-      parts.push_back(strip_left(text));
+      parts.push_back(text);
       break;
     }
     std::size_t start = text.size();

@@ -124,12 +124,12 @@ Value remove_affix(Runtime& runtime, const Value& self, const Arguments& argumen
   return runtime.text(std::string(text), self.is_markup());
 }
 
-template <bool (*holds)(char32_t)>
+template <bool (*holds)(char32_t), bool of_empty = false>
 Value every(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const Bound bound(runtime, "a method of str", arguments, {});
   const std::string_view text = self.text();
   runtime.charge(text.size() / 64);
-  bool all = !text.empty();
+  bool all = of_empty || !text.empty();
   for (std::size_t position = 0; all && position < text.size();) all = holds(next_code_point(text, position));
   return Value(all);
 }
@@ -185,7 +185,7 @@ constexpr Method kMethods[] = {
     {"isnumeric", every<is_numeric>},
     {"isalpha", every<is_alpha>},
     {"isalnum", every<is_alphanumeric>},
-    {"isascii", every<is_ascii>},
+    {"isascii", every<is_ascii, true>},
     {"isupper", is_case<true>},
     {"islower", is_case<false>},
     {"format", format},

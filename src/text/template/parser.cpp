@@ -21,7 +21,7 @@ class Parser : public ExpressionParser {
 
   Program run() {
     Program program;
-    program.body = parse_body({});
+    program.body = parse_body({}, 0);
     if (!unknown_names_.empty()) stop(ErrorCode::unsupported, unknown_names_.front().line, std::move(unknown_names_.front().message));
     return program;
   }
@@ -38,8 +38,9 @@ class Parser : public ExpressionParser {
     return current().type == TokenType::name && std::find(ends.begin(), ends.end(), current().text) != ends.end();
   }
 
-  // Parses statements up to one of `ends` and leaves the stream at that name. Without `ends`, parses up to the end of the template.
-  Body parse_body(EndNames ends) {
+  // Parses statements up to one of `ends` and leaves the stream at that name. The last one closes the tag of `open_line`. Without `ends`,
+  // parses up to the end of the template.
+  Body parse_body(EndNames ends, int open_line) {
     if (++statement_depth_ > kMaxTreeDepth) stop(ErrorCode::too_large, current().line, "the template's tags are nested too deeply");
     Body body;
     while (current().type != TokenType::eof) {
@@ -55,16 +56,15 @@ class Parser : public ExpressionParser {
         body.push_back(parse_text_or_output());
       }
     }
-    if (ends.size() > 0) fail(fmt::format("unexpected end of template: the tag of line {} has no '{}'", open_line_, *(ends.end() - 1)));
+    if (ends.size() > 0) fail(fmt::format("unexpected end of template: the tag of line {} has no '{}'", open_line, *(ends.end() - 1)));
     --statement_depth_;
     return body;
   }
 
   // Parses the body of a tag that has one closing name, including this name.
   Body parse_block(std::string_view end, int line) {
-    open_line_ = line;
     expect(TokenType::block_end);
-    Body body = parse_body({end});
+    Body body = parse_body({end}, line);
     take();
     return body;
   }
@@ -128,19 +128,13 @@ class Parser : public ExpressionParser {
       take();  // `if` or `elif`
       if (++arms + statement_depth_ > kMaxTreeDepth) stop(ErrorCode::too_large, node->line, "too many elif");
       node->expression = parse_tuple(Conditions::no);
-      open_line_ = root->line;
       expect(TokenType::block_end);
-      node->body = parse_body({"elif", "else", "endif"});
+      node->body = parse_body({"elif", "else", "endif"}, root->line);
       if (!current().is_name("elif")) break;
       node->other.push_back(make(StmtKind::if_else));
       node = node->other.back().get();
     }
-    if (take().text == "else") {
-      open_line_ = root->line;
-      expect(TokenType::block_end);
-      node->other = parse_body({"endif"});
-      take();
-    }
+    if (take().text == "else") node->other = parse_block("endif", root->line);
     truncate_unknown(num_unknown);
     return root;
   }
@@ -154,17 +148,11 @@ class Parser : public ExpressionParser {
     node->expression = parse_tuple(Conditions::no);
     if (skip_name("if")) node->condition = parse_expression();
     node->recursive = skip_name("recursive");
-    open_line_ = node->line;
     expect(TokenType::block_end);
     ++loop_depth_;
-    node->body = parse_body({"endfor", "else"});
+    node->body = parse_body({"else", "endfor"}, node->line);
     --loop_depth_;
-    if (take().text == "else") {
-      open_line_ = node->line;
-      expect(TokenType::block_end);
-      node->other = parse_body({"endfor"});
-      take();
-    }
+    if (take().text == "else") node->other = parse_block("endfor", node->line);
     return node;
   }
 
@@ -176,6 +164,7 @@ class Parser : public ExpressionParser {
   void parse_parameters(Stmt& node) {
     expect_op("(");
     while (!current().is_op(")")) {
+      if (!node.parameters.empty()) expect_op(",");
       Parameter parameter;
       parameter.name = expect_name();
       if (skip_op("="))
@@ -185,7 +174,6 @@ class Parser : public ExpressionParser {
       const auto same = [&](const Parameter& other) { return other.name == parameter.name; };
       if (std::any_of(node.parameters.begin(), node.parameters.end(), same)) fail("duplicate argument '" + parameter.name + "'");
       node.parameters.push_back(std::move(parameter));
-      if (!current().is_op(")")) expect_op(",");
     }
     expect_op(")");
   }
@@ -273,10 +261,7 @@ class Parser : public ExpressionParser {
     if (skip_name("required")) unsupported("a required block");
     if (!block_names_.insert(node->text).second) fail(fmt::format("block '{}' defined twice", node->text));
     const int loops = std::exchange(loop_depth_, 0);
-    open_line_ = node->line;
-    expect(TokenType::block_end);
-    node->body = parse_body({"endblock"});
-    take();
+    node->body = parse_block("endblock", node->line);
     skip_name(node->text);
     loop_depth_ = loops;
     return node;
@@ -289,7 +274,6 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  int open_line_ = 0;
   int loop_depth_ = 0;
   std::set<std::string> block_names_;
 };

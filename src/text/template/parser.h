@@ -34,7 +34,7 @@ class ExpressionParser {
   [[noreturn]] void fail_unexpected() const;
 
   ExprPtr parse_expression();
-  // Parses one expression, or a tuple without parentheses. `in` or the end of the tag ends it.
+  // Parses one expression, or a tuple without parentheses. The end of the tag or a closing parenthesis ends it.
   ExprPtr parse_tuple(Conditions conditions, bool parenthesized = false);
   // Parses the target of set, for or with.
   ExprPtr parse_target(bool with_namespace);

@@ -222,7 +222,7 @@ ExprPtr ExpressionParser::parse_unary(bool with_filters) {
 
 bool ExpressionParser::at_tuple_end() const {
   const TokenType type = current().type;
-  return type == TokenType::variable_end || type == TokenType::block_end || current().is_op(")") || current().is_name("recursive");
+  return type == TokenType::variable_end || type == TokenType::block_end || current().is_op(")");
 }
 
 ExprPtr ExpressionParser::parse_tuple(Conditions conditions, bool parenthesized) {
@@ -242,7 +242,7 @@ ExprPtr ExpressionParser::parse_tuple(Conditions conditions, bool parenthesized)
 ExprPtr ExpressionParser::parse_target_name(bool with_namespace) {
   const Nesting nesting(*this);
   if (skip_op("(")) {
-    ExprPtr inner = parse_target(with_namespace);
+    ExprPtr inner = parse_target(false);
     expect_op(")");
     return inner;
   }
@@ -261,8 +261,7 @@ ExprPtr ExpressionParser::parse_target(bool with_namespace) {
   if (!current().is_op(",")) return first;
   auto tuple = with_child(ExprKind::tuple, std::move(first));
   while (skip_op(",")) {
-    if (current().type != TokenType::name && !current().is_op("(")) break;
-    if (current().is_name("in")) break;
+    if (at_tuple_end()) break;
     tuple->children.push_back(parse_target_name(with_namespace));
   }
   return finish(std::move(tuple));

@@ -98,7 +98,7 @@ std::string capitalize(std::string_view text) {
   for (std::size_t position = 0; position < text.size();) {
     const bool first = position == 0;
     const char32_t c = next_code_point(text, position);
-    append_utf8(first ? to_upper(c) : to_lower(c), out);
+    append_utf8(first ? to_title(c) : to_lower(c), out);
   }
   return out;
 }
@@ -108,7 +108,7 @@ std::string title(std::string_view text) {
   bool inside = false;
   for (std::size_t position = 0; position < text.size();) {
     const char32_t c = next_code_point(text, position);
-    append_utf8(inside ? to_lower(c) : to_upper(c), out);
+    append_utf8(inside ? to_lower(c) : to_title(c), out);
     inside = is_cased(c);
   }
   return out;

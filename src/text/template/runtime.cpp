@@ -126,7 +126,9 @@ Value Runtime::missing(const Value& object, std::string_view name) const {
 // Looks up an attribute that Python's getattr finds on the type itself, if the sandbox allows it. `found` says whether it exists.
 Value Runtime::python_attribute(const Value& object, std::string_view name, bool& found) {
   found = true;
-  if (name.starts_with("__") || is_mutating_method(object, name))
+  const bool is_private =
+      object.is<Namespace*>() ? name.starts_with('_') : name.size() > 4 && name.starts_with("__") && name.ends_with("__");
+  if (is_private || is_mutating_method(object, name))
     return make_undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe", name, type_name(object)));
   if (object.is<Namespace*>()) {
     const auto& attributes = object.as<Namespace*>()->attributes;
@@ -189,15 +191,20 @@ Value Runtime::item(const Value& object, const Value& key) {
   return missing(object, key.is_text() ? key.text() : std::string_view(buffer = repr(key)));
 }
 
-Value Runtime::path(const Value& object, const Value& path) {
-  if (!path.is_text()) return item(object, path);
+Value Runtime::path(const Value& object, const Value& path, const Value* fallback) {
+  const auto part_of = [&](const Value& whole, const Value& key) {
+    Value part = item(whole, key);
+    const bool is_replaced = part.is<Undefined>() && fallback != nullptr && !fallback->is<None>();
+    return is_replaced ? *fallback : part;
+  };
+  if (!path.is_text()) return part_of(object, path);
   Value value = object;
   std::string_view rest = path.text();
   while (true) {
     const std::size_t dot = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, dot);
     const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos && part.size() < 10;
-    value = item(value, number ? Value(Int{std::stoll(std::string(part))}) : make_text(std::string(part)));
+    value = part_of(value, number ? Value(Int{std::stoll(std::string(part))}) : make_text(std::string(part)));
     if (dot == rest.size()) break;
     rest.remove_prefix(dot + 1);
   }

@@ -58,8 +58,8 @@ class Runtime {
   // Implement jinja2's environment.getattr and environment.getitem.
   Value attribute(const Value& object, std::string_view name);
   Value item(const Value& object, const Value& key);
-  // Resolves a path like "a.b.0" as map, sort and selectattr do.
-  Value path(const Value& object, const Value& path);
+  // Resolves a path like "a.b.0" as map, sort and selectattr do. `fallback`, unless it is null or None, replaces each missing part.
+  Value path(const Value& object, const Value& path, const Value* fallback = nullptr);
   // Implements getattr() alone, which does not find a dict's keys.
   Value own_attribute(const Value& object, std::string_view name);
   Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);

@@ -129,7 +129,10 @@ Value is_case(Runtime& runtime, const Value& value, const Arguments& arguments) 
 template <bool filters>
 Value is_known(Runtime& runtime, const Value& value, const Arguments& arguments) {
   const Bound bound(runtime, "test 'filter' or 'test'", arguments, {});
-  if (!value.is_text()) runtime.fail("the test needs a name");
+  if (!value.is_text()) {
+    if (!value.is<Undefined>() && hash_key(value).empty()) runtime.fail(fmt::format("unhashable type: '{}'", type_name(value)));
+    return Value(false);
+  }
   return Value(filters ? find_filter(value.text()) != nullptr : find_test(value.text()) != nullptr);
 }
 

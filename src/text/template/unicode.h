@@ -24,6 +24,7 @@ bool is_decimal(char32_t code_point);
 bool is_digit(char32_t code_point);
 bool is_numeric(char32_t code_point);
 char32_t to_upper(char32_t code_point);
+char32_t to_title(char32_t code_point);
 char32_t to_lower(char32_t code_point);
 
 // Implement str.lstrip() and str.rstrip() without arguments: they strip Unicode white space.

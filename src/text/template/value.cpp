@@ -48,7 +48,7 @@ std::string hash_key(const Value& value) {
   if (value.is_int()) return fmt::format("n{}", value.integer());
   if (value.is<double>()) {
     const double number = value.as<double>();
-    if (std::trunc(number) == number && std::abs(number) < 1e18) return fmt::format("n{}", static_cast<std::int64_t>(number));
+    if (std::trunc(number) == number && std::abs(number) < 0x1p127) return fmt::format("n{}", static_cast<Int>(number));
     return fmt::format("f{}", number);
   }
   if (value.is<None>()) return "0";

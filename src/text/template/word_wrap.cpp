@@ -72,16 +72,16 @@ std::vector<std::string> wrap_words(std::string_view line, std::size_t width, co
       size += count_code_points(chunks.back());
     }
     if (!chunks.empty() && !fits(chunks.back(), width)) {
-      const std::string_view part = chunks.back().substr(0, options.breaks_long ? part_of(chunks.back(), width - size, options) : 0);
-      if (!part.empty()) {
-        row.push_back(part);
-        chunks.back().remove_prefix(part.size());
+      if (options.breaks_long) {
+        // Without room the part is empty. Like in textwrap, it then keeps the blanks before it.
+        row.push_back(chunks.back().substr(0, part_of(chunks.back(), width - size, options)));
+        chunks.back().remove_prefix(row.back().size());
       } else if (row.empty()) {
         row.push_back(chunks.back());
         chunks.pop_back();
       }
     }
-    if (!row.empty() && is_blank(row.back().front())) row.pop_back();
+    if (!row.empty() && (row.back().empty() || is_blank(row.back().front()))) row.pop_back();
     if (row.empty()) continue;
     std::string& text = lines.emplace_back();
     for (const std::string_view chunk : row) text += chunk;
