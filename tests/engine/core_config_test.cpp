@@ -5,22 +5,13 @@
 
 #include "engine/kv_plan.h"
 #include "engine/resolve_options.h"
+#include "engine/small_model.h"
 #include "quire/engine_option_table.h"
 
 namespace quire {
 namespace {
 
-ModelInfo configured_model() {
-  ModelInfo model;
-  model.name = "configured";
-  model.num_layers = model.num_kv_heads = 2;
-  model.head_dim = 8;
-  model.vocab_size = 100;
-  model.context_length = 512;
-  return model;
-}
-
-ResolvedEngine resolve_with(const std::function<void(EngineOptions&)>& change, const ModelInfo& model = configured_model(),
+ResolvedEngine resolve_with(const std::function<void(EngineOptions&)>& change, const ModelInfo& model = small_model(),
                             const Machine& machine = {1, 0}) {
   EngineOptions options;
   options.cache.num_blocks = 100;
@@ -97,7 +88,7 @@ TEST(CoreConfigOfAnEngine, CountsSwapSlotsInFilesAsSlow) {
 }
 
 TEST(CoreConfigOfAnEngine, AnImageEncoderHasTheBudgetOfAStepOrOfTheLargestImage) {
-  ModelInfo model = configured_model();
+  ModelInfo model = small_model();
   model.pictures.processor = "llava";
   model.pictures.max_tiles = 3;
   model.pictures.tile_tokens = 40;
@@ -109,7 +100,7 @@ TEST(CoreConfigOfAnEngine, AnImageEncoderHasTheBudgetOfAStepOrOfTheLargestImage)
 }
 
 TEST(CoreConfigOfAnEngine, AnEncoderDecoderModelRunsOneInputPerStep) {
-  ModelInfo model = configured_model();
+  ModelInfo model = small_model();
   model.encoder.num_positions = 30;
   for (const auto& [num_seqs, num_cached] : {std::pair(7U, 7U), {1024U, 1024U}, {1025U, 1024U}}) {
     const ResolvedEngine resolved = resolve_with([&](EngineOptions& o) { o.scheduler.max_num_seqs = num_seqs; }, model);
@@ -121,7 +112,7 @@ TEST(CoreConfigOfAnEngine, AnEncoderDecoderModelRunsOneInputPerStep) {
 }
 
 TEST(CoreConfigOfAnEngine, AlignsChunksToTheBlocksOfLargeStates) {
-  ModelInfo model = configured_model();
+  ModelInfo model = small_model();
   model.layer_memories = {LayerMemory::attention, LayerMemory::state};
   for (const auto& [floats, block_size] : {std::pair(100U, 16U), {600U, 48U}}) {
     model.state_shapes = {{floats}};
@@ -140,16 +131,16 @@ TEST(CoreConfigOfAnEngine, ReportsTheFieldThatTheCoreRefuses) {
   EngineOptions options;
   options.cache.num_blocks = 100;
   options.continuum.pin_s = 3600.0;
-  EXPECT_TRUE(resolve_options(options, configured_model(), {1, 0}));
+  EXPECT_TRUE(resolve_options(options, small_model(), {1, 0}));
   options.continuum.pin_s = 3601.0;
-  const auto refused = resolve_options(options, configured_model(), {1, 0});
+  const auto refused = resolve_options(options, small_model(), {1, 0});
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().field.find("pin"), std::string::npos) << refused.error().to_string();
 }
 
 TEST(AutomaticOptions, UseTheCoresUpToALimit) {
   const auto threads = [](std::uint32_t given, std::uint32_t num_cores) {
-    return resolve_with([&](EngineOptions& o) { o.num_threads = given; }, configured_model(), {num_cores, 0}).options.num_threads;
+    return resolve_with([&](EngineOptions& o) { o.num_threads = given; }, small_model(), {num_cores, 0}).options.num_threads;
   };
   EXPECT_EQ(threads(0, 0), 1U);
   EXPECT_EQ(threads(0, 1), 1U);
@@ -197,7 +188,7 @@ TEST(AutomaticOptions, KeepSomeAdaptersInMemory) {
 }
 
 TEST(AutomaticOptions, ReadExpertsFromTheFolderOnlyIfTheyDoNotFit) {
-  ModelInfo model = configured_model();
+  ModelInfo model = small_model();
   model.num_experts = 8;
   model.weight_bytes = 1'000'000;
   model.expert_bytes = 900'000;
@@ -216,7 +207,7 @@ TEST(AutomaticOptions, ReadExpertsFromTheFolderOnlyIfTheyDoNotFit) {
 }
 
 TEST(AutomaticOptions, CountOnlyTheExpertsThatTheModelHas) {
-  ModelInfo model = configured_model();
+  ModelInfo model = small_model();
   model.num_experts = 8;
   model.weight_bytes = 1'000'000;
   model.expert_bytes = 900'000;

@@ -7,27 +7,17 @@
 #include <string>
 
 #include "engine/resolve_options.h"
+#include "engine/small_model.h"
 
 namespace quire {
 namespace {
 
-// A block of 16 tokens has 2048 bytes: keys and values in 2 layers with 2 heads of 8 elements of 2 bytes.
-constexpr std::uint64_t kBytesOfABlock = 2048;
-
-ModelInfo limited_model() {
-  ModelInfo model;
-  model.name = "limited";
-  model.num_layers = model.num_kv_heads = 2;
-  model.head_dim = 8;
-  model.vocab_size = 100;
-  model.context_length = 512;
-  return model;
-}
+constexpr std::uint64_t kBytesOfABlock = 2048;  // of small_model()
 
 using ChangeOptions = std::function<void(EngineOptions&)>;
 
 // Returns the whole error; empty: the options are accepted.
-std::string error_of(const ChangeOptions& change, const ModelInfo& model = limited_model(), const Machine& machine = {1, 0}) {
+std::string error_of(const ChangeOptions& change, const ModelInfo& model = small_model(), const Machine& machine = {1, 0}) {
   EngineOptions options;
   options.cache.num_blocks = 100;
   change(options);
@@ -41,7 +31,7 @@ struct OptionCase {
   ChangeOptions right;  // the nearest accepted options
 };
 
-void expect_errors(std::span<const OptionCase> cases, const ModelInfo& model = limited_model()) {
+void expect_errors(std::span<const OptionCase> cases, const ModelInfo& model = small_model()) {
   for (const OptionCase& c : cases) {
     EXPECT_EQ(error_of(c.wrong, model), c.error);
     EXPECT_EQ(error_of(c.right, model), "") << "next to: " << c.error;
@@ -93,7 +83,7 @@ TEST(OptionErrors, SayHowToCorrectMemory) {
   const OptionCase cases[] = {
       {"expert_memory: is set, but there is no folder to read experts from; add --weights-cache DIR",
        [](EngineOptions& o) { o.weights.expert_bytes = 1; }, [](EngineOptions&) {}},
-      {"expert_memory: is set, but limited has no experts; leave it out",
+      {"expert_memory: is set, but small has no experts; leave it out",
        [](EngineOptions& o) { o.weights = {.cache_folder = "/weights", .expert_bytes = 1}; },
        [](EngineOptions& o) { o.weights = {.cache_folder = "/weights"}; }},
       {"weights_cache_budget: is 0; leave --weights-cache out",
@@ -115,7 +105,7 @@ TEST(OptionErrors, SayHowToCorrectLengthsAndShares) {
       {"kv_cache_metrics_sample: is 1.001; use a fraction above 0 and at most 1", share(1.001), share(1.0)},
       {"kv_cache_metrics_sample: is nan; use a fraction above 0 and at most 1", share(std::numeric_limits<double>::quiet_NaN()),
        share(0.5)},
-      {"max_model_len: is 513; the context length of limited is 512 tokens: use at most that",
+      {"max_model_len: is 513; the context length of small is 512 tokens: use at most that",
        [](EngineOptions& o) { o.scheduler.max_model_len = 513; }, [](EngineOptions& o) { o.scheduler.max_model_len = 512; }},
       {"max_model_len: is 1; use at least 2: one token of prompt and one of output",
        [](EngineOptions& o) { o.scheduler.max_model_len = 1; }, [](EngineOptions& o) { o.scheduler.max_model_len = 2; }},
@@ -143,12 +133,12 @@ TEST(OptionErrors, SayHowToCorrectLengthsAndShares) {
 }
 
 TEST(OptionErrors, NameTheFeaturesThatAnEncoderDecoderModelDoesNotSupport) {
-  ModelInfo model = limited_model();
+  ModelInfo model = small_model();
   model.encoder.num_positions = 20;
   const OptionCase cases[] = {
-      {"max_loras: is not supported for encoder-decoder models such as limited; leave it out",
+      {"max_loras: is not supported for encoder-decoder models such as small; leave it out",
        [](EngineOptions& o) { o.adapters.max_loras = 1; }, [](EngineOptions&) {}},
-      {"enable_kv_cache_events: is not supported for encoder-decoder models such as limited; leave it out",
+      {"enable_kv_cache_events: is not supported for encoder-decoder models such as small; leave it out",
        [](EngineOptions& o) { o.kv_events.enable_kv_cache_events = true; }, [](EngineOptions& o) { o.kv_events.publisher = "null"; }},
   };
   expect_errors(cases, model);
@@ -157,7 +147,7 @@ TEST(OptionErrors, NameTheFeaturesThatAnEncoderDecoderModelDoesNotSupport) {
 }
 
 TEST(OptionErrors, SayHowManyTokensAnUnsplitImageNeeds) {
-  ModelInfo model = limited_model();
+  ModelInfo model = small_model();
   model.pictures.processor = "gemma3";
   model.pictures.max_tiles = 2;
   model.pictures.tile_tokens = 20;
@@ -171,20 +161,20 @@ TEST(OptionErrors, SayHowManyTokensAnUnsplitImageNeeds) {
     };
   };
   const OptionCase cases[] = {
-      {"max_num_batched_tokens: is 43; limited computes the 40 tokens of an image in one step, together with the tokens of the other "
+      {"max_num_batched_tokens: is 43; small computes the 40 tokens of an image in one step, together with the tokens of the other "
        "requests: use at least 44, or lower max_num_seqs",
        step_of(43, 0, 0), step_of(44, 0, 0)},
-      {"max_num_batched_tokens: is 51; limited computes the 40 tokens of an image in one step, together with the tokens of the other "
+      {"max_num_batched_tokens: is 51; small computes the 40 tokens of an image in one step, together with the tokens of the other "
        "requests: use at least 52, or lower max_num_seqs",
        step_of(51, 0, 2), step_of(52, 0, 2)},
-      {"long_prefill_token_threshold: is 39; limited computes the 40 tokens of an image in one step: use at least that many, or 0",
+      {"long_prefill_token_threshold: is 39; small computes the 40 tokens of an image in one step: use at least that many, or 0",
        step_of(44, 39, 0), step_of(44, 40, 0)},
   };
   expect_errors(cases, model);
 }
 
 TEST(OptionErrors, SayWhatNeedsTheMemoryWhenNoneIsLeftForTheCache) {
-  ModelInfo model = limited_model();
+  ModelInfo model = small_model();
   model.weight_bytes = std::uint64_t{3} << 20U;
   const auto automatic = [](EngineOptions& options) {
     options.cache.num_blocks = 0;

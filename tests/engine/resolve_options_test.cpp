@@ -5,22 +5,12 @@
 #include <functional>
 
 #include "engine/requests/validate_request.h"
+#include "engine/small_model.h"
 #include "engine/stats/histogram.h"
 #include "quire/engine.h"
 
 namespace quire {
 namespace {
-
-ModelInfo small_model() {
-  ModelInfo model;
-  model.name = "small";
-  model.num_layers = 2;
-  model.num_kv_heads = 2;
-  model.head_dim = 8;
-  model.vocab_size = 100;
-  model.context_length = 512;
-  return model;
-}
 
 constexpr std::uint64_t kBlockBytes = 2 * 2 * 2 * 16 * 8 * 2;  // keys and values, layers, heads, tokens, dims, bf16
 

@@ -44,8 +44,12 @@ class Mutation:
         return f"{self.path} | {self.function} | {self.operator}: {self.original} -> {self.mutated}"
 
 
+LITERAL_OR_SPACE = re.compile(r'''(R"(\w*)\(.*?\)\2"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|(?:\s|//[^\n]*)+''', re.S)
+
+
 def flat(text):
-    return re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", text)).strip()
+    """The text on one line, without comments. Literals stay as they are."""
+    return LITERAL_OR_SPACE.sub(lambda match: match[1] or " ", text).strip()
 
 
 class Walk:

@@ -95,7 +95,7 @@ class RequestMaker:
         self.tokens = prompt_tokens(spec, vocab)
         self.embeds = None
         if spec.get("embeds"):
-            self.embeds = torch.tensor(self.tokens, dtype=torch.float32).unsqueeze(1)
+            self.embeds = torch.tensor([[float(token)] for token in self.tokens])
 
     def make(self) -> Request:
         """Makes the Request as EngineCore does from a message on its socket."""

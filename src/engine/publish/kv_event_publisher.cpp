@@ -68,8 +68,8 @@ class ZmqPublisher final : public KvEventPublisher {
     sender_.set(zmq::sockopt::linger, kLinger_ms);
     sender_.set(zmq::sockopt::ipv6, true);
     sender_.set(zmq::sockopt::rcvhwm, kMostSubscriptions);
-    // A whole replay fits.
-    replay_socket_.set(zmq::sockopt::sndhwm, static_cast<int>(options.buffer_steps) + 1);
+    // A whole replay fits. Messages that the client has read still count until it has read half of the limit, so two replays must fit.
+    replay_socket_.set(zmq::sockopt::sndhwm, 2 * (static_cast<int>(options.buffer_steps) + 1));
     replay_socket_.set(zmq::sockopt::linger, 0);
     replay_socket_.set(zmq::sockopt::ipv6, true);
   }
@@ -184,6 +184,9 @@ class ZmqPublisher final : public KvEventPublisher {
   void answer(const zmq::message_t& client, const zmq::message_t& question) {
     std::uint64_t first = 0;
     for (std::size_t i = 0; i < question.size(); ++i) first = (first << 8) | question.data<std::uint8_t>()[i];
+    // Lets the socket learn what the client has read since the last answer. Sends look for that once per millisecond only, and a message
+    // that seems not to fit is dropped.
+    (void)replay_socket_.get(zmq::sockopt::events);
     for (const auto& [sequence, bytes] : replay_buffer_)
       if (sequence >= first) reply(client, options_.topic, sequence, bytes);
     reply(client, "", kEndOfReplay, "");

@@ -100,8 +100,8 @@ class PercentFormatter {
       spec.precision = std::max<std::int64_t>(0, number());
     }
     if (peek() == 'h' || peek() == 'l' || peek() == 'L') ++at_;
-    peek();
-    spec.type = format_[at_++];
+    spec.type = peek();
+    ++at_;
     spec.align = is_left ? '<' : '>';
     const Value value = keyed ? *keyed : next_value();
     if (has_zeros && !is_left && spec.type != 's' && spec.type != 'r' && spec.type != 'c') {
