@@ -29,9 +29,9 @@ ROOMS = {
     "server": Room(("src/server",), ("server_test",), SERVER_FILES),
     "text": Room(("src/text",), ("text_test", "server_test"), ("templates", "template_chats", "tool_calls", "tokenizer", "ranked_tokenizers", "added_tokens")),
     "format": Room(("src/format",), ("format_test", "text_test", "model_test"), ("tokenizer", "generation_config", "lora", "pictures")),
-    "tier": Room(("src/runtime/tier", "src/runtime/transport"), ("tier_test", "transport_test", "engine_test"), ("kv_disk", "small_tiers")),
-    "remote": Room(("src/runtime/remote",), ("remote_test", "engine_test"), ("kv_remote", "kv_peers")),
-    "engine": Room(("src/engine",), ("engine_test",), ("sessions", "journal", "kv_events", "lora", "kv_disk")),
+    "tier": Room(("src/runtime/tier", "src/runtime/transport"), ("tier_test", "transport_test", "engine_test")),
+    "remote": Room(("src/runtime/remote",), ("remote_test", "engine_test")),
+    "engine": Room(("src/engine",), ("engine_test",)),
     "lab": Room(("src/lab",), ("lab_test",), ("plot_page", "curve"), 0.85),
 }
 MOST_IN_ROOM = 8192  # runtime.cpp has numbers for 32 rooms
