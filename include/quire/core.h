@@ -1,14 +1,14 @@
 #pragma once
 // The core decides which tokens of which requests run in each step, and which blocks hold their keys and values.
 //
-// A deterministic state machine, single-threaded, without I/O, clock or random source: equal calls give equal plans. In its default mode it
-// decides exactly as vLLM V1 (v0.19.0): the same requests in the same order, with the same token counts and blocks.
+// The core is a deterministic state machine: single-threaded, without I/O, clock or random source. Equal calls give equal plans. In its
+// default mode its decisions equal those of vLLM V1 (v0.19.0): the same requests in the same order, with the same token counts and blocks.
 //
 //   schedule() -> plan N -> the worker runs it -> apply(result N)
 //
-// Each plan must be applied, in order. At most CoreLimits::max_outstanding_plans plans may be outstanding (made and not yet applied): 1 is
-// synchronous; 2 with SchedulerOptions::async_scheduling, where placeholders stand for the tokens in flight; with a pipeline, one per
-// stage.
+// Each plan must be applied, in order. At most CoreLimits::max_outstanding_plans plans may be outstanding (made and not yet applied): 1 for
+// synchronous steps; 2 with SchedulerOptions::async_scheduling, where placeholders represent the tokens in flight; one per stage with a
+// pipeline.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,8 +32,8 @@
 
 namespace quire {
 
-// paused_new: running requests continue, no waiting request is admitted. paused_all: schedule() plans nothing. Requests may be added in
-// every state.
+// How far scheduling is paused. paused_new: running requests continue, and no waiting request is admitted. paused_all: schedule() plans
+// nothing. Requests may be added in every state.
 enum class PauseState : std::uint8_t { unpaused, paused_new, paused_all };
 
 class CallSink;
@@ -42,16 +42,16 @@ class HashFunction;
 struct PseudonymKey;
 struct WatchFrame;
 
-// Interfaces that the core calls. All are optional, and all must outlive the core.
+// Interfaces that the core calls. All are optional, and all of them must outlive the core.
 struct CoreSeams {
   Connector* connector = nullptr;
-  // Called when an input's encoder would run: its output may be stored outside.
+  // Asked whether an encoder output is stored outside of the worker, before the encoder would run.
   EncoderConnector* encoder_connector = nullptr;
-  // Without a grammar, requests with structured output are rejected.
+  // Constrains structured output. Without it, requests with structured output are rejected.
   Grammar* grammar = nullptr;
-  // Called when a request of a job ends and its tags name no tool (SchedulingPolicy::continuum).
+  // Names the tool that a job calls when one of its requests ends without a tool in its tags (SchedulingPolicy::continuum).
   ToolNamer* tools = nullptr;
-  EventSink* events = nullptr;   // receives each decision and its cause when it is made
+  EventSink* events = nullptr;   // receives each decision and its cause, at the time of the decision
   HashFunction* hash = nullptr;  // computes block hashes instead of PrefixCacheOptions::hash
   CallSink* calls = nullptr;     // receives each call to the core and its answer (quire/core_call.h)
 };
@@ -69,36 +69,36 @@ struct RequestEvent {
   double timestamp = 0.0;
 };
 
-// Describes what apply() or finish() did to one request (vLLM's EngineCoreOutput). A request to which nothing happened has no update.
+// Describes what apply() or finish() did to one request (vLLM's EngineCoreOutput). Requests without changes have no update.
 struct RequestUpdate {
   RequestId id;
   std::uint32_t client_index = 0;
   std::uint32_t result_index = 0;                 // index into the plan's `scheduled`; UINT32_MAX: not caused by a result (failed KV load)
   std::span<const TokenId> tokens;                // appended by this step
   bool finished = false;                          // the request ended, or a streaming session reached the end of its input
-  RequestStatus status = RequestStatus::running;  // when finished: how
-  FinishReason reason = FinishReason::stop;       // when finished: why
-  std::optional<TokenId> stop_token;              // the stop id that ended it (no EOS id); also the last of `tokens`
+  RequestStatus status = RequestStatus::running;  // the finished status, if `finished`
+  FinishReason reason = FinishReason::stop;       // why the request ended, if `finished`
+  std::optional<TokenId> stop_token;              // the stop id that ended the request (not an EOS id); also the last of `tokens`
   bool session_waits = false;                     // the input of a streaming session ended, not the request
   std::int64_t num_cached_tokens = 0;             // prompt tokens found in a cache at first admission
   std::int64_t num_external_computed_tokens = 0;
-  std::uint32_t num_hashed_tokens = 0;   // in its first update: leading tokens in the prefix cache
+  std::uint32_t num_hashed_tokens = 0;   // in the request's first update: leading tokens found in the prefix cache
   std::span<const RequestEvent> events;  // events since the last update, with log_stats
 };
 
-// A request left the waiting queue for the first time. It is not reported again when it resumes after a preemption.
+// Reports that a request left the waiting queue for the first time. A request that resumes after a preemption is not reported again.
 struct FirstAdmission {
   RequestId id;
   std::uint32_t num_cached_tokens = 0;
 };
 
-// Counts of draft tokens since the previous stats. One draft is what one request verified in one step; its tokens are counted one by one.
+// Counts of draft tokens since the previous stats. A draft is the set of draft tokens that one request verified in one step.
 struct SpecDecodingStats {
   std::uint32_t num_spec_tokens = 0;
   std::uint64_t num_drafts = 0, num_draft_tokens = 0, num_accepted_tokens = 0;
-  // Has num_spec_tokens entries. [i]: how often the (i+1)-th token of a draft was accepted; never increases with i.
+  // Has num_spec_tokens entries. [i]: number of drafts whose (i+1)-th token was accepted; never increases with i.
   std::vector<std::uint64_t> num_accepted_per_position;
-  std::vector<std::uint64_t> num_drafted_per_position;  // [i]: how often a draft had an (i+1)-th token
+  std::vector<std::uint64_t> num_drafted_per_position;  // [i]: number of drafts that had an (i+1)-th token
 };
 
 // vLLM's SchedulerStats. Counters cover the time since the previous stats.
@@ -113,8 +113,8 @@ struct SchedulerStats {
   std::span<const KvEvictionEvent> evictions;
 };
 
-// Ids of one client's requests that ended since the last outcome, with ReportOptions::include_finished_set. Front ends that share a core
-// each read the set with their client_index.
+// Ids of one client's requests that ended since the last outcome, if ReportOptions::include_finished_set is on. Front ends that share a
+// core read the set with their client_index.
 struct FinishedSet {
   std::uint32_t client_index = 0;
   std::span<const RequestId> ids;
@@ -125,10 +125,10 @@ struct StepOutcome {
   StepId step;
   std::span<const RequestUpdate> updates;            // in the plan's order
   std::span<const FirstAdmission> first_admissions;  // made by this step's plan
-  std::span<const RequestId> preempted;              // when this step's plan was made
-  // Requests with blocks that could not be loaded: the plan's results for these requests were not taken.
+  std::span<const RequestId> preempted;              // requests that this step's plan preempted
+  // Requests whose blocks could not be loaded. The plan's results for these requests were dropped.
   std::span<const RequestId> failed_loads;
-  std::span<const RequestId> retired;  // the core no longer refers to these: their `sampling` may be freed
+  std::span<const RequestId> retired;  // requests to which the core no longer refers: their `sampling` may be freed
   std::span<const KvEvent> kv_events;  // events of the prefix cache since the last outcome
   std::span<const FinishedSet> finished_sets;
   const SchedulerStats* stats = nullptr;  // with log_stats
@@ -136,19 +136,19 @@ struct StepOutcome {
 
 // The effect of finish() on a request.
 enum class FinishEffect : std::uint8_t {
-  unknown,   // no such request, or it had ended before: nothing happened
+  unknown,   // no such request, or it had ended before: the call had no effect
   retired,   // removed; `sampling` may be freed
-  in_flight  // finished, but an outstanding plan or a transfer names it: StepOutcome::retired reports it later
+  in_flight  // finished, but an outstanding plan or a transfer refers to it: StepOutcome::retired reports it later
 };
 
-// State and totals of a core. Totals count from its creation.
+// State and totals of a core. Totals count from the creation of the core.
 struct CoreCounters {
   std::uint32_t num_running = 0;
   std::uint32_t num_waiting = 0;  // includes skipped and preempted requests
-  // vLLM's get_num_unfinished_requests: depends on the pause state. With vLLM 0.32.0's rules it can be negative: a session that was stopped
-  // late is in no queue, but counts as waiting for input.
+  // vLLM's get_num_unfinished_requests, which depends on the pause state. With vLLM 0.32.0's rules it can be negative: a session that was
+  // stopped late is in no queue, but counts as waiting for input.
   std::int32_t num_unfinished = 0;
-  // Requests with blocks that a transfer fills, and finished requests with blocks that a transfer keeps.
+  // Requests whose blocks a transfer fills, and finished requests whose blocks a transfer still needs.
   std::uint32_t num_awaiting_transfers = 0;
   std::uint32_t num_open_transfers = 0;
   std::uint32_t num_pinned = 0;         // finished requests that keep their blocks for the next turn of their job
@@ -164,18 +164,18 @@ struct CoreCounters {
   bool is_admission_stopped = false;    // `PressureOptions::pressure_high`
   std::uint64_t num_admission_stops = 0;
   std::uint64_t num_pressure_preemptions = 0;  // `PressureOptions::pressure_preempts`
-  // SwapOptions: requests that were swapped out and swapped in, and swapped-out requests that are computed again.
+  // With SwapOptions: slots in use, requests and blocks that were swapped out and in, and swapped-out requests that are computed again.
   std::uint32_t num_used_swap_slots = 0;
   std::uint64_t num_swapped_out = 0, num_swapped_out_blocks = 0;
   std::uint64_t num_swapped_in = 0, num_swapped_in_blocks = 0, num_swapped_in_tokens = 0;
-  std::uint64_t num_swaps_lost = 0;     // a transfer failed, or other requests needed the blocks that it had kept
+  std::uint64_t num_swaps_lost = 0;     // a transfer failed, or other requests needed the blocks that the request had kept
   std::uint64_t num_swaps_no_slot = 0;  // not swapped out: no free slot
   std::uint64_t num_swaps_no_gain = 0;  // not swapped out: computing is as fast (SwapChoice::measured)
-  // Look-ups of requests that were never preempted, and of requests that resume after a preemption. Each retry of an admission counts
-  // again, except under PrefillLimits.
+  // Prefix-cache look-ups of requests that were never preempted, and of requests that resume after a preemption. Each retry of an admission
+  // counts again, except under PrefillLimits.
   std::uint64_t prefix_query_tokens = 0, prefix_hit_tokens = 0;
   std::uint64_t preempted_prefix_query_tokens = 0, preempted_prefix_hit_tokens = 0;
-  // Tokens that the connector was asked for, of requests that were admitted or began to load, and the tokens to be loaded as a result.
+  // For requests that were admitted or began to load: tokens for which the connector was queried, and tokens to be loaded as a result.
   std::uint64_t external_query_tokens = 0, external_hit_tokens = 0;
 };
 
@@ -185,7 +185,7 @@ struct Draft {
   std::span<const TokenId> tokens;
 };
 
-// Measured speeds of moving and computing. 0: not known; SwapChoice::measured then swaps nothing.
+// Measured speeds of swapping and of prefill. 0: not known; SwapChoice::measured then swaps nothing.
 struct SwapCosts {
   double out_bytes_per_s = 0.0, in_bytes_per_s = 0.0;
   double disk_out_bytes_per_s = 0.0, disk_in_bytes_per_s = 0.0;  // `SwapOptions::num_slow_slots`
@@ -194,101 +194,107 @@ struct SwapCosts {
   friend bool operator==(const SwapCosts&, const SwapCosts&) = default;
 };
 
-// The most prompt tokens that a step computes; 0: as many as max_num_batched_tokens allows. Tenants share them (with
-// SchedulerOptions::tenant_turns), then up to four requests of each tenant, running ones first. The first running prompt gets a chunk in
-// each step, so that it ends. A host sets the limits from the time that steps take: a long prompt then delays other requests little. They
-// do not apply without chunked prefill, nor to requests with encoder inputs. vLLM has no such limits.
+// Limits of the prompt tokens that one step computes; 0: only max_num_batched_tokens limits them. Tenants share these tokens (with
+// SchedulerOptions::tenant_turns), then up to four requests of each tenant, running requests first. The first running prompt gets a chunk
+// in each step, so that it ends. A host sets the limits from measured step times, so that a long prompt delays other requests little. The
+// limits do not apply without chunked prefill, nor to requests with encoder inputs. vLLM has no such limits.
+//
+// Attention reads all tokens before a token, so a token counts as 1 + (number of tokens before it) / context_of_double_cost.
 struct PrefillLimits {
-  std::uint32_t beside_decodes = 0;   // in steps in which a request decodes, or may begin to
-  std::uint32_t without_decodes = 0;  // in other steps
+  std::uint32_t beside_decodes = 0;          // in steps in which a request decodes, or may begin to decode
+  std::uint32_t without_decodes = 0;         // in other steps
+  std::uint32_t context_of_double_cost = 0;  // in tokens; 0: each token counts as one
 
   friend bool operator==(const PrefillLimits&, const PrefillLimits&) = default;
 };
 
 struct CoreSnapshot;
 
-// Whether a checkpoint contains the tokens of requests.
+// Whether a checkpoint contains the token ids of requests.
 enum class CheckpointTokens : std::uint8_t { kept, left_out };
 
 // The queue in which visit() finds a request.
 enum class QueueKind : std::uint8_t { running, waiting, skipped_waiting, pinned };
 
-// The scheduler and KV-cache manager of one model. All calls come from one thread.
+// The scheduler and KV-cache manager of one model. All calls must come from one thread.
 class QUIRE_API Core {
  public:
   // Creates a core and copies the config. Errors: the errors of CoreConfig::validate(); `root_hash`; `prefix_caching_hash_algo`: this build
-  // does not have the hash algorithm.
+  // does not support the hash algorithm.
   static Result<std::unique_ptr<Core>> create(const CoreConfig& config, const CoreSeams& seams = {});
-  // Creates a core that continues from a checkpoint(), taken by any core: from its first call on it decides as the original. Both need the
-  // same configuration and seams that answer alike. The caller restores the state of the seams (a connector's tiers, grammars, a worker); a
-  // connector is bound to the new core. Plans that were outstanding are outstanding again (outstanding_plan()). The last outcome is not
-  // restored, and `sampling` is null in everything restored. Errors: the errors of create(); `checkpoint` (`invalid_argument`): the bytes
-  // are damaged, of another version or inconsistent, with the byte or the rule; `config`: the configuration differs from the original's.
-  // Safe for any bytes: it reads no memory beyond them, and allocates only what they or the configuration justify. But consistent values
-  // are trusted like a configuration: a forged checkpoint can make the new core decide badly, or stop at a broken invariant.
+  // Creates a core that continues from a checkpoint() of any core: from its first call on, its decisions equal those of the original. Both
+  // cores need the same configuration, and seams that give the same answers. The caller restores the state of the seams (a connector's
+  // tiers, grammars, a worker); the connector is bound to the new core. Plans that were outstanding are outstanding again
+  // (outstanding_plan()). The last outcome is not restored, and `sampling` is null in all restored requests.
+  // Errors: the errors of create(); `checkpoint` (`invalid_argument`): the bytes are damaged, of another version or inconsistent (the
+  // message has the byte or the rule); `config`: the configuration differs from the original's.
+  // Safe for any bytes: restore() reads no memory beyond them, and allocates only what the bytes or the configuration justify. However,
+  // consistent values are trusted like a configuration: a forged checkpoint can make the new core decide badly, or stop at a broken
+  // invariant.
   static Result<std::unique_ptr<Core>> restore(const CoreConfig& config, const CoreSeams& seams, std::span<const std::uint8_t> bytes);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
   // Puts the request into the waiting queue. Errors name the field: `invalid_argument` (for instance: the id is in use; the prompt does not
-  // fit the model or the cache, unless SchedulerOptions::admit_oversized), `overloaded` (max_num_waiting). max_tokens is cut to what
-  // max_model_len allows (unless admit_oversized).
+  // fit the model or the cache, unless SchedulerOptions::admit_oversized), `overloaded` (max_num_waiting). max_tokens is reduced to what
+  // max_model_len allows, unless admit_oversized.
   Result<void> add(const NewRequest& request, const StepInput& input = {});
-  // Appends the next input of a session and copies it; nullptr: no more input will come. An input that arrives while the session still runs
+  // Appends the next input of a session and copies it. nullptr: no more input will come. An input that arrives while the session still runs
   // is queued. Errors: `id`: unknown, or not a session; `tokens`: the input is empty or does not fit after the computed tokens;
   // `multimodal`: items are out of order or exceed the input.
   Result<void> continue_session(RequestId id, const SessionInput* input, const StepInput& now = {});
 
-  // Adds a request that begins with the parent's tokens and reuses their blocks. It computes only the last of these tokens again, when it
-  // needs one to sample after. Both requests hold the same blocks. A partial block is copied in the plan in which the first holder writes
-  // to it; the last holder writes in place.
-  // The child waits in front of the others (or by priority). Where a running request needs blocks, or nothing else can run, the child gives
-  // up the shared blocks and is computed like any other request. Blocks that a connector has filled are shared, too. Nothing is shared
-  // while the parent's blocks are being loaded; the child is then looked up when its turn comes. In a model with states, blocks are shared
-  // only up to the end of a block, or up to the parent's current state if all its tokens in flight are known.
+  // Adds a request that begins with the parent's tokens and shares the parent's blocks. The child computes again only the last of these
+  // tokens, and only if it needs that token's result to sample. A shared partial block is copied in the plan in which the first holder
+  // writes to it; the last holder writes in place.
+  // The child waits at the front of the queue (or in the order of its priority). If a running request needs blocks, or nothing else can
+  // run, the child releases the shared blocks and is computed like any other request. Blocks that a connector has filled are shared, too.
+  // Nothing is shared while the parent's blocks are being loaded; the child is then looked up in the cache at its admission. In a model
+  // with states, blocks are shared only up to the end of a block, or up to the parent's current state if all its tokens in flight are
+  // known.
   // Errors name the field: `not_found` (the parent), `invalid_argument` (an id in use, a parent that has ended, counts out of range),
   // `overloaded` (max_num_waiting, max_fork_family), `unsupported` (pooling, an encoder-decoder model, a grammar that cannot go back to the
   // child's first token, the decisions of vLLM 0.32.0).
   Result<void> fork(RequestId parent, const ForkRequest& child, const StepInput& input = {});
 
-  // Decides a step and returns its plan, which is valid until its apply(). A plan that schedules nothing must be applied, too.
+  // Decides a step and returns its plan. The plan is valid until it is applied. A plan that schedules nothing must be applied, too.
   const StepPlan& schedule(const StepInput& input = {});
 
   // Takes the result of the oldest outstanding plan and returns the outcome. Errors, after which nothing has changed: the result does not
   // match the plan, a transfer belongs to an unknown request, or a block is out of range.
   Result<const StepOutcome*> apply(const StepResult& result, const StepInput& input = {});
-  // Called before apply(), with FixOptions::unloaded_begin_anew. Returns the requests that ran on blocks that were not loaded, as the
-  // result says. apply() will not take their results.
+  // Returns the requests that, according to the result, ran on blocks that were not loaded. apply() will drop their results. Call it before
+  // apply(), with FixOptions::unloaded_begin_anew.
   [[nodiscard]] std::vector<RequestId> requests_invalidated_by(const StepResult& result) const;
 
   // Sets draft tokens for the next plan (vLLM: update_draft_token_ids). Drafts of unknown or finished requests are ignored.
   void set_drafts(std::span<const Draft> drafts);
-  // Replaces the placeholders in the newest outstanding plan by draft tokens (update_draft_token_ids_in_output).
+  // Replaces the placeholders in the newest outstanding plan by draft tokens (vLLM: update_draft_token_ids_in_output).
   void set_drafts_in_plan(std::span<const Draft> drafts);
 
-  // Ends a request in any state. `status` is a finished status. An unknown or finished id has no effect. Blocks are freed immediately
-  // unless a connector keeps them.
+  // Ends a request in any state. `status` must be a finished status. An unknown or finished id has no effect. The blocks are freed
+  // immediately unless a connector keeps them.
   FinishEffect finish(RequestId id, RequestStatus status, const StepInput& input = {});
-  // Ends requests in the order of `ids`, and appends the ids that this call ended to `finished`.
+  // Ends requests in the order of `ids`. Appends the ids of requests that this call ended to `finished`.
   void finish(std::span<const RequestId> ids, RequestStatus status, std::vector<RequestId>& finished, const StepInput& input = {});
 
-  // Call this when the request's blocks contain NaN or Inf. Removes their block hashes from the prefix cache, whichever requests hold them,
-  // and notifies the connector. An unknown id has no effect.
+  // Removes the request's block hashes from the prefix cache, whichever requests hold the blocks, and notifies the connector. Call it when
+  // the request's blocks contain NaN or Inf. An unknown id has no effect.
   void forget_blocks(RequestId id);
 
-  // Forgets all cached prefixes and returns true. Returns false, and keeps them, while a request holds blocks or is swapped out; also false
-  // if the connector refuses its reset (`reset_connector`). `preempt_running` preempts all running requests first. Error: blocks are still
-  // held then, by transfers.
+  // Forgets all cached prefixes and returns true. Returns false, and keeps the prefixes, while a request holds blocks or is swapped out.
+  // Also returns false if the connector refuses its reset (`reset_connector`). With `preempt_running`, all running requests are preempted
+  // first. Error: transfers still hold blocks after that.
   Result<bool> reset_prefix_cache(bool preempt_running = false, bool reset_connector = false, const StepInput& input = {});
-  // Ends all pins immediately, for a shutdown.
+  // Ends all pins immediately. Call it before a shutdown.
   void end_pins();
   [[nodiscard]] bool has_connector() const;
-  // Asks the connector to forget its blocks. Returns false if the connector keeps its blocks. Without a connector returns false, or true
-  // with vLLM 0.32.0's rules.
+  // Resets the connector's cache. Returns false if the connector keeps its blocks. Without a connector returns false, or true with vLLM
+  // 0.32.0's rules.
   bool reset_connector_cache();
-  // Forgets all encoder outputs, also outputs that requests refer to, after the weights have changed. No plan reports them as freed: the
-  // caller must make the worker forget its copies.
+  // Forgets all encoder outputs, including outputs to which requests refer, after the weights have changed. No plan reports these outputs
+  // as freed: the caller must make the worker forget its copies.
   void reset_encoder_cache();
 
   // Sets the costs that later decisions use.
@@ -306,39 +312,42 @@ class QUIRE_API Core {
   const SchedulerStats* make_stats();
 
   [[nodiscard]] bool has_work() const;               // a request is running or waiting
-  [[nodiscard]] bool has_finished_requests() const;  // a request ended since the last plan: the worker does not know yet
-  // Returns the time at which schedule() has work although no request waits: a pin expires, or retired ids must be reported (then -inf).
+  [[nodiscard]] bool has_finished_requests() const;  // a request has ended since the last plan, and the worker has not been notified yet
+  // Returns the time at which schedule() has work although no request waits: the time at which a pin expires, or -inf if retired ids must
+  // be reported.
   [[nodiscard]] std::optional<double> next_deadline() const;
   [[nodiscard]] std::uint32_t num_outstanding_plans() const;
-  // Returns a plan; the oldest has index 0. It equals what schedule() returned, except for the tokens of a session that has continued
-  // since, and the blocks of transfers that are over.
+  // Returns an outstanding plan; the oldest has index 0. The plan equals what schedule() returned, except for the tokens of a session that
+  // has continued since, and the blocks of transfers that are over.
   [[nodiscard]] const StepPlan& outstanding_plan(std::uint32_t index) const;
   [[nodiscard]] CoreCounters counters() const;
   [[nodiscard]] bool all_blocks_free() const;
   [[nodiscard]] std::optional<RequestView> view(RequestId id) const;
-  // Returns how much of this request's prompt the prefix cache and the connector hold. The request is not added, no block is taken, counted
-  // or marked as used, and no decision changes. Needs memory for the prompt's block hashes; prompt_storage is not moved from. Errors: the
-  // errors of add() about the request itself.
+  // Returns how many tokens of this request's prompt the prefix cache and the connector hold. The request is not added, no block is
+  // allocated, counted or marked as used, and no decision changes. Needs memory for the prompt's block hashes. prompt_storage is not moved
+  // from. Errors: the errors of add() about the request itself.
   [[nodiscard]] Result<CacheProbe> probe(const NewRequest& request) const;
   // Returns the blocks of a request in one cache group.
   [[nodiscard]] std::span<const BlockId> blocks(RequestId id, std::uint32_t group) const;
-  // Overwrites the vectors with the running and waiting requests, each in the order in which they would be scheduled.
+  // Fills the vectors with the running and waiting requests, each in the order in which they would be scheduled. Previous contents are
+  // removed.
   void queues(std::vector<RequestId>& running, std::vector<RequestId>& waiting, std::vector<RequestId>& skipped_waiting) const;
   // Calls `visit` for each running, waiting and pinned request, in the order of the queues.
   void visit(const std::function<void(QueueKind, const RequestView&)>& visit) const;
-  // Returns the number of references to a block; and its block hash with the group id (empty: none).
+  // Return the number of references to a block, and its block hash followed by the group id (empty: the block has no hash).
   [[nodiscard]] std::uint32_t ref_count(BlockId block) const;
   [[nodiscard]] std::vector<std::uint8_t> block_key(BlockId block) const;
 
   // Returns the whole state as bytes, for restore(). May be called between any two calls, also while plans are outstanding. Equal states
-  // give equal bytes. Size: about 4 bytes per token of all requests, 36 per block of theirs, 8 per block of the pool, and 48 per block with
-  // a hash (bench/scheduler.md).
-  // With CheckpointTokens::left_out all tokens have the same meaningless id, and with `key` block hashes are replaced. A core restored
-  // from that decides alike if it receives the answers that depend on tokens (quire/journal.h).
+  // give equal bytes. Size: about 4 bytes per token of all requests, 36 per block of the requests, 8 per block of the pool, and 48 per
+  // block with a hash (bench/scheduler.md).
+  // With CheckpointTokens::left_out, all tokens have the same meaningless id, and with `key` block hashes are replaced. A core restored
+  // from such a checkpoint makes the same decisions if it receives the recorded answers that depend on tokens (quire/journal.h).
   [[nodiscard]] std::vector<std::uint8_t> checkpoint(CheckpointTokens tokens = CheckpointTokens::kept,
                                                      const PseudonymKey* key = nullptr) const;
-  // Fills `frame` with what a dashboard shows (quire/watch.h), except `waits_for`. The first call starts the bookkeeping, and end_watch()
-  // ends it: 12 bytes per block, and a write per block that is taken, hit, cached or freed. Changes no decision.
+  // Fills `frame` with the state that a dashboard shows (quire/watch.h), except `waits_for`. The first call starts the bookkeeping, and
+  // end_watch() ends it. Cost of the bookkeeping: 12 bytes per block, and a write for each block that is allocated, hit, cached or freed.
+  // Changes no decision.
   void watch(WatchFrame& frame);
   void end_watch();
   // Copies the whole state, for tests, dumps and comparisons.
@@ -353,8 +362,8 @@ class QUIRE_API Core {
   std::unique_ptr<State> state_;
 };
 
-// A copy of everything that decisions depend on, for comparison: two cores that received the same calls have equal snapshots. Lists have
-// the core's order where that order affects decisions, and are otherwise sorted by id.
+// A copy of everything that decisions depend on, for comparison: two cores that received the same calls have equal snapshots. A list is in
+// the core's order if the order affects decisions, and is otherwise sorted by id.
 struct CoreSnapshot {
   struct Request {
     RequestId id;
@@ -379,7 +388,7 @@ struct CoreSnapshot {
     std::vector<RequestId> holders;
     std::uint32_t num_embeds = 0;  // embeddings that eviction frees, if the entry can be evicted
   };
-  struct Residency {  // block with sampled residency; times in ns
+  struct Residency {  // block with sampled residency (lifetime statistics); times in ns
     BlockId block;
     std::int64_t birth = 0, last_access = 0;
     std::vector<std::int64_t> accesses;  // the most recent ones, oldest first
@@ -388,7 +397,7 @@ struct CoreSnapshot {
   std::vector<Request> requests;                             // by id
   std::vector<BlockId> free_blocks;                          // the next block to be allocated comes first
   std::vector<Block> blocks;                                 // by block id
-  std::vector<BlockId> cached_blocks;                        // blocks with a key; blocks of equal key in the order in which they got it
+  std::vector<BlockId> cached_blocks;                        // blocks with a key; equal keys are in the order of caching
   std::vector<Residency> residency;
   std::vector<EncoderEntry> encoder_cached, encoder_freeable;
   std::vector<std::string> encoder_freed;      // reported by the next plan; encoder-decoder: allocated since the last plan
@@ -396,7 +405,7 @@ struct CoreSnapshot {
   std::uint32_t encoder_free_slots = 0, encoder_freeable_slots = 0;
   std::vector<RequestId> finished, finished_receiving, failed_receiving;
   std::vector<std::pair<RequestId, std::vector<std::uint64_t>>> swapped;  // swapped-out requests and the slots of their blocks, by id
-  std::vector<std::pair<RequestId, double>> pinned;  // with the expiry in seconds; in the order in which they were pinned
+  std::vector<std::pair<RequestId, double>> pinned;  // ids and expiry in seconds, in the order in which the requests were pinned
 };
 
 }  // namespace quire

@@ -9,7 +9,7 @@
 namespace quire {
 
 // A record of calls begins with it. The last byte is the version.
-inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 5};
+inline constexpr std::uint8_t kCallsMagic[] = {'Q', 'C', 'C', 6};
 
 // Appends the call. Copies its arguments, so it may be used while the call is in progress.
 void write_call(ByteWriter& out, const CoreCall& call);

@@ -66,7 +66,7 @@ void fields(Archive& form, Draft& draft) {
 
 template <class Archive>
 void fields(Archive& form, PrefillLimits& limits) {
-  form(limits.beside_decodes, limits.without_decodes);
+  form(limits.beside_decodes, limits.without_decodes, limits.context_of_double_cost);
 }
 
 }  // namespace quire

@@ -215,7 +215,10 @@ StepWork StepLoop::work_of(const StepPlan& plan) {
   for (const ScheduledRequest& scheduled : plan.scheduled) {
     const bool is_decode = scheduled.num_tokens <= 1 + scheduled.drafts.size();
     work.num_decodes += is_decode ? 1 : 0;
-    work.num_prompt_tokens += is_decode ? 0 : scheduled.num_tokens;
+    if (!is_decode) {
+      work.num_prompt_tokens += scheduled.num_tokens;
+      work.num_context_reads += scheduled.num_tokens * (scheduled.num_computed_tokens + 0.5 * scheduled.num_tokens);
+    }
     work.has_encoder_inputs |= !scheduled.encoder_inputs.empty();
   }
   return work;

@@ -17,11 +17,13 @@
 namespace quire::test {
 namespace {
 
-// A machine that needs fixed times for each decode and each prompt token.
+// A machine that needs fixed times for each decode, each prompt token, and each token that attention reads for a prompt token.
 struct Machine {
-  double decode_s = 0.005, prompt_token_s = 0.001;
+  double decode_s = 0.005, prompt_token_s = 0.001, context_read_s = 0.0;
 
-  [[nodiscard]] double run(const StepWork& work) const { return work.num_decodes * decode_s + work.num_prompt_tokens * prompt_token_s; }
+  [[nodiscard]] double run(const StepWork& work) const {
+    return work.num_decodes * decode_s + work.num_prompt_tokens * prompt_token_s + work.num_context_reads * context_read_s;
+  }
 };
 
 // Runs steps with as many prompt tokens as fit and returns the time of the last one.
@@ -158,6 +160,36 @@ TEST(StepTimePredictor, SplitsAStepIntoDecodesAndPromptTokens) {
     EXPECT_NEAR(model.predict_s({.num_decodes = 4}), one.decode_s, 1e-12);
     EXPECT_NEAR(model.predict_s({.num_prompt_tokens = 1}), one.prompt_token_s, 1e-12);
     EXPECT_NEAR(model.predict_s({.num_prompt_tokens = 5, .num_decodes = 2}), one.decode_s / 2 + 5 * one.prompt_token_s, 1e-12);
+  }
+}
+
+// A chunk of a prompt, beside one decode, after `context` other tokens. It has as many tokens as the limits allow.
+StepWork chunk_after(double context, const PrefillLimits& limits) {
+  const double double_at = limits.context_of_double_cost == 0 ? 1e12 : limits.context_of_double_cost;
+  const double a = double_at + context;
+  const auto num_tokens = static_cast<std::uint32_t>(std::sqrt(a * a + 2.0 * double_at * limits.beside_decodes) - a);
+  return {.num_prompt_tokens = num_tokens, .num_context_reads = num_tokens * (context + 0.5 * num_tokens), .num_decodes = 1};
+}
+
+// After two long prompts the cost of a context is known. A request that continues after 30,000 cached tokens then keeps the target with its
+// first chunk, and so does a new prompt after it.
+TEST(StepTimePredictor, KnowsWhatALongContextCosts) {
+  for (const double double_at : {500.0, 1500.0, 8000.0, 30'000.0}) {
+    const Machine machine{.decode_s = 0.005, .prompt_token_s = 0.00005, .context_read_s = 0.00005 / double_at};
+    StepTimePredictor model(0.1);
+    model.observe({.num_decodes = 1}, machine.decode_s);
+    const auto run = [&](double context) {
+      const StepWork work = chunk_after(context, model.limits());
+      const double seconds = machine.run(work);
+      model.observe(work, seconds);
+      return std::pair(context + work.num_prompt_tokens, seconds);
+    };
+    for (int i = 0; i < 2; ++i)
+      for (double context = 0.0; context < 12'000.0;) context = run(context).first;
+    EXPECT_NEAR(run(30'000.0).second, 0.1, 0.05) << double_at;
+    for (int i = 0; i < 60; ++i) run(30'000.0);
+    EXPECT_NEAR(run(30'000.0).second, 0.1, 0.02) << double_at;
+    EXPECT_NEAR(run(0.0).second, 0.1, 0.04) << double_at;
   }
 }
 

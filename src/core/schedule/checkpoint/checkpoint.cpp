@@ -1,7 +1,7 @@
-// A checkpoint: "QCP" and a version, a fingerprint of the configuration, the state, and a checksum over all of it.
-// The host writes it between two calls and restores it into a new core. The bytes may be arbitrary. Reading takes only as much memory as
-// the bytes justify, plus the room in which the configuration lets running requests grow. The whole state is checked before the caller gets
-// the core.
+// Format of a checkpoint: "QCP" and a version, a fingerprint of the configuration, the state, and a checksum of all bytes before it.
+// The host writes a checkpoint between two calls and restores it into a new core. The input may be arbitrary bytes. Reading allocates no
+// more memory than the size of the input justifies, plus the memory that the configuration reserves for running requests. The whole state
+// is checked before the caller gets the core.
 #include <fmt/format.h>
 
 #include <iterator>
@@ -17,8 +17,8 @@
 namespace quire {
 namespace {
 
-// The last byte is the version. It is raised when a listed field changes.
-constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 7};
+// The last byte is the version. Increase it when a listed field changes.
+constexpr std::uint8_t kCheckpointMagic[] = {'Q', 'C', 'P', 8};
 constexpr std::size_t kHeadBytes = sizeof kCheckpointMagic + 8, kSumBytes = 8;
 
 std::unexpected<Error> no_checkpoint(std::string message) {
@@ -46,7 +46,7 @@ Result<void> check_head(std::span<const std::uint8_t> bytes, const CoreConfig& c
   return {};
 }
 
-// Returns an estimate of the checkpoint's size in bytes, so that the buffer is seldom moved as it grows.
+// Returns an estimate of the checkpoint's size in bytes, so that the buffer is rarely reallocated.
 std::size_t num_expected_bytes(const RequestTable& table, std::uint32_t num_blocks, std::uint32_t num_named) {
   constexpr std::size_t kPerRequest = 512, kPerBlock = 8, kPerName = sizeof(BlockHash) + sizeof(PrefixIndex::CachedEntry), kRest = 4096;
   std::size_t size = kRest + num_blocks * kPerBlock + num_named * kPerName;
@@ -76,7 +76,7 @@ Result<std::unique_ptr<Core>> Core::restore(const CoreConfig& config, const Core
   State& s = *(*made)->state_;
   if (auto valid = check_head(bytes, s.context.config); !valid) return std::unexpected(valid.error());
   StateReader form(bytes.first(bytes.size() - kSumBytes), s.table, s.jobs.has_agent() ? &s.jobs.agent().jobs : nullptr, s.open_transfers);
-  while (form.in.position() < kHeadBytes) form.in.byte();  // check_head() has checked these
+  while (form.in.position() < kHeadBytes) form.in.byte();  // check_head() has checked these bytes
   State::fields(form, s);
   if (!form.in.at_end()) form.expect(false, "no bytes follow the state");
   if (!form.is_good()) {

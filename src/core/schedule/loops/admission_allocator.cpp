@@ -5,7 +5,7 @@
 namespace quire {
 
 std::uint32_t AdmissionAllocator::take(Request& request, const Computed& computed, const FirstChunk& chunk, const EncoderGrant& encoder) {
-  // A failed try_take() takes nothing. Each turn frees something that another request holds, so the loop ends.
+  // A failed try_take() takes no blocks. Each iteration frees blocks or references of another request, so the loop ends.
   while (const std::uint32_t missing = try_take(request, computed, chunk, encoder))
     if (!block_reclaimer_.reclaim_while_idle(request) && !block_reclaimer_.reclaim_idle_session(request) &&
         !block_reclaimer_.reclaim_for_earlier(request, missing))
@@ -39,8 +39,9 @@ std::uint32_t AdmissionAllocator::try_take(Request& request, const Computed& com
   return kv_.allocate_slots(view, demand, computed.hit);
 }
 
-// Returns the blocks that requests still need to load or compute their whole prompts, and the blocks of one step with draft tokens. A load
-// holds its blocks until it is over and advances no other request. Without this reserve two loads could wait for each other.
+// Returns the number of blocks that requests still need to load or compute their prompts, plus the blocks of one step with draft tokens. A
+// load holds its blocks until it has ended, and only its own request can then continue. Without this reserve, two loads could wait for each
+// other.
 std::uint32_t AdmissionAllocator::num_reserved() const {
   const SpeculationOptions& drafts = context_.config.speculation;
   const std::uint32_t num_step_tokens = drafts.num_spec_tokens > 0 ? 1 + drafts.num_spec_tokens + drafts.num_lookahead_tokens : 0;
@@ -57,7 +58,7 @@ std::uint32_t AdmissionAllocator::num_reserved() const {
   return num_blocks;
 }
 
-// Without this reserve, prompts that are computed side by side would preempt each other.
+// Without this reserve, prompts that are computed at the same time would preempt each other.
 std::uint32_t AdmissionAllocator::num_prefill_blocks() const {
   std::uint32_t num_blocks = 0;
   for (Request* request : queues_.running)
@@ -75,7 +76,7 @@ bool AdmissionAllocator::has_blocks_for(Request& request, const Computed& comput
   return kv_.missing_for_full_sequence(requests_.kv_request(request), demand, computed.hit) == 0;
 }
 
-// A request that starts from scratch has no draft tokens yet.
+// A request that starts from scratch has no draft tokens yet, so it needs no lookahead.
 bool AdmissionAllocator::needs_lookahead(const Request& request, const Computed& computed) const {
   return context_.rules.lookahead_at_admission ? !computed.load_async : request.num_computed_tokens != 0;
 }

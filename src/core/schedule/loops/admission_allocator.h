@@ -1,6 +1,6 @@
 #pragma once
-// Finds blocks for waiting requests: to admit one, to let one wait for its load, or to swap one in. Frees what other requests may give up
-// (block_reclaimer.h).
+// Finds blocks for a waiting request, to admit it, to load into its blocks, or to swap it in. If blocks are missing, frees blocks of other
+// requests (block_reclaimer.h).
 #include <cstdint>
 
 #include "core/schedule/loops/block_reclaimer.h"
@@ -24,25 +24,25 @@ class AdmissionAllocator {
         pressure_(pressure),
         swap_(swap) {}
 
-  // The tokens that the request runs first. `keeps_prefill_blocks`: prompts are computed side by side (PrefillLimits), so the blocks that
-  // running ones still need are not free for this request.
+  // The first tokens of the request. With `keeps_prefill_blocks`, several prompts are computed at the same time (PrefillLimits), and the
+  // blocks that running prompts still need are not available to this request.
   struct FirstChunk {
     std::int32_t num_tokens = 0;
     bool keeps_prefill_blocks = false;
   };
-  // Takes the blocks that the request needs. Returns the number of blocks that are missing after other requests gave up what they can; 0:
-  // success.
+  // Takes the blocks that the request needs, and frees blocks of other requests if necessary. Returns the number of blocks that are still
+  // missing; 0 on success.
   std::uint32_t take(Request& request, const Computed& computed, const FirstChunk& chunk, const EncoderGrant& encoder);
-  // Returns whether take() would find the blocks for all of the request's tokens without taking any from other requests.
+  // Returns whether blocks for all tokens of the request are free, without freeing blocks of other requests.
   [[nodiscard]] bool has_blocks_for(Request& request, const Computed& computed);
   enum class Return : std::uint8_t {
-    begun,    // it has blocks, and waits for their content
-    blocked,  // not possible now
-    dropped,  // its blocks do not fit even while no other request runs: it is computed again
+    begun,    // the request has its blocks and waits for their content
+    blocked,  // not possible at this time
+    dropped,  // the blocks do not fit although no other request runs; the request is computed again
   };
-  // Swaps in a request that was swapped out.
+  // Begins to swap in a request that is swapped out.
   Return swap_in(Request& request);
-  // Frees the blocks of a session that waits for its input. False: there is no such session.
+  // Frees the blocks of a session that waits for its input. Returns false if no such session holds blocks.
   bool reclaim_idle_session(const Request& beneficiary) { return block_reclaimer_.reclaim_idle_session(beneficiary); }
   [[nodiscard]] std::uint32_t block_size(std::uint32_t group) const { return kv_.block_size(group); }
   [[nodiscard]] std::uint32_t num_blocks() const { return kv_.pool().num_blocks() - 1; }
@@ -50,7 +50,7 @@ class AdmissionAllocator {
 
  private:
   [[nodiscard]] std::uint32_t num_reserved() const;  // for DecisionRules::loads_reserve_prefill_blocks
-  // Returns the blocks that running prompts still need.
+  // Returns how many blocks running prompts still need.
   [[nodiscard]] std::uint32_t num_prefill_blocks() const;
   [[nodiscard]] bool needs_lookahead(const Request& request, const Computed& computed) const;
   std::uint32_t try_take(Request& request, const Computed& computed, const FirstChunk& chunk, const EncoderGrant& encoder);

@@ -19,7 +19,7 @@ void RequestAdmitter::admit(Request& request, std::int32_t num_computed_tokens, 
   request.status = RequestStatus::running;
   request.num_computed_tokens = num_computed_tokens;
   request.is_prefilling |= num_computed_tokens + num_new_tokens < request.num_tokens();
-  // Set at the first admission only: later admissions find blocks that the request itself has cached.
+  // Set at the first admission only: a later admission may hit blocks that the request itself has computed.
   if (request.num_cached_tokens < 0) request.num_cached_tokens = num_computed_tokens;
   slots_.take(request);
   if (context_.events.wanted()) {
@@ -34,7 +34,7 @@ void RequestAdmitter::admit(Request& request, std::int32_t num_computed_tokens, 
   request.load.early = false;
   budget_.commit(request, num_new_tokens, kind, arena);
   if (is_padded)
-    // The request may have draft tokens from before its preemption. They are kept for its next step.
+    // The request may have draft tokens from before its preemption. Its next step uses them.
     arena.set_placeholders(static_cast<std::uint32_t>(num_new_tokens) - 1);
   forks_.plan_copies(request, kind, arena);
   for (std::uint32_t group = 0; group < context_.num_groups; ++group)

@@ -1,5 +1,5 @@
 #pragma once
-// Admits a waiting request that has its blocks: assigns its row of the batch and its first tokens of this step.
+// Admits a waiting request that has its blocks: assigns its batch row and schedules its first tokens of this step.
 //
 //   waiting, preempted -> running   admit
 #include <cstdint>
@@ -18,7 +18,7 @@ class RequestAdmitter {
   RequestAdmitter(const SharedState& base, Slots& slots, Forks& forks, StepBudget& budget)
       : context_(base.context), requests_(base.requests), queues_(base.queues), slots_(slots), forks_(forks), budget_(budget) {}
 
-  // The caller has taken the request out of its queue. `is_padded`: all tokens but one are placeholders for draft tokens.
+  // The caller must have removed the request from its queue. With `is_padded`, all new tokens but one are placeholders for draft tokens.
   void admit(Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens, bool is_padded, PlanArena& arena);
 
  private:

@@ -6,28 +6,28 @@
 namespace quire {
 namespace {
 
-// Returns whether the request waits with loaded blocks. A session between two inputs is excluded: it keeps exactly its computed tokens, so
-// their count must stay.
+// Returns whether the request waits and holds loaded blocks. Returns false for a session between two inputs, whose blocks must match its
+// count of computed tokens.
 bool waits_with_loaded_blocks(const Request& request) {
   if (is_loading(request) || request.swapped != nullptr || Requests::num_blocks(request) == 0) return false;
   return !request.was_admitted_before || request.status == RequestStatus::waiting_for_remote_kv ||
          request.status == RequestStatus::preempted;
 }
 
-// Returns whether the request is a session that has its next input and holds blocks that no plan or transfer uses. The connector may name a
-// transfer for the plan before in this plan, or in a later plan that has room for it.
+// Returns whether the request is a session that has its next input and holds blocks that no plan or transfer uses. Sessions of the previous
+// step do not count: the connector may still plan a transfer for that step, in this plan or a later one.
 bool is_continuing_session(const Request& request, StepId step) {
   return request.resumable && request.status == RequestStatus::waiting && request.was_admitted_before && request.in_flight.num_plans == 0 &&
          request.transfers.is_idle() && request.in_flight.last_step.value + 1 < step.value && Requests::num_blocks(request) > 0;
 }
 
-// Returns whether the session waits for its next input and holds blocks that no plan or transfer needs.
+// Returns whether the session waits for its next input and holds blocks that no plan or transfer uses.
 bool is_idle_session(const Request& request, StepId step) {
   return request.status == RequestStatus::waiting_for_input && request.in_flight.num_plans == 0 && request.transfers.is_idle() &&
          request.in_flight.last_step.value + 1 < step.value && Requests::num_blocks(request) > 0;
 }
 
-// Returns whether the request's early load is over and it has not run since.
+// Returns whether the request holds the blocks of an early load that has ended, and has not run since.
 bool holds_early_load(const Request& request) {
   return request.load.early && !is_loading(request) && Requests::num_blocks(request) > 0;
 }
@@ -35,7 +35,8 @@ bool holds_early_load(const Request& request) {
 }  // namespace
 
 bool BlockReclaimer::reclaim_before_preempting(const Request& request, std::uint32_t num_missing) {
-  // Frees what costs least first: a pin, an unused share, an idle session's blocks, a load that can be repeated.
+  // Frees in the order of cost, cheapest first: a pin, an unused share of a fork, the blocks of an idle session, a load that can be
+  // repeated.
   if (policy_.end_oldest_pin() || forks_.release_a_share(EventCause::lack_of_blocks) || reclaim_idle_session(request) ||
       reclaim_for_earlier(request, num_missing))
     return true;
@@ -61,7 +62,7 @@ bool BlockReclaimer::reclaim_loaded_blocks(const Request& beneficiary) {
   return true;
 }
 
-// Requests skipped in this step keep their blocks: they come first, and are in neither queue now.
+// Considers only requests that this step has not skipped. Skipped requests are in step_skipped; they come earlier and keep their blocks.
 bool BlockReclaimer::reclaim_for_earlier(const Request& beneficiary, std::uint32_t num_missing) {
   if (!context_.rules.early_loads) return false;
   Request* last = nullptr;
@@ -88,11 +89,11 @@ bool BlockReclaimer::reclaim_idle_session(const Request& beneficiary) {
   };
   queues_.skipped_waiting.for_each(look);
   queues_.waiting.for_each(look);
-  // step_skipped holds the requests that this step has skipped.
+  // step_skipped contains the requests that this step has skipped.
   queues_.step_skipped.for_each(look);
   if (longest == nullptr) return false;
   report_reclaimed(*longest, EventCause::lack_of_blocks, beneficiary.id);
-  // The request keeps its count of computed tokens: its next input is appended after them.
+  // The session keeps its count of computed tokens, because its next input is appended after them.
   requests_.free_blocks(*longest);
   return true;
 }

@@ -7,8 +7,8 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kNumSeen = 64;            // next waiting requests to consider; at most one is looked up per step
-constexpr std::uint64_t kStepsUntilAsked = 16;  // steps between look-ups of a request: by then the tier may have its blocks, or time
+constexpr std::size_t kNumSeen = 64;            // number of waiting requests to consider; at most one is looked up per step
+constexpr std::uint64_t kStepsUntilAsked = 16;  // steps between two look-ups of a request, so that the tier's content can change
 constexpr std::uint32_t kShareLeftFree = 8;     // one in this many blocks stays free
 
 }  // namespace
@@ -17,15 +17,15 @@ void EarlyLoads::begin(StepId step) {
   if (!context_.rules.early_loads || context_.seams.connector == nullptr) return;
   queues_.next_waiting(kNumSeen, next_);
   QUIRE_CHECK(next_.size() <= kNumSeen, "the number of requests considered for early loads is bounded");
-  // Promotes requests with completed loads, so that others find the same blocks instead of loading them too.
+  // Promotes requests whose loads have ended, so that other requests hit these blocks instead of loading them too.
   for (Request* request : next_)
     if (request->load.early && request->load.received) look_up_.try_promote(*request);
   const auto asked = std::ranges::find_if(next_, [&](const Request* request) { return can_query(*request, step); });
   if (asked == next_.end() || pressure_.is_stopped()) return;
-  // Keeps free what earlier requests will need: a load must never make an earlier request wait.
+  // Reserves the blocks that earlier requests will need: an early load must not make an earlier request wait.
   std::uint32_t num_min_free_blocks = num_reserved_for_running();
   for (auto earlier = next_.begin(); earlier != asked; ++earlier) {
-    // A swapped-out request waits for blocks until its turn, so no block is spare.
+    // A swapped-out request needs free blocks at its turn, so nothing is loaded early after it.
     if ((*earlier)->swapped != nullptr || num_min_free_blocks >= kv_.pool().num_free_blocks()) return;
     num_min_free_blocks += num_wanted_blocks(**earlier);
   }
@@ -34,7 +34,8 @@ void EarlyLoads::begin(StepId step) {
   try_begin(**asked, num_min_free_blocks);
 }
 
-// Excludes sessions: a late token may continue a session, which must then be in the queue where other code expects it.
+// Returns whether the request may be looked up for an early load. Excludes sessions: a late token may continue a session, which must then
+// be in the waiting state that other code expects.
 bool EarlyLoads::can_query(const Request& request, StepId step) const {
   if (is_blocked(request) || request.resumable || !request.load.is_allowed() || request.in_flight.num_plans > 0 ||
       request.swapped != nullptr)
@@ -51,7 +52,7 @@ std::uint32_t EarlyLoads::num_reserved_for_running() const {
     const auto num_tokens = static_cast<std::uint32_t>(std::max(request->num_tokens_with_drafts() + request->num_output_placeholders, 0));
     for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
       const std::size_t num_known = (num_tokens + kv_.block_size(group) - 1) / kv_.block_size(group);
-      // Adds the blocks that its known tokens still need, and one block to grow into.
+      // Adds the blocks that the known tokens still need, and one block for outputs.
       num_blocks += std::max(num_known, request->blocks.blocks(group).size()) - request->blocks.blocks(group).size() + 1;
     }
   }
@@ -59,7 +60,7 @@ std::uint32_t EarlyLoads::num_reserved_for_running() const {
 }
 
 std::uint32_t EarlyLoads::num_wanted_blocks(Request& request) {
-  // Returns the blocks that are missing if all free blocks stay free.
+  // With num_min_free_blocks equal to the free blocks, the result is the number of blocks that the request needs.
   return kv_.missing_for_full_sequence(requests_.kv_request(request), {.num_min_free_blocks = kv_.pool().num_free_blocks()});
 }
 

@@ -11,7 +11,8 @@ void LoadFailureRecovery::recover(bool start_again) {
   recover_waiting();
 }
 
-// Preempts the last request first, so that the requests are admitted again in their order. Their tokens in flight are discarded.
+// Preempts the affected running requests from last to first, so that they are admitted again in their original order. Discards their tokens
+// in flight.
 void LoadFailureRecovery::recover_running() {
   for (std::size_t i = shared_.queues.running.size(); i > 0; --i) {
     Request& request = *shared_.queues.running[i - 1];
@@ -45,7 +46,7 @@ void LoadFailureRecovery::recover(Request& request) {
   if (request.swapped != nullptr)
     swap_.drop(request, EventCause::failed_transfer);
   else if (is_loading(request))
-    // A request with a partial load keeps the blocks before the bad one.
+    // A request with a partial load keeps the blocks before the first bad block.
     request.load.failure = request.load.failure == LoadFailure::partial ? LoadFailure::partial : LoadFailure::lost;
   else if (forks_.is_sharing(request))
     forks_.release_share_of(request, EventCause::failed_transfer);

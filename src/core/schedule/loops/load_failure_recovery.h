@@ -1,9 +1,10 @@
 #pragma once
-// Recovers requests that ran on blocks that were not loaded (moves/failed_load_tracker.h), unless they end.
+// Recovers requests that ran on blocks whose load failed (moves/failed_load_tracker.h), if they do not end instead.
 //
-//   running -> preempted     computed again from its beginning; nothing is loaded for it any more
-//   waiting_*, -> waiting,   computed again: it found such a block, or was preempted since. A request with a load in progress frees its
-//   preempted   preempted    blocks when the load is over
+//   running -> preempted     computed again from the first token; the request loads nothing more
+//   waiting_*, -> waiting,   computed again: the request found such a block, or was preempted since. A request with a load in progress
+//   frees
+//   preempted   preempted    its blocks when the load has ended
 #include <vector>
 
 #include "core/schedule/loops/preemption.h"
@@ -23,10 +24,10 @@ class LoadFailureRecovery {
       : shared_(base), failed_load_tracker_(failed_load_tracker), preemption_(preemption), forks_(forks), swap_(swap), budget_(budget) {}
 
   // Called after the plan's results are taken, except for the results of affected requests. Afterwards no request finds or holds a bad
-  // block. `start_again`: running requests start again from their beginning; otherwise they have ended.
+  // block. With `start_again`, affected running requests start again from their first token; otherwise they have ended.
   void recover(bool start_again);
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& /*form*/, Self& self) {
     [[maybe_unused]] auto& [shared, failed_load_tracker, preemption, forks, swap, budget, affected] = self;

@@ -13,10 +13,10 @@ std::vector<Request*>::iterator Preemption::choose() const {
   return of_largest_share != queues_.running.end() ? of_largest_share : policy_.find_victim(queues_.running);
 }
 
-// The victim may stand before the cursor. If this step has scheduled it, it is removed from the plan, its tokens return to the budget, and
-// the cursor moves back with the requests after it. If this step skipped it, the cursor stays although they move: the loop then misses one
-// request, as in vLLM (unless `victims_move_cursor`). The fork of vLLM that CONTINUUM comes from leaves the victim in the plan, with freed
-// blocks.
+// Removes the victim from `running`. The victim may come before the cursor:
+// - If this step has scheduled it, it is removed from the plan, its tokens return to the budget, and the cursor moves back by one.
+// - If this step has skipped it, the cursor stays, so the loop misses one request, as in vLLM (unless `victims_move_cursor`).
+// The CONTINUUM fork of vLLM, in contrast, leaves the victim in the plan, with freed blocks.
 Preemption::Victim Preemption::take_victim(PlanArena& arena, std::size_t& cursor, std::vector<Request*>::iterator chosen) {
   Request& victim = **chosen;
   QUIRE_CHECK(victim.slot != kNoSlot, "a preempted request has a slot");
@@ -47,7 +47,7 @@ bool Preemption::has_unwritten_blocks(const Request& request) const {
   return false;
 }
 
-// Evicts the cached blocks that the victim's tokens of this step would have filled.
+// Removes the hashes of the blocks that the victim's tokens of this step would have filled.
 void Preemption::forget_unwritten_blocks(const Request& victim) {
   QUIRE_CHECK(victim.num_computed_tokens >= 0, "the number of computed tokens is not negative");
   for (std::uint32_t group = 0; group < context_.num_groups; ++group) {
@@ -76,7 +76,7 @@ void Preemption::stop(Request& victim, bool drops_stale) {
   victim.draft_tokens.clear();
   victim.is_prefilling = false;
   if (context_.rules.stale_outputs) {
-    // Tokens that were already marked to be dropped are still dropped: other tokens have taken their place.
+    // If stale tokens in flight were already going to be dropped, they are still dropped, because other tokens have replaced them.
     victim.in_flight.drops_stale_tokens = drops_stale || context_.config.newer.drop_undelivered ||
                                           (victim.in_flight.drops_stale_tokens && victim.in_flight.num_stale_tokens > 0);
     victim.in_flight.num_stale_tokens = victim.in_flight.num_tokens;
@@ -86,7 +86,7 @@ void Preemption::stop(Request& victim, bool drops_stale) {
   ++context_.totals.num_preemptions;
   requests_.record(victim, RequestEventKind::preempted, context_.now);
   slots_.release(victim);
-  // At the front, because it was admitted before all waiting requests; under PRIORITY, where its priority puts it.
+  // prepend() puts the request first, because it was admitted before all waiting requests; under PRIORITY, according to its priority.
   queues_.waiting.prepend(victim);
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 // Chooses and preempts a running request when too few blocks are free.
 //
-//   running -> preempted   its blocks are freed, its progress and draft tokens are forgotten; its tokens and output placeholders stay. It
-//                          waits at the front of the queue. If its blocks are swapped out, its progress stays (swap.h)
+//   running -> preempted   its blocks are freed and its count of computed tokens and draft tokens is reset; its tokens and output
+//   placeholders
+//                          stay. It waits at the front of the queue. If its blocks are swapped out, its computed tokens stay (swap.h)
 #include <cstddef>
 #include <vector>
 
@@ -35,24 +36,25 @@ class Preemption {
         fences_(fences),
         tenants_(tenants) {}
 
-  // Between take_victim() and preempt() the request is in no queue and not in the plan, but still holds its blocks, so that events can
-  // report them.
+  // Between take_victim() and preempt(), the request is in no queue and not in the plan, but still holds its blocks, so that events can
+  // report the blocks.
   struct Victim {
     Request& request;
-    bool was_planned;  // in this step; take_victim() has removed it from the plan
+    bool was_planned;  // this step had scheduled the request; take_victim() has removed it from the plan
   };
-  // Returns whether this step can use the blocks of the request that would be preempted.
+  // Returns whether this step could use the blocks of the request that would be preempted next.
   [[nodiscard]] bool frees_at_once() const;
-  // Removes a request from `running` and from this step. `cursor` is the position of the running loop. The caller must then call preempt().
+  // Chooses a request and removes it from `running` and from this step. `cursor` is the position of the running loop. The caller must then
+  // call preempt().
   Victim take_victim(PlanArena& arena, std::size_t& cursor) { return take_victim(arena, cursor, choose()); }
-  // Removes the request that was `chosen` in `running`.
+  // Removes the request at `chosen` in `running`.
   Victim take_victim(PlanArena& arena, std::size_t& cursor, std::vector<Request*>::iterator chosen);
-  // Returns whether other requests can find blocks of this running request that the step being planned has yet to write.
+  // Returns whether other requests can find blocks of this running request that only the step being planned will write.
   [[nodiscard]] bool has_unwritten_blocks(const Request& request) const;
-  // `why` is the cause that the preemption event reports.
+  // Preempts the victim. The event reports the cause `why`.
   void preempt(const Victim& victim, EventCause why);
-  // Preempts a request that must be computed again. The caller has removed it from `running`. `drops_stale`: its tokens in flight will not
-  // be taken (DecisionRules::stale_outputs).
+  // Preempts a request that must be computed again. The caller must have removed it from `running`. With `drops_stale`, the results of its
+  // tokens in flight are dropped (DecisionRules::stale_outputs).
   void put_back(Request& victim, bool drops_stale = false);
 
  private:

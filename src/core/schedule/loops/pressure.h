@@ -12,8 +12,8 @@
 
 namespace quire {
 
-// The waiting loop and early loads call it on the core's thread. Two thresholds keep a pool at the border from opening and closing
-// admission in every step. While no request runs or loads it stops no request: waiting would free no block.
+// The waiting loop and early loads call it on the core's thread. Two thresholds avoid that admission opens and closes in every step. While
+// no request runs or loads, no request is stopped: waiting would not free blocks.
 class Pressure {
  public:
   Pressure(Context& context, const KvCacheManager& kv, const Queues& queues) : context_(context), kv_(kv), queues_(queues) {}
@@ -21,14 +21,15 @@ class Pressure {
   // Updates the state. Called once per step and after each admission.
   void look();
   [[nodiscard]] bool is_stopped() const { return is_stopped_; }
-  // Returns whether the request may take no blocks now. Requests that hold loaded blocks are exempt: running them frees those blocks.
+  // Returns whether the request may not take blocks now. Requests that hold loaded blocks are exempt: running them frees those blocks.
   [[nodiscard]] bool holds_back(const Request& request) const;
-  // Called only if there is a `pressure_high` (PressureOptions::pressure_preempts).
+  // Returns whether more than `pressure_high` of the blocks are referenced. Called only if `pressure_high` is set
+  // (PressureOptions::pressure_preempts).
   [[nodiscard]] bool is_above_high() const;
   // Returns the number of blocks that must stay free when a request is admitted.
   [[nodiscard]] std::uint32_t num_min_free_blocks() const;
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& form, Self& self) {
     [[maybe_unused]] auto& [context, kv, queues, is_stopped] = self;

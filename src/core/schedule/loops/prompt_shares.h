@@ -1,10 +1,10 @@
 #pragma once
 // Divides the prompt tokens of a step (PrefillLimits) among the requests that compute prompts, first among tenants, then among the
-// requests of each tenant.
+// requests of each tenant. What is divided is a cost (PromptCost): as many tokens of a long context are a larger share.
 //
 //   - Tenants (SchedulerOptions::tenant_turns; without it all requests are of one tenant) get max-min fair shares: none gets more than it
-//     wants, and what the small ones leave goes to the others. If a step has too few tokens for all, the tenants whose prompts got tokens
-//     least recently get them.
+//     wants, and what the small ones leave goes to the others. Each gets enough for the shortest chunk of its first prompt. If that is too
+//     much for a step, the tenants whose prompts got tokens least recently are served.
 //   - Within a tenant up to four requests share evenly, in the order of the loops. So a short prompt need not wait until a long one ends.
 //   - The first running prompt gets a chunk in each step, beyond the limit if need be. So it ends, and another becomes the first.
 //
@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/schedule/loops/prompt_cost.h"
 #include "core/schedule/requests/context.h"
 #include "core/schedule/requests/queues.h"
 #include "core/schedule/requests/request.h"
@@ -32,9 +33,9 @@ class PromptShares {
   void begin_step(const PrefillLimits& limits, bool may_admit);
   // Prompt tokens are limited in this step.
   [[nodiscard]] bool is_on() const { return is_on_; }
-  // Returns how many of the wanted tokens the request may have; 0: none in this step.
-  [[nodiscard]] std::int32_t cap(const Request& request, std::int32_t wanted) const;
-  // Reports that the request received so many tokens; a negative number returns tokens.
+  // Returns how many of the wanted tokens after its `num_computed_tokens` the request may have; 0: none in this step.
+  [[nodiscard]] std::int32_t cap(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const;
+  // Reports that the request received so many tokens after its computed ones; a negative number returns tokens.
   void note_tokens(const Request& request, std::int32_t num_tokens);
 
  private:
@@ -42,10 +43,12 @@ class PromptShares {
     std::string_view tenant;
     std::size_t order = 0;  // of tenants, as the loops see them
     std::uint32_t num_prompts = 0;
-    std::int64_t wanted = 0;
     std::uint64_t last_step = 0;  // the newest step in which one of its prompts got tokens, plus 1; 0: none did
-    std::int32_t left = 0;
-    std::int32_t per_prompt = 0;
+    // Costs:
+    std::int64_t least = 0;  // of the shortest chunk of its first prompt
+    std::int64_t wanted = 0;
+    std::int64_t left = 0;
+    std::int64_t per_prompt = 0;
   };
   [[nodiscard]] bool is_prompt(const Request& request, std::int64_t wanted) const {
     return wanted > num_decoded() && !request.has_encoder_inputs();
@@ -63,8 +66,10 @@ class PromptShares {
   const Queues& queues_;
   const TenantScheduler& tenants_;
   bool is_on_ = false;
-  std::int32_t least_ = 0;          // the least share of a tenant and of a request
-  std::int32_t left_over_ = 0;      // tokens that no counted prompt wants
+  PromptCost cost_;
+  std::int32_t least_tokens_ = 0;   // the shortest chunk
+  std::int64_t longest_context_ = 0;
+  std::int64_t left_over_ = 0;      // cost that no counted prompt wants
   const Request* first_ = nullptr;  // the first running prompt
   std::vector<Share> shares_;
 };

@@ -1,6 +1,7 @@
 #pragma once
-// Preempts requests at the beginning of a step before blocks run out (PressureOptions::pressure_preempts). It chooses victims as if blocks
-// were missing. One request always continues to run, so that the pressure can end. The others are admitted again below the lower threshold.
+// Preempts requests at the beginning of a step, before blocks run out (PressureOptions::pressure_preempts). Chooses victims in the same way
+// as when blocks are missing. One request always continues to run, so that the pressure ends. The preempted requests are admitted again
+// when usage is below the lower threshold.
 #include "core/schedule/loops/block_reclaimer.h"
 #include "core/schedule/loops/preemption.h"
 #include "core/schedule/loops/pressure.h"

@@ -22,8 +22,8 @@ bool RunningLoop::schedule_one(Request& request, PlanArena& arena) {
   }
   if (context_.config.mamba_align && num_new_tokens > 0)
     num_new_tokens = budget_.align_for_mamba(request, request.num_computed_tokens, num_new_tokens);
-  // The request runs no token now: its last tokens are in flight, or an encoder output does not fit. The next request is tried all the
-  // same.
+  // The request runs no token in this step: its last tokens are in flight, or an encoder output does not fit. The loop still tries the next
+  // request.
   if (num_new_tokens <= 0) {
     ++cursor_;
     return true;
@@ -41,7 +41,8 @@ bool RunningLoop::schedule_one(Request& request, PlanArena& arena) {
   return true;
 }
 
-// Returns whether the tokens in flight are the last ones, even if all draft tokens in flight are rejected (asynchronous scheduling).
+// Returns whether the tokens in flight are the request's last ones even if all draft tokens in flight are rejected (asynchronous
+// scheduling).
 bool RunningLoop::has_certainly_reached_max_tokens(const Request& request) {
   return request.num_output_placeholders > 0 && std::int64_t{request.num_computed_tokens} + 2 - request.num_output_placeholders >=
                                                     std::int64_t{request.num_prompt_tokens} + request.stops.max_tokens;
@@ -49,14 +50,16 @@ bool RunningLoop::has_certainly_reached_max_tokens(const Request& request) {
 
 std::int32_t RunningLoop::num_wanted_tokens(const Request& request) const {
   const std::int32_t wanted =
-      budget_.cap_at_threshold(request, request.num_tokens_with_drafts() + request.num_output_placeholders - request.num_computed_tokens);
+      budget_.cap_at_threshold(request, request.num_computed_tokens,
+                               request.num_tokens_with_drafts() + request.num_output_placeholders - request.num_computed_tokens);
   const auto max_model_len = static_cast<std::int32_t>(context_.config.scheduler.max_model_len);
-  // With draft tokens or tokens in flight the request could ask for more than the context holds.
+  // With draft tokens or tokens in flight, the request could otherwise exceed max_model_len.
   return std::min({wanted, budget_.tokens(), max_model_len - 1 - request.num_computed_tokens});
 }
 
-// Ends because each turn frees something: a pin, a share, loaded blocks, or a running request. The number of running requests is finite,
-// and the last of them is the request itself.
+// Allocates blocks for the tokens, and frees blocks of other requests if necessary. Returns false if the request does not run in this step.
+// The loop ends because each iteration frees blocks or references: a pin, a share, loaded blocks, or a running request. The last running
+// request that is preempted is the request itself.
 bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena) {
   QUIRE_CHECK(num_new_tokens > 0, "room is made for at least one token");
   const bool is_unsure = context_.rules.unsure_drafts && request.num_output_placeholders > 1;
@@ -66,7 +69,7 @@ bool RunningLoop::make_room(Request& request, std::int32_t num_new_tokens, PlanA
                           .num_unsure_tokens = is_unsure ? static_cast<std::uint32_t>(request.num_output_placeholders) - 1 : num_awaited};
   while (const std::uint32_t missing = kv_.allocate_slots(requests_.kv_request(request), demand)) {
     if (block_reclaimer_.reclaim_before_preempting(request, missing)) continue;
-    // Blocks that are freed later do not help now.
+    // Blocks that are freed only after a step in flight do not help now.
     if (!preemption_.frees_at_once()) return false;
     const Preemption::Victim chosen = preemption_.take_victim(arena, cursor_);
     Request& victim = chosen.request;
@@ -92,7 +95,7 @@ void RunningLoop::take_drafts(Request& request, std::int32_t num_new_tokens, Pla
     QUIRE_CHECK(static_cast<std::size_t>(num_scheduled) <= drafts.size(), "scheduled draft tokens do not exceed those of the request");
     arena.set_drafts(drafts.first(static_cast<std::size_t>(num_scheduled)));
   }
-  // Draft tokens are valid for one step, whether they ran or not.
+  // Draft tokens are valid for one step only, whether they were scheduled or not.
   request.draft_tokens.clear();
 }
 

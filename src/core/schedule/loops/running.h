@@ -1,8 +1,9 @@
 #pragma once
-// The running loop: schedules the tokens that each request in the batch needs, in order of admission, as far as budget and blocks allow.
+// The running loop: schedules the tokens that each request in the batch needs, in order of admission, as far as the budget and the blocks
+// allow.
 //
-// It skips a request that can run no token now, and continues with later ones. If too few blocks are free, other requests give blocks up or
-// are preempted (preemption.cpp). If the request itself is preempted, the loop ends.
+// A request that cannot run a token now is skipped, and the loop continues with the next one. If too few blocks are free, blocks of other
+// requests are freed or running requests are preempted (preemption.cpp). If the request itself is preempted, the loop ends.
 #include <cstddef>
 #include <cstdint>
 
@@ -33,7 +34,7 @@ class RunningLoop {
 
   void schedule(PlanArena& arena);
 
-  // Lists the members for checkpoints (schedule/checkpoint/state_archive.h). The binding must name every member to compile.
+  // Checkpoint fields (schedule/checkpoint/state_archive.h). A new member does not compile until the structured binding names it.
   template <class Archive, class Self>
   static void fields(Archive& /*form*/, Self& self) {
     // The cursor is valid within one step.
@@ -41,10 +42,11 @@ class RunningLoop {
   }
 
  private:
-  bool schedule_one(Request& request, PlanArena& arena);  // false: the loop ends
+  bool schedule_one(Request& request, PlanArena& arena);  // returns false if the loop must end
   [[nodiscard]] static bool has_certainly_reached_max_tokens(const Request& request);
   [[nodiscard]] std::int32_t num_wanted_tokens(const Request& request) const;
-  bool make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena);  // false: no room in this step
+  // Returns false if the request gets no blocks in this step.
+  bool make_room(Request& request, std::int32_t num_new_tokens, PlanArena& arena);
   static void take_drafts(Request& request, std::int32_t num_new_tokens, PlanArena& arena);
 
   Context& context_;

@@ -15,9 +15,9 @@ void StepBudget::take_back(const Request& request, const PlanArena& arena) {
               "returned tokens do not exceed the budget of the step");
 }
 
-std::int32_t StepBudget::cap_at_threshold(const Request& request, std::int32_t wanted) const {
+std::int32_t StepBudget::cap_at_threshold(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const {
   if (threshold_ > 0) wanted = std::min(wanted, threshold_);
-  return tenants_.cap_at_share(request, prompts_.cap(request, wanted));
+  return tenants_.cap_at_share(request, prompts_.cap(request, num_computed_tokens, wanted));
 }
 
 // Pads decodes, because steps in which each request runs equally many tokens take less time on a GPU.

@@ -55,9 +55,9 @@ class StepBudget {
   }
   // Returns the tokens that commit() gave the request in this step to the budget. The request is removed from the step.
   void take_back(const Request& request, const PlanArena& arena);
-  // Caps the tokens that the request wants, without regard to the tokens left. The caps are long_prefill_token_threshold, where that binds,
-  // the request's share of the prompt tokens, and its tenant's share.
-  [[nodiscard]] std::int32_t cap_at_threshold(const Request& request, std::int32_t wanted) const;
+  // Caps the tokens that the request wants after its `num_computed_tokens`, without regard to the tokens left. The caps are
+  // long_prefill_token_threshold, where that binds, the request's share of the prompt tokens, and its tenant's share.
+  [[nodiscard]] std::int32_t cap_at_threshold(const Request& request, std::int32_t num_computed_tokens, std::int32_t wanted) const;
   // Returns `num_new_tokens` or fewer: chunks end where a mamba state can be kept.
   [[nodiscard]] std::int32_t align_for_mamba(const Request& request, std::int32_t num_computed_tokens, std::int32_t num_new_tokens) const;
   // Sends the tokens that the last pipeline stage sampled to the first stage.

@@ -1,5 +1,5 @@
-// Chooses the requests to admit in this step. Called once per step after the running loop, on the core's thread. No request is admitted
-// past one that is missing blocks or tokens, so that a long prompt does not starve. A request that is tried but not admitted must stay
+// Chooses the requests to admit in this step. Called once per step after the running loop, on the core's thread. If a request is missing
+// blocks or tokens, no later request is admitted, so that a long prompt does not starve. A request that is tried but not admitted must stay
 // unchanged, except where vLLM changes it too (counts of look-ups, evicted encoder outputs).
 #include "core/schedule/loops/waiting.h"
 
@@ -12,7 +12,8 @@ namespace quire {
 bool WaitingLoop::schedule(PlanArena& arena) {
   QUIRE_CHECK(queues_.step_skipped.empty(), "the step_skipped queue is empty between steps");
   pressure_.look();
-  // An admission right after a preemption would only cause the next preemption: the running loop has just run out of blocks.
+  // After a preemption no request is admitted: the running loop has just run out of blocks, so an admission would cause the next
+  // preemption.
   const bool is_paused =
       context_.rules.block_holders_first ? queues_.pause == PauseState::paused_all : queues_.pause != PauseState::unpaused;
   if (!arena.preempted().empty() || is_paused) {
@@ -33,7 +34,7 @@ bool WaitingLoop::admit_waiting(PlanArena& arena) {
     Request& request = queue.front();
     const auto [admission, cause, lacks_blocks] = try_admit(request, queue, arena);
     if (lacks_blocks) budget_.note_lack_of_blocks();
-    // No later request is tried. If only tokens are missing in this step, there may be blocks, and the next requests may load early.
+    // No later request is tried. If only tokens are missing, blocks may be free, so the next requests may load early.
     if (admission == Admission::blocked || admission == Admission::out_of_tokens) {
       report_queue_held(cause, request.id);
       return admission == Admission::out_of_tokens;
@@ -52,7 +53,8 @@ void WaitingLoop::pass_over(Request& request, RequestQueue& queue, EventCause ca
   queues_.step_skipped.prepend(request);
 }
 
-// A request waits for requests of other tenants only if one of them needs blocks that no request gives up.
+// Admits requests in the order of the tenants (tenant_turns.h). A request that is missing tokens ends the turn of its tenant only. A
+// request that is missing blocks which no other request can free ends the loop for all tenants.
 bool WaitingLoop::admit_in_turns(PlanArena& arena) {
   tenants_.begin_admissions();
   bool has_admitted = false, ran_out_of_tokens = false;
@@ -90,8 +92,8 @@ bool WaitingLoop::admit_in_turns(PlanArena& arena) {
   return queues_.num_waiting() > 0;
 }
 
-// The tenant with the most rows gives up one row. A request admitted in this step may use blocks that another request writes in this step.
-// The writer must stay in the step.
+// Preempts a request of the tenant with the most rows. Returns false if no request may be preempted. Once a request was admitted in this
+// step, it may use blocks that another request writes in this step, so requests with unwritten blocks are not preempted then.
 bool WaitingLoop::preempt_for_row(const Request& beneficiary, EventCause cause, bool has_admitted, PlanArena& arena) {
   const auto chosen = tenants_.find_victim(
       queues_.running, beneficiary, [&](const Request& request) { return !has_admitted || !preemption_.has_unwritten_blocks(request); });
@@ -106,7 +108,8 @@ bool WaitingLoop::preempt_for_row(const Request& beneficiary, EventCause cause, 
   return true;
 }
 
-// A request that needs more than an even share of the blocks waits until they are free. It preempts no request.
+// Returns whether the request needs at most an even share of all blocks (all blocks / tenants). Only such a request may preempt for blocks;
+// a larger request waits until enough blocks are free.
 bool WaitingLoop::is_within_share(const Request& request) const {
   std::uint64_t num_blocks = 0;
   for (std::uint32_t group = 0; group < context_.num_groups; ++group)
@@ -127,7 +130,7 @@ RequestQueue& WaitingLoop::next_queue() {
   if (context_.rules.block_holders_first) return queues_.skipped_waiting.empty() ? queues_.waiting : queues_.skipped_waiting;
   if (queues_.waiting.empty() || queues_.skipped_waiting.empty())
     return queues_.waiting.empty() ? queues_.skipped_waiting : queues_.waiting;
-  // Requests skipped in an earlier step came before the other waiting requests.
+  // Requests that were skipped in an earlier step came before the other waiting requests.
   if (context_.config.scheduler.policy == SchedulingPolicy::fcfs) return queues_.skipped_waiting;
   return precedes_in_queue(queues_.waiting.front(), queues_.skipped_waiting.front()) ? queues_.waiting : queues_.skipped_waiting;
 }
@@ -162,7 +165,7 @@ WaitingLoop::AdmissionAttempt WaitingLoop::try_admit(Request& request, RequestQu
     allocator_.report_blocked(request, EventCause::lack_of_blocks, missing);
     return {Admission::blocked, EventCause::lack_of_blocks};
   }
-  // The connector is notified only after the request has its blocks, because it may refer to them from then on.
+  // The connector is notified only after the request has its blocks, because the connector may refer to them from then on.
   look_up_.note_admission(request, *computed);
   look_up_.notify_connector(request, *computed);
   queue.take(request);
@@ -178,13 +181,14 @@ WaitingLoop::AdmissionAttempt WaitingLoop::try_admit(Request& request, RequestQu
 
 std::optional<EventCause> WaitingLoop::reason_to_wait(Request& request) {
   if (is_blocked(request) && !look_up_.try_promote(request)) return why_blocked(request);
-  // Stale tokens in flight would arrive in the middle of the request's new output.
+  // The results of stale tokens in flight would be inserted into the request's new output.
   if (request.in_flight.num_stale_tokens > 0 && !request.in_flight.drops_stale_tokens) return EventCause::none;
   if (budget_.exceeds_max_loras(request)) return EventCause::adapter;
   return std::nullopt;
 }
 
-// A late token may end a session's answer. The next input would then run on blocks that are still being loaded.
+// Returns whether a result in flight may end the session's answer. The session's next input would then run on blocks that are still being
+// loaded.
 bool WaitingLoop::may_get_next_input(const Request& request) const {
   return request.resumable && request.in_flight.num_plans > 0 && context_.rules.cut_sessions;
 }
@@ -218,7 +222,7 @@ void WaitingLoop::wait_for_load(Request& request) {
   QUIRE_CHECK(request.slot == kNoSlot, "the waiting request has no slot");
   request.status = RequestStatus::waiting_for_remote_kv;
   request.is_prefilling = true;
-  // A session that continued while it loaded (may_get_next_input) counts as one with received blocks, as in vLLM.
+  // A session that continued while it loaded (may_get_next_input()) counts as having received its blocks, as in vLLM.
   queues_.num_loading += request.load.received ? 0 : 1;
   queues_.defer(request);
   queues_.step_skipped.prepend(request);
@@ -229,11 +233,11 @@ std::int32_t WaitingLoop::num_tokens_to_admit(const Request& request, std::int32
   const std::int32_t padded = budget_.padded(num_computed_tokens, own);
   is_padded = padded != own;
   QUIRE_CHECK(padded >= own, "placeholders for draft tokens are added to the request's own tokens");
-  // Waits for the next step rather than run without the placeholders.
+  // The request waits for the next step instead of running without the placeholders.
   if (is_padded && padded > budget_.tokens()) return 0;
-  // A threshold below the number of draft tokens cuts into the placeholders. vLLM fails on that, but only when it has blocks for the
-  // request.
-  const std::int32_t wanted = budget_.cap_at_threshold(request, padded);
+  // If the threshold is lower than the number of draft tokens, some placeholders are cut. vLLM fails in this case, but only when it has
+  // blocks for the request.
+  const std::int32_t wanted = budget_.cap_at_threshold(request, num_computed_tokens, padded);
   if (!context_.config.scheduler.enable_chunked_prefill && wanted > budget_.tokens()) return 0;
   return std::min(wanted, budget_.tokens());
 }

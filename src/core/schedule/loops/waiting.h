@@ -1,7 +1,7 @@
 #pragma once
-// The waiting loop: admits requests to the batch in the order of the queues. It skips a request that must wait for something else (a
-// grammar, a transfer, an adapter), and puts it before requests skipped earlier. A request that is missing blocks or tokens ends the loop.
-// If tokens or slots were missing, later requests may begin to load (early_loads.h).
+// The waiting loop: admits requests to the batch in the order of the queues. A request that must wait for something else (a grammar, a
+// transfer, an adapter) is skipped and put before the requests that were skipped earlier. A request that is missing blocks or tokens ends
+// the loop. If tokens or slots were missing, later requests may begin to load (early_loads.h).
 //
 //   waiting, preempted -> running                 admitting.h: with the blocks of its cached prefix and of its first chunk
 //   waiting, preempted -> waiting_for_remote_kv   with the blocks that the connector fills
@@ -40,18 +40,21 @@ class WaitingLoop {
         tenants_(tenants),
         preemption_(preemption) {}
 
-  // Returns whether requests are left that had no slot or too few tokens.
+  // Admits requests. Returns whether requests remain that had no slot or too few tokens.
   [[nodiscard]] bool schedule(PlanArena& arena);
 
  private:
-  // The result for the request in front. skipped: it waits for something other than its turn, and the next request is tried. out_of_tokens,
-  // blocked: no later request may pass it, so the loop ends. After out_of_tokens, later requests may load meanwhile.
+  // The result for the request at the front:
+  // - admitted: the request runs, or waits for its load.
+  // - skipped: the request waits for something other than its turn; the next request is tried.
+  // - out_of_tokens: the loop ends; later requests may load meanwhile.
+  // - blocked: the loop ends.
   enum class Admission : std::uint8_t { admitted, skipped, out_of_tokens, blocked };
-  // The result, and its cause if the request was not admitted.
+  // The result of an attempt, and the cause if the request was not admitted.
   struct AdmissionAttempt {
     Admission admission;
     EventCause cause = EventCause::none;
-    bool lacks_blocks = false;  // out_of_tokens: there are too few blocks, too (only checked under PrefillLimits)
+    bool lacks_blocks = false;  // with out_of_tokens: blocks are missing too (checked only under PrefillLimits)
   };
 
   bool admit_waiting(PlanArena& arena);
@@ -59,7 +62,7 @@ class WaitingLoop {
   bool preempt_for_row(const Request& beneficiary, EventCause cause, bool has_admitted, PlanArena& arena);
   [[nodiscard]] bool is_within_share(const Request& request) const;
   void pass_over(Request& request, RequestQueue& queue, EventCause cause);
-  // Returns why the request cannot use its turn; nullopt: it waits only for its turn.
+  // Returns why the request cannot use its turn, or nullopt if it waits only for its turn.
   [[nodiscard]] std::optional<EventCause> reason_to_wait(Request& request);
   [[nodiscard]] bool can_admit_more() const;
   [[nodiscard]] bool has_free_row() const;
@@ -69,12 +72,12 @@ class WaitingLoop {
   AdmissionAttempt try_swap_in(Request& request, RequestQueue& queue);
   // Returns whether a result in flight may give the request its next input while it waits for a load.
   [[nodiscard]] bool may_get_next_input(const Request& request) const;
-  // Requires a request that is blocked (is_blocked).
+  // Returns the reason why the request is blocked. Requires is_blocked().
   [[nodiscard]] static EventCause why_blocked(const Request& request);
   void report_queue_held(EventCause cause, RequestId front);
   void wait_for_load(Request& request);
-  // Returns 0 if the request does not fit into the rest of the step and may not be cut. `is_padded`: placeholders for draft tokens are
-  // included.
+  // Returns the number of tokens to admit, or 0 if the request does not fit into the rest of the step and may not be split. `is_padded` is
+  // set if placeholders for draft tokens are included.
   [[nodiscard]] std::int32_t num_tokens_to_admit(const Request& request, std::int32_t num_computed_tokens, bool& is_padded) const;
 
   Context& context_;

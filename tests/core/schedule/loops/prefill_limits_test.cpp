@@ -270,6 +270,72 @@ TEST(PrefillLimits, CountALookUpOnceHoweverLongARequestWaits) {
   EXPECT_EQ(d.core->counters().prefix_query_tokens, 6U * 200);
 }
 
+CoreConfig large_steps(std::uint32_t num_blocks) {
+  CoreConfig config = long_prompts(sync_config(num_blocks));
+  config.scheduler.max_num_batched_tokens = 512;
+  return config;
+}
+
+// Returns what the prompt tokens of the plan cost.
+double prompt_cost(const StepPlan& plan, const PrefillLimits& limits) {
+  double sum = 0.0;
+  for (const ScheduledRequest& s : plan.scheduled) {
+    if (s.samples && s.num_tokens == 1) continue;
+    for (std::uint32_t i = 0; i < s.num_tokens; ++i)
+      sum += limits.context_of_double_cost == 0 ? 1.0 : 1.0 + (s.num_computed_tokens + i + 0.5) / limits.context_of_double_cost;
+  }
+  return sum;
+}
+
+TEST(PrefillLimits, CountTokensOfALongContextMore) {
+  CoreDriver d = limited({.beside_decodes = 100, .without_decodes = 100, .context_of_double_cost = 100}, large_steps(2000));
+  d.add(1, 1500, 5);
+  for (const std::uint32_t chunk : {73U, 50U, 41U}) {
+    d.step();
+    EXPECT_EQ(d.scheduled(1), chunk);
+  }
+  for (int i = 0; i < 60 && d.view(1).num_computed_tokens < 1000; ++i) d.step();
+  d.step();
+  EXPECT_EQ(d.scheduled(1), 9U) << "each token costs 11";
+}
+
+// The short prompt has no context, so half of the cost is many more tokens for it.
+TEST(PrefillLimits, AreSharedByCost) {
+  CoreDriver d = limited({.without_decodes = 500}, large_steps(2000));
+  d.add(1, 1500, 5);
+  d.step();
+  ASSERT_EQ(d.view(1).num_computed_tokens, 500);
+  d.core->set_prefill_limits({.beside_decodes = 200, .without_decodes = 200, .context_of_double_cost = 100});
+  d.add(2, 1000, 5);
+  d.step();
+  EXPECT_EQ(d.scheduled(1), 16U) << "each token costs 6";
+  EXPECT_EQ(d.scheduled(2), 73U);
+}
+
+// The limit is less than two tokens of each tenant's prompt cost.
+TEST(PrefillLimits, ReachEachTenantHoweverLongItsContextIs) {
+  constexpr std::uint64_t kNumTenants = 10;
+  CoreConfig config = large_steps(20000);
+  config.scheduler.tenant_turns = true;
+  config.scheduler.max_num_seqs = kNumTenants;
+  CoreDriver d(config);
+  for (std::uint64_t id = 1; id <= kNumTenants; ++id) add_for(d, "tenant-" + std::to_string(id), id, 1500, 5);
+  while (d.view(kNumTenants).num_computed_tokens < 500) d.step();
+  const PrefillLimits limits{.beside_decodes = 16, .without_decodes = 16, .context_of_double_cost = 50};
+  d.core->set_prefill_limits(limits);
+  std::array<int, kNumTenants + 1> last{};
+  for (int i = 1; i <= 60; ++i) {
+    const StepPlan& plan = d.plan();
+    EXPECT_LE(plan.scheduled.size(), 2U) << "the first running prompt, and the tenant whose turn it is";
+    EXPECT_GT(d.scheduled(1), 0U);
+    for (std::uint64_t id = 1; id <= kNumTenants; ++id) {
+      if (d.scheduled(id) > 0) last.at(id) = i;
+      EXPECT_LE(i - last.at(id), static_cast<int>(kNumTenants)) << "tenant " << id << " in step " << i;
+    }
+    d.apply();
+  }
+}
+
 // A limit below two tokens still lets the first prompt continue.
 TEST(PrefillLimits, LetAPromptContinueHoweverSmallTheyAre) {
   CoreDriver d = limited({.beside_decodes = 1, .without_decodes = 1});
@@ -317,14 +383,19 @@ TEST(PrefillLimits, HoldInRandomRuns) {
     for (int i = 0; i < 3000 && (i < 200 || d.core->has_work()); ++i) {
       if (i < 200 && below(6) == 0) add_for(d, std::to_string(below(4)), next_id++, 1 + below(150), 1 + below(20));
       PrefillLimits limits{.beside_decodes = 1 + below(30), .without_decodes = 1 + below(60)};
+      if (below(2) == 0) limits.context_of_double_cost = 1 + below(300);
       if (below(4) == 0) limits = {};
       d.core->set_prefill_limits(limits);
       const auto twin = i % 16 == 0 ? Core::restore(config, {}, d.core->checkpoint()).value() : nullptr;
       const StepPlan& plan = d.plan();
       if (twin != nullptr) EXPECT_EQ(scheduled_ids(twin->schedule({.now = d.now})), scheduled_ids(plan));
-      if (limits != PrefillLimits{})
-        // The first running prompt always gets two tokens.
-        EXPECT_LE(num_prompt_tokens(plan), 2U + std::max({limits.beside_decodes, limits.without_decodes, 2U})) << "seed " << seed;
+      if (limits != PrefillLimits{}) {
+        // The first running prompt always gets two tokens, and so does one tenant.
+        const double two = limits.context_of_double_cost == 0 ? 2.0 : 2.0 + 2.0 * 200 / limits.context_of_double_cost;
+        const double most = std::max({static_cast<double>(limits.beside_decodes), static_cast<double>(limits.without_decodes), two});
+        // The cost of each chunk is rounded down.
+        EXPECT_LE(prompt_cost(plan, limits), two + most + static_cast<double>(plan.scheduled.size())) << "seed " << seed;
+      }
       d.apply();
     }
     EXPECT_FALSE(d.core->has_work()) << "seed " << seed;
